@@ -1,0 +1,58 @@
+# make demo    set everything up, then train a small CNN on two local nodes
+# make test    every check: rules, format, types, import layers, documentation, tests
+# make lint, make docs, make bench, make clean    the parts
+#
+# PYTHON=python3.12            the interpreter to make .venv from (3.11 or newer); when it can import a torch that is new
+#                              enough, that torch is used and none is downloaded
+# TORCH_INDEX=https://...      a package index to take torch from, such as https://download.pytorch.org/whl/cpu
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+SETUP := sh .ci/setup "$(PYTHON)" "$(TORCH_INDEX)"
+
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint docs bench clean
+
+help:
+	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
+
+# One stamp per set of packages; a stamp older than what it was made from is made again.
+$(VENV)/.ready-examples: pyproject.toml setup.py constraints-dev.txt .ci/setup
+	@$(SETUP) examples
+
+$(VENV)/.ready-dev: pyproject.toml setup.py constraints-dev.txt .ci/setup
+	@$(SETUP) dev
+
+demo: $(VENV)/.ready-examples
+	@$(VENV)/bin/maniple run --nodes 2 examples/digits.py
+
+test: lint docs
+	@echo "== tests"
+	@$(PY) -m pytest -q
+
+lint: $(VENV)/.ready-dev
+	@echo "== rules (ruff)"
+	@$(PY) -m ruff check --quiet .
+	@echo "== format (ruff)"
+	@$(PY) -m ruff format --quiet --check .
+	@echo "== types (mypy)"
+	@$(PY) -m mypy -p maniple
+	@echo "== types (pyright)"
+	@$(PY) -m pyright --warnings
+	@echo "== import layers (import-linter)"
+	@$(PY) -c "from importlinter.cli import lint_imports_command as check; check()" --no-cache
+
+docs: $(VENV)/.ready-dev
+	@echo "== documentation (sphinx)"
+	@$(PY) -m sphinx -q -W -n --keep-going -b html docs docs/_build/html
+
+bench: $(VENV)/.ready-dev
+	@$(PY) benchmarks/first_light.py
+
+# Keeps .venv, which is the expensive part: remove that by hand to begin again.
+clean:
+	rm -rf build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,20 @@
+"""The default mapper: points in blocks over the processors, or the plan's placement where there is one."""
+
+from __future__ import annotations
+
+from typing import final
+
+from maniple.runtime.mapper import Mapper
+
+__all__ = ["DefaultMapper"]
+
+
+@final
+class DefaultMapper(Mapper):
+    """Spreads the points of a launch over all processors in blocks; 6 points on 4 processors:
+
+        point      0   1   2   3   4   5
+        processor  p0  p0  p1  p2  p2  p3
+
+    A task that a plan places goes where the plan says.
+    """

@@ -1,0 +1,39 @@
+"""The plan mapper: every task where its plan says, and no task that no plan knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from maniple.regions.error import RequestError
+from maniple.runtime.mapper import Mapper
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.runtime.mapper import LaunchView, TaskView
+
+__all__ = ["PlanMapper"]
+
+
+@final
+class PlanMapper(Mapper):
+    """Follows the plan to the letter.
+
+    Raises:
+        RequestError: a launch has no plan.
+    """
+
+    def shard(self, launch: LaunchView) -> Sequence[int]:
+        """Give the ranks of the plan's processors."""
+        return [launch.machine.rank_of(processor) for processor in _suggested(launch)]
+
+    def select_processor(self, task: TaskView) -> int:
+        """Give the plan's processor."""
+        return _suggested(task.launch)[task.index]
+
+
+def _suggested(launch: LaunchView) -> tuple[int, ...]:
+    if launch.suggested is None:
+        msg = f"mapper 'plan' cannot place {launch.name}: no plan covers it; use the mapper 'default' for such launches"
+        raise RequestError(msg)
+    return launch.suggested

@@ -1,0 +1,1 @@
+"""Operators: factor rules, the operator library and its kernels, the operator graph, plans and their lowering."""

@@ -1,0 +1,97 @@
+"""The default home of a weight: where it is used, if one processor uses each of its tiles; else spread evenly.
+
+linear, weight (n=10, k=64)      the weight's tiles used by     home
+n=2 on p0 p1 (parameter split)   [0:5] p0, [5:10] p1            degrees (2, 1) on p0 p1
+b=2 on p0 p1 (sample split)      whole p0, whole p1             degrees (1, 2) on p0 p1
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from maniple.operators.configuration import OperatorPlan, WeightPlan
+from maniple.regions.error import RequestError, nearest
+from maniple.regions.partition import blocks
+from maniple.regions.rectangle import Rect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from maniple.operators.graph import Graph
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+Operators = tuple[tuple[str, OperatorPlan], ...]
+
+
+def default_home(
+    graph: Graph, operators: Operators | Mapping[str, OperatorPlan], parameter: str, machine: Machine
+) -> WeightPlan:
+    """The home that lets a parameter stay where it is used, as far as one processor uses each element.
+
+    If the tiles that the using operators read cut the parameter into disjoint blocks that one processor each uses,
+    the blocks live there. Otherwise the parameter is cut along its largest dimension (the first of equals) into
+    as many blocks as there are processors that use it, at most one per index, in the order of the processors' ids:
+    every processor updates a part, and the bytes moved are as few as for any home among the users.
+
+    Args:
+        graph: the graph.
+        operators: the configuration of every operator by name.
+        parameter: the parameter's name.
+        machine: the machine; the processors are looked up in it.
+
+    Raises:
+        RequestError: no such parameter or processor, or no operator uses the parameter.
+    """
+    shape, users = _users(graph, dict(operators), parameter)
+    everyone = sorted({user for processors in users.values() for user in processors})
+    if not everyone:
+        raise RequestError(f"plan: weights.{parameter}: no task uses this parameter; remove it from the graph")
+    for user in everyone:
+        machine.processor(user)
+    return _in_place(shape, users) or _spread(shape, everyone)
+
+
+def _users(
+    graph: Graph, operators: dict[str, OperatorPlan], parameter: str
+) -> tuple[tuple[int, ...], dict[Rect, set[int]]]:
+    """The parameter's shape, and the processors that use each tile of it."""
+    names = {tensor.name: tensor.id for tensor in graph.parameters}
+    if parameter not in names:
+        raise RequestError(f"plan: weights.{parameter}: the graph has no such parameter{nearest(parameter, [*names])}")
+    tensor = names[parameter]
+    users: dict[Rect, set[int]] = {}
+    for node in graph.nodes:
+        places = [place for place, operand in enumerate(node.operands) if operand == tensor]
+        if not places:
+            continue
+        plan = operators[node.name]
+        for point, tile in enumerate(graph.bound(node).tiles(dict(plan.degrees))):
+            for place in places:
+                rect = tile.operand_rects[place]
+                if rect is not None and not rect.is_empty and not tile.is_empty:
+                    users.setdefault(rect, set()).update(plan.of_point(point))
+    return graph.tensors[tensor].shape, users
+
+
+def _in_place(shape: tuple[int, ...], users: dict[Rect, set[int]]) -> WeightPlan | None:
+    """The home exactly where the tiles are used, or None where that is not one processor per block."""
+    if any(len(processors) != 1 for processors in users.values()):
+        return None
+    degrees = tuple(len({rect.lo[axis] for rect in users}) for axis in range(len(shape)))
+    tiles = blocks(degrees).bind(Rect.of_shape(shape)).tiles
+    if set(tiles) != set(users) or prod(degrees) != len(users):
+        return None
+    return WeightPlan(degrees, tuple(min(users[tile]) for tile in tiles))
+
+
+def _spread(shape: tuple[int, ...], everyone: list[int]) -> WeightPlan:
+    """Blocks along the largest dimension over all processors that use the parameter."""
+    axis = max(range(len(shape)), key=lambda dimension: (shape[dimension], -dimension), default=None)
+    if axis is None:
+        return WeightPlan((), (everyone[0],))
+    count = min(shape[axis], len(everyone))
+    degrees = tuple(count if dimension == axis else 1 for dimension in range(len(shape)))
+    return WeightPlan(degrees, tuple(everyone[:count]))

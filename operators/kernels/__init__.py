@@ -1,0 +1,1 @@
+"""The kernels of the operator library. Importing a module here imports torch."""

@@ -1,0 +1,67 @@
+"""Pointwise operators: every element of the result depends on one element of each operand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from maniple.operators.library.axes import activation_axes, present_shape
+from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels, ParameterSpec, float_dtype
+from maniple.operators.rule import Rule, Shape
+from maniple.operators.tile import Tile
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReLU(AbstractOperator):
+    """torch.nn.ReLU: ``"b ... -> b ..."``. Backward reads the result, which is zero exactly where the gradient is."""
+
+    name: ClassVar[str] = "relu"
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(result=True)
+    differentiable: ClassVar[tuple[int, ...]] = (0,)
+
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        axes = activation_axes(len(present_shape(shapes[0], self.name)))
+        return Rule.parse("... -> ...", ellipsis=axes)
+
+    def parameters(self) -> tuple[ParameterSpec, ...]:
+        return ()
+
+    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        return float_dtype(dtypes, where)
+
+    def flops(self, tile: Tile) -> Cost:
+        return Cost(tile.volume, tile.volume)
+
+    def kernels(self) -> Kernels:
+        from maniple.operators.kernels.pointwise import RELU_KERNELS
+
+        return RELU_KERNELS
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Add(AbstractOperator):
+    """The sum of two tensors of equal shape: ``"b ..., b ... -> b ..."``."""
+
+    name: ClassVar[str] = "add"
+    backward_reads: ClassVar[BackwardReads] = BackwardReads()
+    differentiable: ClassVar[tuple[int, ...]] = (0, 1)
+
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        axes = activation_axes(len(present_shape(shapes[0], self.name)))
+        return Rule.parse("..., ... -> ...", ellipsis=axes)
+
+    def parameters(self) -> tuple[ParameterSpec, ...]:
+        return ()
+
+    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        return float_dtype(dtypes, where)
+
+    def flops(self, tile: Tile) -> Cost:
+        return Cost(tile.volume, tile.volume)
+
+    def kernels(self) -> Kernels:
+        from maniple.operators.kernels.pointwise import ADD_KERNELS
+
+        return ADD_KERNELS

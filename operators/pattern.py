@@ -1,0 +1,205 @@
+"""The text of a factor rule: what is written left and right of the arrow, parsed into dimensions and factors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn, final
+
+from maniple.regions.error import RequestError
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One occurrence of a factor in a dimension.
+
+    Args:
+        factor: The factor's name.
+        whole: Written ``k!``: the factor is never split.
+        halo: Written ``y~``: the dimension is the input extent that output factor ``y`` reads through a window.
+    """
+
+    factor: str
+    whole: bool = False
+    halo: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.factor}{'!' if self.whole else ''}{'~' if self.halo else ''}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One dimension of an operand or result: a single term, or a compound ``(c y! x!)`` with the major term first."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def halo(self) -> str | None:
+        """The output factor whose window this dimension is, or None."""
+        return self.terms[0].factor if self.terms[0].halo else None
+
+    def __str__(self) -> str:
+        text = " ".join(str(term) for term in self.terms)
+        return text if len(self.terms) == 1 else f"({text})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The dimensions of one operand, result or saved tensor.
+
+    Args:
+        dimensions: One per dimension of the tensor.
+        optional: Written in brackets: the operand may be absent.
+        joins: Written ``[o]@i``: the operand is used only by the first part of a split of factor ``i``.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    optional: bool = False
+    joins: str | None = None
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The factors in order of appearance."""
+        return tuple(term.factor for dimension in self.dimensions for term in dimension.terms)
+
+    def __str__(self) -> str:
+        text = " ".join(str(dimension) for dimension in self.dimensions)
+        if not self.optional:
+            return text
+        return f"[{text}]" + (f"@{self.joins}" if self.joins else "")
+
+
+def refuse(text: str, place: int, message: str) -> NoReturn:
+    """Raise a RequestError that shows ``place`` in ``text`` with a caret.
+
+    Raises:
+        RequestError: Always.
+    """
+    raise RequestError(f"factor rule: {message}\n    {text}\n    {' ' * place}^")
+
+
+def expand_ellipsis(text: str, names: tuple[str, ...] | None) -> str:
+    """The text with every ``...`` replaced by ``names``.
+
+    Args:
+        text: A rule, e.g. ``"b ... -> b ..."``.
+        names: The factors that the dots stand for, or None where the rank is not known.
+
+    Raises:
+        RequestError: The text has dots and no names were given.
+    """
+    place = text.find("...")
+    if place < 0:
+        return text
+    if names is None:
+        refuse(text, place, "'...' needs the rank of the first operand")
+    return re.sub(r" +", " ", text.replace("...", " ".join(names))).strip(" ")
+
+
+def parse_patterns(text: str) -> tuple[tuple[Pattern, ...], Pattern]:
+    """The operands and the result of a rule's text.
+
+    Args:
+        text: ``"operand, operand, [optional]@factor -> result"``.
+
+    Raises:
+        RequestError: The text is not a rule; the message shows the place.
+    """
+    arrow = text.find("->")
+    if arrow < 0:
+        refuse(text, len(text), "expected '->' between the operands and the result")
+    if (second := text.find("->", arrow + 2)) >= 0:
+        refuse(text, second, "expected one '->', found a second")
+    operands = []
+    start = 0
+    for piece in text[:arrow].split(","):
+        operands.append(_parse_operand(text, start, start + len(piece)))
+        start += len(piece) + 1
+    if (comma := text.find(",", arrow)) >= 0:
+        refuse(text, comma, "expected one result")
+    return tuple(operands), Pattern(_parse_dimensions(text, arrow + 2, len(text)))
+
+
+def parse_pattern(text: str) -> Pattern:
+    """The dimensions of a tensor by itself, e.g. of a saved region: ``"b c!"``.
+
+    Raises:
+        RequestError: The text is not a list of dimensions.
+    """
+    return Pattern(_parse_dimensions(text, 0, len(text)))
+
+
+def _parse_operand(text: str, start: int, stop: int) -> Pattern:
+    """The operand that is written in text[start:stop]."""
+    while start < stop and text[start] == " ":
+        start += 1
+    if start == stop or text[start] != "[":
+        return Pattern(_parse_dimensions(text, start, stop))
+    close = text.find("]", start, stop)
+    if close < 0:
+        refuse(text, start, "'[' is never closed")
+    joins = None
+    rest = text[close + 1 : stop].strip(" ")
+    if rest:
+        name = rest[1:]
+        if rest[0] != "@" or not _NAME.fullmatch(name):
+            refuse(text, close + 1, "expected '@' and one factor, or nothing, after ']'")
+        joins = name
+    return Pattern(_parse_dimensions(text, start + 1, close), optional=True, joins=joins)
+
+
+def _parse_dimensions(text: str, start: int, stop: int) -> tuple[Dimension, ...]:
+    """The dimensions that are written in text[start:stop]."""
+    dimensions: list[Dimension] = []
+    place = start
+    while place < stop:
+        if text[place] == " ":
+            place += 1
+        elif text[place] == "(":
+            dimension, place = _parse_compound(text, place, stop)
+            dimensions.append(dimension)
+        else:
+            term, place = _parse_term(text, place, stop)
+            dimensions.append(Dimension((term,)))
+    return tuple(dimensions)
+
+
+def _parse_compound(text: str, opening: int, stop: int) -> tuple[Dimension, int]:
+    """The compound that opens at ``opening``, and the place after it."""
+    terms: list[Term] = []
+    place = opening + 1
+    while place < stop and text[place] != ")":
+        if text[place] == " ":
+            place += 1
+            continue
+        begin = place
+        term, place = _parse_term(text, place, stop)
+        if term.halo:
+            refuse(text, begin, "a halo dimension cannot be part of a compound")
+        if terms and not term.whole:
+            refuse(text, begin, f"only the first factor of a compound can be split; write '{term.factor}!'")
+        terms.append(term)
+    if place >= stop:
+        refuse(text, opening, "'(' is never closed")
+    if len(terms) < 2:
+        refuse(text, opening, "a compound needs at least two factors")
+    return Dimension(tuple(terms)), place + 1
+
+
+def _parse_term(text: str, place: int, stop: int) -> tuple[Term, int]:
+    """The factor at ``place`` with its suffix, and the place after it."""
+    match = _NAME.match(text, place, stop)
+    if match is None:
+        refuse(text, place, f"expected a factor's name, found '{text[place]}'")
+    end = match.end()
+    whole = end < stop and text[end] == "!"
+    halo = end < stop and text[end] == "~"
+    end += whole or halo
+    if end < stop and text[end] not in " )":
+        refuse(text, end, f"expected a space, found '{text[end]}'")
+    return Term(match.group(), whole, halo), end

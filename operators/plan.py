@@ -1,0 +1,218 @@
+"""The plan: how every operator of a graph is cut and placed, as a value that a person can read, edit and run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self, TypeVar, final
+
+from maniple.operators import legality, plan_file
+from maniple.operators.configuration import OperatorPlan as OperatorPlan
+from maniple.operators.configuration import Predicted as Predicted
+from maniple.operators.configuration import StagePlan as StagePlan
+from maniple.operators.configuration import WeightPlan as WeightPlan
+from maniple.operators.home import default_home as default_home
+from maniple.operators.plan_file import Term as Term
+from maniple.regions.error import RequestError, nearest
+
+if TYPE_CHECKING:
+    import os
+
+    from maniple.operators.graph import Graph
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph's parallelization: degrees and processors of every operator, a home for every weight.
+
+    A plan never changes results, only where and when they are computed; what would change results is listed in
+    ``semantics``. A plan made for one machine runs on any machine that has the processors that it names.
+
+    Args:
+        graph: fingerprint of the graph that it is for.
+        machine: fingerprint of the machine that it was made for.
+        operators: (name, configuration) for every operator, in the graph's order.
+        weights: (name, home) for every parameter, in the graph's order.
+        strategy: name of the strategy that made it.
+        seed: the seed that it was made with, None for strategies without chance.
+        semantics: (key, value) of what changes results by intent; empty: nothing does.
+        edges: (``"producer -> consumer"``, ``"keep"`` or ``"redo"``) for edges that do not keep their copies.
+        stages: the pipeline's stages; empty: one sequential stage of all operators.
+        explanation: (operator, ((term, value), ...)) that says why; printed by ``explain``.
+        predicted: what the strategy expects of a step.
+    """
+
+    graph: str
+    machine: str
+    operators: tuple[tuple[str, OperatorPlan], ...]
+    weights: tuple[tuple[str, WeightPlan], ...]
+    strategy: str = "manual"
+    seed: int | None = None
+    semantics: tuple[tuple[str, str], ...] = ()
+    edges: tuple[tuple[str, str], ...] = ()
+    stages: tuple[StagePlan, ...] = ()
+    explanation: tuple[tuple[str, tuple[tuple[str, Term], ...]], ...] = ()
+    predicted: Predicted = field(default_factory=Predicted)
+    _operators: dict[str, OperatorPlan] = field(init=False, repr=False, compare=False)
+    _weights: dict[str, WeightPlan] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the operators and weights by name."""
+        object.__setattr__(self, "_operators", _index("operator", self.operators))
+        object.__setattr__(self, "_weights", _index("weight", self.weights))
+
+    def operator(self, name: str) -> OperatorPlan:
+        """The configuration of an operator.
+
+        Raises:
+            RequestError: the plan has no such operator.
+        """
+        return _lookup("operator", name, self._operators)
+
+    def weight(self, name: str) -> WeightPlan:
+        """The home of a weight.
+
+        Raises:
+            RequestError: the plan has no such weight.
+        """
+        return _lookup("weight", name, self._weights)
+
+    def validate(self, graph: Graph, machine: Machine, *, strict: bool = True) -> None:
+        """Refuse a plan that cannot run as it stands.
+
+        The graph must be the one that the plan is for. The machine may be another than the plan was made for, as
+        long as it has the processors that the plan names.
+
+        Args:
+            graph: the graph to run.
+            machine: the machine to run on.
+            strict: whether a degree above the extent of its factor is refused; not so for the plan of a smaller
+                batch (see ``for_graph``), whose last tiles are empty.
+
+        Raises:
+            RequestError: the first thing that is wrong, with the operator or weight and the next step.
+        """
+        legality.check_graph(self.graph, graph)
+        legality.check_built(self.semantics, self.edges, self.stages, graph)
+        legality.check_operators(self._operators, graph, machine, strict=strict)
+        legality.check_weights(self._weights, graph, machine)
+
+    def for_graph(self, graph: Graph) -> Self:
+        """The same plan for the same graph at another batch size.
+
+        The degrees stay; where one is above the new extent, the last tiles are empty (``validate(strict=False)``).
+
+        Raises:
+            RequestError: the graph has other operators or parameters.
+        """
+        legality.check_names("operators", self._operators, [node.name for node in graph.nodes])
+        legality.check_names("weights", self._weights, [tensor.name for tensor in graph.parameters])
+        return replace(self, graph=graph.fingerprint())
+
+    def processors_used(self) -> tuple[int, ...]:
+        """The processors that run a task of the plan, ascending."""
+        used = {processor for _, operator in self.operators for processor in operator.processors}
+        return tuple(sorted(used.union(*(weight.processors for _, weight in self.weights))))
+
+    def table(self) -> tuple[tuple[str, str, str, str], ...]:
+        """Rows of (operator, degrees above 1, replicas, processors of its points) for a table."""
+        return tuple(
+            (name, operator.split(), str(operator.replicas), " ".join(map(str, operator.processors)))
+            for name, operator in self.operators
+        )
+
+    def explain(self, operator: str | None = None) -> str:
+        """Say what the plan does, and why as far as its strategy said so.
+
+        Args:
+            operator: name of the only operator to speak of; by default all.
+
+        Raises:
+            RequestError: the plan has no such operator.
+        """
+        if operator is not None:
+            self.operator(operator)
+        reasons = dict(self.explanation)
+        lines = [] if operator is not None else [self._headline()]
+        for name, split, replicas, processors in self.table():
+            if operator in {None, name}:
+                copies = f" x{replicas} replicas" if replicas != "1" else ""
+                where = f"processors {processors}" if " " in processors else f"processor {processors}"
+                lines.append(f"{name}: {split}{copies} on {where}")
+                lines += [f"  {term}: {value}" for term, value in reasons.get(name, ())]
+        if operator is None:
+            lines += [f"{term}: {value}" for term, value in reasons.get("", ())]
+        return "\n".join(lines)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as JSON, whole or not at all, one operator or weight per line.
+
+        Raises:
+            RequestError: the place cannot be written.
+        """
+        plan_file.write(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The plan of a file.
+
+        Raises:
+            RequestError: the file or an entry of it is wrong; the message names the place.
+        """
+        table = plan_file.read(path)
+        seed = table["seed"]
+        return cls(
+            graph=table["graph"].string(),
+            machine=table["machine"].string(),
+            operators=tuple((name, OperatorPlan.from_json(entry)) for name, entry in table["operators"].items()),
+            weights=tuple((name, WeightPlan.from_json(entry)) for name, entry in table["weights"].items()),
+            strategy=table["strategy"].string(),
+            seed=None if seed.is_null else seed.integer(0),
+            semantics=tuple((key, entry.string()) for key, entry in table["semantics"].items()),
+            edges=tuple((edge, entry.choice(("keep", "redo"))) for edge, entry in table["edges"].items()),
+            stages=tuple(StagePlan.from_json(entry) for entry in table["stages"].elements()),
+            explanation=plan_file.explanation(table["explanation"]),
+            predicted=Predicted.from_json(table["predicted"]),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """The plan as plain data, every key present."""
+        return {
+            "version": plan_file.VERSION,
+            "graph": self.graph,
+            "machine": self.machine,
+            "strategy": self.strategy,
+            "seed": self.seed,
+            "semantics": dict(self.semantics),
+            "operators": {name: operator.to_json() for name, operator in self.operators},
+            "edges": dict(self.edges),
+            "weights": {name: weight.to_json() for name, weight in self.weights},
+            "stages": [stage.to_json() for stage in self.stages],
+            "explanation": {name: dict(terms) for name, terms in self.explanation},
+            "predicted": self.predicted.to_json(),
+        }
+
+    def _headline(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        semantics = " ".join(f"{key}={value}" for key, value in self.semantics) or "exact"
+        return f"plan by {self.strategy}{seed}; semantics: {semantics}"
+
+
+def _index(what: str, pairs: tuple[tuple[str, T], ...]) -> dict[str, T]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise RequestError(f"plan: {what} {', '.join(twice)} is there twice")
+    return table
+
+
+def _lookup(what: str, name: str, table: dict[str, T]) -> T:
+    if name not in table:
+        raise RequestError(f"plan: {what} {name!r} is not in the plan{nearest(name, list(table))}")
+    return table[name]

@@ -1,0 +1,116 @@
+"""Programs: the launches of one step and the regions that they use, before any placement of data."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from maniple.runtime.fragment import FragmentKey, analyse
+from maniple.runtime.analysis import PlacedUse
+from maniple.runtime.composition import Composer
+
+if TYPE_CHECKING:
+    import torch
+
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.runtime.fragment import Fragment, Home
+    from maniple.runtime.launch import Launch
+    from maniple.runtime.machine import Machine
+    from maniple.runtime.schedule import Schedule
+
+__all__: list[str] = []
+
+
+@dataclass(eq=False, slots=True)
+class Port:
+    """Where values enter or leave a program: a queue, one value per run.
+
+    Args:
+        values: tensors that wait, oldest first.
+    """
+
+    values: deque[torch.Tensor] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One step: launches in program order.
+
+    Args:
+        launches: what to do.
+        homes: for the regions that outlive the step, by id, (memory, rectangles) valid before and after it.
+    """
+
+    launches: tuple[Launch, ...]
+    homes: dict[int, Home]
+
+    def regions(self) -> tuple[LogicalRegion, ...]:
+        """Give the regions in the order of their first use."""
+        found: dict[int, LogicalRegion] = {}
+        for launch in self.launches:
+            for requirement in launch.requirements:
+                found.setdefault(requirement.region.id, requirement.region)
+        return tuple(found.values())
+
+    def keys(self, machine: Machine) -> tuple[FragmentKey, ...]:
+        """Give what determines the fragment of each region, in the order of `regions`."""
+        uses: dict[int, list[tuple[object, tuple[PlacedUse, ...]]]] = {}
+        for launch in self.launches:
+            for requirement in launch.requirements:
+                tasks = tuple(
+                    PlacedUse(i, point.color, point.processor, machine.memory_of(point.processor), rect)
+                    for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
+                    if not rect.is_empty
+                )
+                uses.setdefault(requirement.region.id, []).append((requirement.privilege, tasks))
+        return tuple(
+            FragmentKey(region.bounds, self.homes.get(region.id, ()), tuple(uses[region.id]))  # type: ignore[arg-type]
+            for region in self.regions()
+        )
+
+
+class FragmentCache:
+    """Fragments by what determines them; two regions used alike share one, and so do two plans that differ elsewhere.
+
+    Args:
+        machine: the machine of all plans that share the cache.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.hits = 0
+        self._fragments: dict[FragmentKey, Fragment] = {}
+
+    def fragment(self, key: FragmentKey) -> Fragment:
+        """Give the fragment of a key, analysed on first use.
+
+        Raises:
+            RequestError: interfering tasks, or a read before the first write.
+        """
+        found = self._fragments.get(key)
+        if found is None:
+            found = self._fragments[key] = analyse(key, self._near)
+        else:
+            self.hits += 1
+        return found
+
+    def _near(self, first: int, second: int) -> int:
+        memories = self.machine.memories
+        if first == second:
+            return 0
+        return 1 if memories[first].host == memories[second].host else 2
+
+
+def lower(program: Program, cache: FragmentCache) -> Schedule:
+    """Lower a program to the schedule that the simulator and the executor share.
+
+    Args:
+        program: the launches of one step.
+        cache: fragments of the machine; only what is new is analysed.
+
+    Raises:
+        RequestError: interfering tasks, or a read before the first write.
+    """
+    fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
+    return Composer(cache.machine, program.launches, program.regions(), fragments).compose()

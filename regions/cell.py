@@ -1,0 +1,83 @@
+"""Cells: the points of a region that are alike, so that one answer serves all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from maniple.regions.arrangement import arrange, meetings
+from maniple.regions.movement import Contribution, Use
+from maniple.regions.rectangle import Rect, merged
+
+Pending = tuple[tuple[int, Contribution], ...]
+Need = tuple[Rect, tuple[int, ...]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Points that are alike: the same memories hold their value, and the same contributions wait for them.
+
+    Args:
+        rect: the points.
+        holders: the memories whose value is valid, ascending; the value from before ``pending``, if there is any.
+        pending: (number in program order, contribution), ascending, all of one operation.
+    """
+
+    rect: Rect
+    holders: tuple[int, ...]
+    pending: Pending = ()
+
+
+# A box, what its need was labelled with, and the cell that it is part of.
+Piece = tuple[Rect, tuple[int, ...], Cell | None]
+
+
+def grouped(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """The cells with like neighbours joined, ascending."""
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.holders, tuple([number for number, _ in cell.pending])), []).append(cell)
+    result: list[Cell] = []
+    for group in groups.values():
+        if len(group) == 1:
+            result.append(group[0])
+        else:
+            result += [Cell(box, group[0].holders, group[0].pending) for box in merged([cell.rect for cell in group])]
+    result.sort(key=lambda cell: cell.rect.lo)
+    return tuple(result)
+
+
+def needs(uses: Sequence[Use]) -> list[Need]:
+    """Disjoint boxes with the ascending memories that use them, as few as joining makes them."""
+    groups: dict[tuple[int, ...], list[Rect]] = {}
+    for rect, places in arrange([use.rect for use in uses]):
+        groups.setdefault(tuple(sorted({uses[place].memory for place in places})), []).append(rect)
+    return [(rect, memories) for memories, rects in groups.items() for rect in merged(rects)]
+
+
+def cut(cells: Sequence[Cell], wanted: Sequence[Need]) -> tuple[list[Piece], list[Cell]]:
+    """The wanted boxes cut at the cells' borders, and what they leave of the cells.
+
+    Args:
+        cells: disjoint.
+        wanted: disjoint boxes, each with the numbers that its pieces keep.
+    """
+    pieces: list[Piece] = []
+    boxes = [rect for rect, _ in wanted]
+    unmet: list[list[Rect]] = [[rect] for rect in boxes]
+    untouched: list[list[Rect]] = [[cell.rect] for cell in cells]
+    for i, j in meetings(boxes, [cell.rect for cell in cells]):
+        pieces.append((boxes[i].intersect(cells[j].rect), wanted[i][1], cells[j]))
+        unmet[i] = [piece for part in unmet[i] for piece in part.subtract(cells[j].rect)]
+        untouched[j] = [piece for part in untouched[j] for piece in part.subtract(boxes[i])]
+    for (_, label), rects in zip(wanted, unmet, strict=True):
+        pieces += [(rect, label, None) for rect in rects]
+    rest: list[Cell] = []
+    for cell, rects in zip(cells, untouched, strict=True):
+        if rects and rects[0] is cell.rect:
+            rest.append(cell)
+        else:
+            rest += [Cell(rect, cell.holders, cell.pending) for rect in rects]
+    return pieces, rest

@@ -1,0 +1,383 @@
+"""Index spaces: half-open boxes of integer points, and sets of points stored as disjoint boxes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from maniple.regions.error import RequestError
+
+_set = object.__setattr__
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """A half-open box of integer points: every p with lo <= p < hi on each axis.
+
+    A box of no axes has one point, so it is the index space of a scalar. A box without points keeps its shape
+    (``Rect((4, 0), (4, 8))`` has shape ``(0, 8)``): an upper bound below the lower one is raised to it, and an
+    empty intersection is the empty box at the origin.
+
+    Args:
+        lo: first index on each axis.
+        hi: one past the last index on each axis; as many as ``lo``.
+
+    Raises:
+        RequestError: ``lo`` and ``hi`` have different lengths.
+    """
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        lo, hi = self.lo, self.hi
+        if len(lo) != len(hi):
+            msg = f"expected bounds of one length, got lo {lo} and hi {hi}: give one number per axis in both"
+            raise RequestError(msg)
+        for low, high in zip(lo, hi, strict=True):
+            if high < low:
+                _set(self, "hi", tuple(map(max, lo, hi)))
+                return
+
+    @staticmethod
+    def of_shape(shape: Sequence[int]) -> Rect:
+        """The box at the origin with the given extents."""
+        return Rect((0,) * len(shape), tuple(shape))
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.lo)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extent on each axis."""
+        return tuple([high - low for low, high in zip(self.lo, self.hi, strict=True)])
+
+    @property
+    def volume(self) -> int:
+        """The number of points."""
+        product = 1
+        for low, high in zip(self.lo, self.hi, strict=True):
+            product *= high - low
+        return product
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the box has no points."""
+        return any(map(operator.eq, self.lo, self.hi))
+
+    def overlaps(self, other: Rect) -> bool:
+        """Whether the two boxes share a point."""
+        if len(self.lo) != len(other.lo):
+            raise _ndim_error(self, other)
+        for low, high, other_low, other_high in zip(self.lo, self.hi, other.lo, other.hi, strict=True):
+            if low >= other_high or other_low >= high or low == high or other_low == other_high:
+                return False
+        return True
+
+    def contains(self, other: Rect) -> bool:
+        """Whether every point of ``other`` is in this box; an empty box is contained in everything."""
+        if len(self.lo) != len(other.lo):
+            raise _ndim_error(self, other)
+        for low, high, other_low, other_high in zip(self.lo, self.hi, other.lo, other.hi, strict=True):
+            if other_low < low or other_high > high:
+                return other.is_empty
+        return True
+
+    def intersect(self, other: Rect) -> Rect:
+        """The box of the points that both have; without any, the empty box at the origin."""
+        if not self.overlaps(other):
+            return _nothing(len(self.lo))
+        lo = tuple(map(max, self.lo, other.lo))
+        hi = tuple(map(min, self.hi, other.hi))
+        if lo == self.lo and hi == self.hi:
+            return self
+        if lo == other.lo and hi == other.hi:
+            return other
+        return _box(lo, hi)
+
+    def subtract(self, other: Rect) -> tuple[Rect, ...]:
+        """The points that ``other`` lacks, as disjoint boxes in ascending order of ``lo``.
+
+        The middle box is the one taken away::
+
+            +-----------------+
+            |        0        |
+            +----+-------+----+
+            | 1  | other |  2 |
+            +----+-------+----+
+            |        3        |
+            +-----------------+
+        """
+        hole = self.intersect(other)
+        if hole is self or self.is_empty:
+            return ()
+        if hole.is_empty:
+            return (self,)
+        lo, hi = list(self.lo), list(self.hi)
+        before: list[Rect] = []
+        after: list[Rect] = []
+        for axis, (low, high) in enumerate(zip(hole.lo, hole.hi, strict=True)):
+            if lo[axis] < low:
+                before.append(_box(tuple(lo), (*hi[:axis], low, *hi[axis + 1 :])))
+            if high < hi[axis]:
+                after.append(_box((*lo[:axis], high, *lo[axis + 1 :]), tuple(hi)))
+            lo[axis], hi[axis] = low, high
+        after.reverse()
+        return (*before, *after)
+
+    def hull(self, other: Rect) -> Rect:
+        """The smallest box that contains both."""
+        if self.contains(other):
+            return self
+        if other.contains(self):
+            return other
+        return _box(tuple(map(min, self.lo, other.lo)), tuple(map(max, self.hi, other.hi)))
+
+    def shift(self, offset: Sequence[int]) -> Rect:
+        """The box moved by ``offset``, one number per axis."""
+        if len(offset) != len(self.lo):
+            msg = f"expected an offset of {len(self.lo)} numbers for {self}, got {tuple(offset)}"
+            raise RequestError(msg)
+        return _box(
+            tuple([a + b for a, b in zip(self.lo, offset, strict=True)]),
+            tuple([a + b for a, b in zip(self.hi, offset, strict=True)]),
+        )
+
+    def slices(self, origin: Sequence[int]) -> tuple[slice, ...]:
+        """The index of this box in an array whose element 0 is the point ``origin``.
+
+        Raises:
+            RequestError: ``origin`` has another number of axes, or the box has points before it.
+        """
+        if len(origin) != len(self.lo):
+            msg = f"expected an origin of {len(self.lo)} numbers for {self}, got {tuple(origin)}"
+            raise RequestError(msg)
+        if self.is_empty:
+            return tuple([slice(0, extent) for extent in self.shape])
+        for low, start in zip(self.lo, origin, strict=True):
+            if low < start:
+                msg = f"expected a box that starts at {tuple(origin)} or later, got {self}: it is outside the array"
+                raise RequestError(msg)
+        return tuple([slice(low - o, high - o) for low, high, o in zip(self.lo, self.hi, origin, strict=True)])
+
+    def split(self, axis: int, parts: int) -> tuple[Rect, ...]:
+        """The box cut into ``parts`` along ``axis``: sizes differ by at most one, larger first, empty ones last.
+
+        Raises:
+            RequestError: the axis is not one of this box's, or ``parts`` is not positive.
+        """
+        if not 0 <= axis < len(self.lo):
+            msg = f"expected an axis from 0 to {len(self.lo) - 1} of {self}, got {axis}"
+            raise RequestError(msg)
+        if parts < 1:
+            msg = f"expected at least 1 part of {self}, got {parts}"
+            raise RequestError(msg)
+        size, larger = divmod(self.hi[axis] - self.lo[axis], parts)
+        pieces: list[Rect] = []
+        start = self.lo[axis]
+        for part in range(parts):
+            stop = start + size + (part < larger)
+            lo = (*self.lo[:axis], start, *self.lo[axis + 1 :])
+            pieces.append(_box(lo, (*self.hi[:axis], stop, *self.hi[axis + 1 :])))
+            start = stop
+        return tuple(pieces)
+
+    def points(self) -> Iterator[tuple[int, ...]]:
+        """Every point, the last axis fastest."""
+        return itertools.product(*map(range, self.lo, self.hi))
+
+    def __str__(self) -> str:
+        inside = ", ".join([f"{low}:{high}" for low, high in zip(self.lo, self.hi, strict=True)])
+        return f"[{inside}]"
+
+
+def _box(lo: tuple[int, ...], hi: tuple[int, ...]) -> Rect:
+    """A box whose bounds are known to be in order; this is the hot path, so it is not checked again."""
+    rect = object.__new__(Rect)
+    _set(rect, "lo", lo)
+    _set(rect, "hi", hi)
+    return rect
+
+
+@functools.cache
+def _nothing(ndim: int) -> Rect:
+    return _box((0,) * ndim, (0,) * ndim)
+
+
+def _ndim_error(first: Rect, second: Rect) -> RequestError:
+    return RequestError(
+        f"expected boxes with one number of axes, got {first} with {first.ndim} and {second} with {second.ndim}: "
+        "compare boxes of one region only"
+    )
+
+
+def overlapping(rects: Sequence[Rect]) -> Iterator[tuple[int, int]]:
+    """Every pair of positions (i < j) whose boxes share a point.
+
+    A sweep along the axis on which the boxes start at the most places, so a tiling costs about n log n comparisons
+    where all pairs would cost n squared.
+    """
+    boxes = [(index, rect) for index, rect in enumerate(rects) if not rect.is_empty]
+    if len(boxes) < 2:
+        return
+    ndim = boxes[0][1].ndim
+    for _, rect in boxes:
+        if rect.ndim != ndim:
+            raise _ndim_error(boxes[0][1], rect)
+    if ndim == 0:
+        yield from itertools.combinations([index for index, _ in boxes], 2)
+        return
+    axis = max(range(ndim), key=lambda a: (len({rect.lo[a] for _, rect in boxes}), -a))
+    boxes.sort(key=lambda entry: entry[1].lo[axis])
+    active: list[tuple[int, Rect]] = []
+    for index, rect in boxes:
+        start = rect.lo[axis]
+        active = [entry for entry in active if entry[1].hi[axis] > start]
+        for other, box in active:
+            if rect.overlaps(box):
+                yield (other, index) if other < index else (index, other)
+        active.append((index, rect))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RectSet:
+    """An immutable set of points, stored as disjoint boxes in ascending order; two are equal if their points are.
+
+    Build one with :meth:`empty` or :meth:`of`; boxes given directly must be disjoint and not empty.
+    """
+
+    rects: tuple[Rect, ...] = ()
+
+    @staticmethod
+    def empty() -> RectSet:
+        """The set without points."""
+        return _EMPTY
+
+    @staticmethod
+    def of(rects: Iterable[Rect]) -> RectSet:
+        """The points of all the given boxes, which may overlap."""
+        boxes = [rect for rect in dict.fromkeys(rects) if not rect.is_empty]
+        if len(boxes) < 2:
+            return RectSet(tuple(boxes))
+        earlier: dict[int, list[int]] = {}
+        for first, second in overlapping(boxes):
+            earlier.setdefault(second, []).append(first)
+        pieces: list[Rect] = []
+        for index, rect in enumerate(boxes):
+            rest = [rect]
+            for other in earlier.get(index, ()):
+                rest = [piece for part in rest for piece in part.subtract(boxes[other])]
+            pieces += rest
+        return RectSet(merged(pieces))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no points."""
+        return not self.rects
+
+    @property
+    def volume(self) -> int:
+        """The number of points."""
+        return sum([rect.volume for rect in self.rects])
+
+    def covers(self, rect: Rect) -> bool:
+        """Whether every point of ``rect`` is in the set."""
+        for box in self.rects:
+            if box.contains(rect):
+                return True
+        return sum([box.intersect(rect).volume for box in self.rects]) == rect.volume
+
+    def overlaps(self, rect: Rect) -> bool:
+        """Whether a point of ``rect`` is in the set."""
+        return any(box.overlaps(rect) for box in self.rects)
+
+    def intersect(self, rect: Rect) -> tuple[Rect, ...]:
+        """The points that ``rect`` has too, as disjoint boxes in ascending order."""
+        return tuple(sorted([box.intersect(rect) for box in self.rects if box.overlaps(rect)], key=by_bounds))
+
+    def union(self, rect: Rect) -> RectSet:
+        """The set with the points of ``rect``."""
+        if rect.is_empty or any(box.contains(rect) for box in self.rects):
+            return self
+        kept = [box for box in self.rects if not rect.contains(box)]
+        if not kept:
+            return RectSet((rect,))
+        pieces = [rect]
+        for box in kept:
+            if box.overlaps(rect):
+                pieces = [piece for part in pieces for piece in part.subtract(box)]
+        return RectSet(merged(kept + pieces))
+
+    def union_all(self, rects: Iterable[Rect]) -> RectSet:
+        """The set with the points of every one of ``rects``."""
+        added = tuple(rects)
+        return self.union(added[0]) if len(added) == 1 else RectSet.of((*self.rects, *added)) if added else self
+
+    def subtract(self, rect: Rect) -> RectSet:
+        """The set without the points of ``rect``."""
+        if not any(box.overlaps(rect) for box in self.rects):
+            return self
+        return RectSet(merged([piece for box in self.rects for piece in box.subtract(rect)]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RectSet):
+            return NotImplemented
+        if self.rects == other.rects:
+            return True
+        return self.volume == other.volume and all(other.covers(rect) for rect in self.rects)
+
+    def __hash__(self) -> int:
+        # Equal sets may be stored as different boxes, so only what all forms share may enter.
+        return hash((self.volume, functools.reduce(Rect.hull, self.rects) if self.rects else None))
+
+    def __str__(self) -> str:
+        return "{" + ", ".join([str(rect) for rect in self.rects]) + "}"
+
+
+_EMPTY = RectSet()
+
+
+def by_bounds(rect: Rect) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What boxes are ordered by."""
+    return rect.lo, rect.hi
+
+
+def merged(rects: Iterable[Rect]) -> tuple[Rect, ...]:
+    """Disjoint boxes joined where two form one box, until none do; in ascending order."""
+    boxes = sorted(rects, key=by_bounds)
+    before = -1
+    while len(boxes) > 1 and len(boxes) != before:
+        before = len(boxes)
+        for axis in reversed(range(boxes[0].ndim)):
+            boxes = _joined(boxes, axis)
+    return tuple(sorted(boxes, key=by_bounds))
+
+
+def _joined(boxes: list[Rect], axis: int) -> list[Rect]:
+    """The boxes after joining, along one axis, each to the one that it ends at with the same sides."""
+    rows: dict[tuple[tuple[int, ...], ...], list[Rect]] = {}
+    for box in boxes:
+        sides = (box.lo[:axis], box.hi[:axis], box.lo[axis + 1 :], box.hi[axis + 1 :])
+        rows.setdefault(sides, []).append(box)
+    if len(rows) == len(boxes):
+        return boxes
+    result: list[Rect] = []
+    for row in rows.values():
+        row.sort(key=lambda box: box.lo[axis])
+        last = row[0]
+        for box in row[1:]:
+            if last.hi[axis] == box.lo[axis]:
+                last = _box(last.lo, box.hi)
+            else:
+                result.append(last)
+                last = box
+        result.append(last)
+    return result

@@ -1,0 +1,262 @@
+"""The copy engine of one rank: sends and lands pushes in the schedule's order, within releases and credits."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from maniple.runtime.transport import Delivery, Transport
+
+__all__: list[str] = []
+
+HEADER = struct.Struct("<QQ")
+DEFAULT_CREDIT_BYTES = 64 << 20
+# A peer that may still make this many pushes is not told of further releases yet: they ride on the next data frame.
+SLACK = 4
+
+
+@dataclass(eq=False, slots=True)
+class Outgoing:
+    """A push that this rank makes, reused whenever its row runs again.
+
+    Args:
+        peer: the receiving rank.
+        size: bytes of payload.
+        pack: copies the tile into fresh contiguous bytes.
+        movement: the row that it belongs to.
+    """
+
+    peer: int
+    size: int
+    pack: Callable[[], memoryview]
+    movement: Movement
+    ready: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Incoming:
+    """A push that this rank receives, reused whenever its row runs again.
+
+    Args:
+        peer: the sending rank.
+        size: bytes of payload.
+        land: copies received bytes into the destination instance.
+        movement: the row that it belongs to.
+        feeds: the fold inside the movement that waits for it; -1 for none.
+    """
+
+    peer: int
+    size: int
+    land: Callable[[memoryview], object]
+    movement: Movement
+    feeds: int = -1
+    released: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class LocalFold:
+    """A fold inside a collective, at this rank: it runs when `parts` pushes have landed, then frees `then`."""
+
+    parts: int
+    fold: Callable[[], object]
+    then: list[Outgoing] = field(default_factory=list)
+    missing: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Movement:
+    """This rank's share of one row between memories: a copy has one push, a collective several and folds.
+
+    Args:
+        row: the row.
+        outgoing: pushes that are ready when the row starts.
+        later: pushes that wait for a fold of this row.
+        incoming: pushes to receive.
+        folds: the folds that happen here.
+        finished: called once, on the engine's thread, when all of it is done.
+    """
+
+    row: int
+    outgoing: list[Outgoing] = field(default_factory=list)
+    later: list[Outgoing] = field(default_factory=list)
+    incoming: list[Incoming] = field(default_factory=list)
+    folds: dict[int, LocalFold] = field(default_factory=dict)
+    finished: Callable[[], None] = lambda: None
+    left: int = 0
+    account: int = 0
+
+
+class _Peer:
+    """What the engine knows of one other rank: the queues of pushes each way, and the counts both sides tell."""
+
+    def __init__(self) -> None:
+        self.outgoing: deque[Outgoing] = deque()
+        self.incoming: deque[Incoming] = deque()  # not yet received
+        self.ungranted: deque[Incoming] = deque()  # not yet released, a suffix of the above
+        self.sent = 0  # pushes sent
+        self.allowed = 0  # pushes that the peer has released
+        self.sent_bytes = 0
+        self.landed_bytes = 0  # of ours, by the peer's word
+        self.granted = 0  # pushes that we have released
+        self.received = 0
+        self.received_bytes = 0
+        self.told = (0, 0)  # what the peer knows of granted and received_bytes
+
+
+class CopyEngine:
+    """Moves tiles between this rank's memory and others'.
+
+    For each directed pair of ranks both ends hold the same queue of pushes. A push is sent when it is the head of its
+    queue, its source is ready, the receiver has released its destination, and the bytes in flight stay within the
+    credit (a single push may exceed it when nothing else is in flight). Releases and acknowledgements are two
+    counters that ride on every frame; when a peer is about to run out of releases they travel alone:
+
+        rank 0 -> 1   push 0, push 1, push 2 ...      header: pushes of yours that I released, your bytes landed here
+        rank 1 -> 0   push 0', (header alone), ...
+
+    All state belongs to one thread, `run`; other threads talk to it through `submit`, `start` and `close`.
+
+    Args:
+        transport: the wire.
+        credit_bytes: bound of the bytes in flight to one peer.
+        failed: called with the exception that ended the engine.
+    """
+
+    def __init__(
+        self, transport: Transport, credit_bytes: int, failed: Callable[[BaseException], None]
+    ) -> None:
+        self.transport = transport
+        self.credit_bytes = credit_bytes
+        self.peak_in_flight = 0
+        self._failed = failed
+        self._peers = {peer: _Peer() for peer in range(transport.size) if peer != transport.rank}
+        self._commands: deque[Callable[[], None]] = deque()
+        self._closed = False
+        self._thread = threading.Thread(target=self.run, name=f"engine {transport.rank}", daemon=True)
+
+    def begin(self) -> None:
+        """Start the engine's thread."""
+        self._thread.start()
+
+    def submit(self, outgoing: list[Outgoing], incoming: list[Incoming]) -> None:
+        """Append the pushes of a step or launch to the queues, in the order that both ends share."""
+
+        def enqueue() -> None:
+            for push in outgoing:
+                self._peers[push.peer].outgoing.append(push)
+            for arrival in incoming:
+                peer = self._peers[arrival.peer]
+                peer.incoming.append(arrival)
+                peer.ungranted.append(arrival)
+
+        self._command(enqueue)
+
+    def start(self, movement: Movement, account: int) -> None:
+        """Say that everything a movement waits for at this rank is done.
+
+        Args:
+            movement: the movement, whose pushes were submitted before.
+            account: the number under which the transport counts its bytes.
+        """
+        self._command(lambda: self._start(movement, account))
+
+    def close(self) -> None:
+        """End the thread; pushes not made are dropped."""
+        self._closed = True
+        self.transport.wake()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def run(self) -> None:
+        """Serve commands and frames until closed."""
+        try:
+            while not self._closed:
+                for delivery in self.transport.poll(None):
+                    self._receive(delivery)
+                while self._commands:
+                    self._commands.popleft()()
+                for number, peer in self._peers.items():
+                    self._pump(number, peer)
+                    self._tell(number, peer)
+        except BaseException as error:  # noqa: BLE001  (the thread's last act: hand any failure to the rank)
+            if not self._closed:
+                self._failed(error)
+
+    def _command(self, command: Callable[[], None]) -> None:
+        self._commands.append(command)
+        self.transport.wake()
+
+    def _start(self, movement: Movement, account: int) -> None:
+        movement.account = account
+        movement.left = len(movement.outgoing) + len(movement.later) + len(movement.incoming) + len(movement.folds)
+        for push in movement.outgoing:
+            push.ready = True
+        for arrival in movement.incoming:
+            arrival.released = True
+            peer = self._peers[arrival.peer]
+            while peer.ungranted and peer.ungranted[0].released:
+                peer.ungranted.popleft().released = False
+                peer.granted += 1
+        for fold in movement.folds.values():
+            fold.missing = fold.parts
+            if not fold.missing:
+                self._fold(movement, fold)
+
+    def _fold(self, movement: Movement, fold: LocalFold) -> None:
+        fold.fold()
+        for push in fold.then:
+            push.ready = True
+        self._one_less(movement)
+
+    def _one_less(self, movement: Movement) -> None:
+        movement.left -= 1
+        if not movement.left:
+            movement.finished()
+
+    def _receive(self, delivery: Delivery) -> None:
+        peer = self._peers[delivery.peer]
+        peer.allowed, peer.landed_bytes = HEADER.unpack(delivery.header)
+        if delivery.payload is None:
+            return
+        arrival = peer.incoming.popleft()
+        arrival.land(delivery.payload)
+        peer.received += 1
+        peer.received_bytes += arrival.size
+        if arrival.feeds >= 0:
+            fold = arrival.movement.folds[arrival.feeds]
+            fold.missing -= 1
+            if not fold.missing:
+                self._fold(arrival.movement, fold)
+        self._one_less(arrival.movement)
+
+    def _pump(self, number: int, peer: _Peer) -> None:
+        """Send every push that may go."""
+        while peer.outgoing and peer.outgoing[0].ready and peer.sent < peer.allowed:
+            push = peer.outgoing[0]
+            in_flight = peer.sent_bytes - peer.landed_bytes
+            if in_flight and in_flight + push.size > self.credit_bytes:
+                return
+            peer.outgoing.popleft()
+            push.ready = False
+            peer.sent += 1
+            peer.sent_bytes += push.size
+            self.peak_in_flight = max(self.peak_in_flight, in_flight + push.size)
+            self.transport.send(number, self._header(peer), push.pack(), push.movement.account)
+            self._one_less(push.movement)
+
+    def _tell(self, number: int, peer: _Peer) -> None:
+        """Send the counters alone when the peer may be waiting for them."""
+        granted, landed = peer.told
+        starved = peer.granted > granted and granted - peer.received <= SLACK
+        if starved or peer.received_bytes - landed > self.credit_bytes // 4:
+            self.transport.send(number, self._header(peer), None, 0)
+
+    def _header(self, peer: _Peer) -> bytes:
+        peer.told = (peer.granted, peer.received_bytes)
+        return HEADER.pack(peer.granted, peer.received_bytes)

@@ -1,0 +1,72 @@
+"""Fragments: all that one region adds to a schedule, analysed by itself and cached by what determines it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from maniple.runtime.analysis import Move, Node, PlacedUse, RegionAnalysis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from maniple.regions.privilege import Privilege
+    from maniple.regions.rectangle import Rect
+    from maniple.runtime.schedule import Access, InstanceKind
+
+__all__: list[str] = []
+
+Home = tuple[tuple[int, tuple["Rect", ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentKey:
+    """What determines a fragment: nothing in it names the region, so equal layers share one.
+
+    Args:
+        bounds: the elements of the region.
+        home: (memory, rectangles) valid before each step; empty for a region that does not outlive a step.
+        uses: every use in program order: a privilege and the tasks.
+    """
+
+    bounds: Rect
+    home: Home
+    uses: tuple[tuple[Privilege, tuple[PlacedUse, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """One region's part of a step.
+
+    Args:
+        moves: the movements, in program order; `Move.use` says which use each serves.
+        accesses: for each use (point, access) of the tasks.
+        instances: (memory, kind, rectangle) of every instance.
+        edges: dependences within a step.
+        carried: dependences of a step on the one before.
+    """
+
+    moves: tuple[Move, ...]
+    accesses: tuple[tuple[tuple[int, Access], ...], ...]
+    instances: tuple[tuple[int, InstanceKind, Rect], ...]
+    edges: tuple[tuple[Node, Node], ...]
+    carried: tuple[tuple[Node, Node], ...]
+
+
+def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
+    """Analyse a region's uses as a step that repeats: the first run gives the rows, the second the carried edges.
+
+    Raises:
+        RequestError: interfering tasks, or a read before the first write.
+    """
+    region = RegionAnalysis(key.bounds, dict(key.home), persistent=bool(key.home), near=near)
+    for memory, rects in key.home:
+        for rect in rects:
+            region.reserve(memory, rect)
+    accesses = tuple(tuple(region.use(privilege, tasks)) for privilege, tasks in key.uses)
+    moves, edges = tuple(region.moves), tuple(region.edges)
+    region.begin_step()
+    for privilege, tasks in key.uses:
+        region.use(privilege, tasks)
+    carried = tuple((before, after) for before, after in region.edges if before.step != after.step)
+    return Fragment(moves, accesses, tuple(region.extents), edges, carried)

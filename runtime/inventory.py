@@ -1,0 +1,102 @@
+"""What one rank finds on its host: the only place where planning looks at the system."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import sys
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, final
+
+from maniple.regions.error import RunError
+from maniple.runtime.entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__: list[str] = []
+
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia")
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The facts about one host that a machine description needs.
+
+    Args:
+        host: the host's name.
+        cores: how many cores this process may use.
+        memory_bytes: bytes of main memory that processes of this host may use.
+        has_gpu: whether an NVIDIA device seems to be there.
+    """
+
+    host: str
+    cores: int
+    memory_bytes: int
+    has_gpu: bool
+
+    def to_bytes(self) -> bytes:
+        """The facts as bytes that a rank sends to the others."""
+        return json.dumps([self.host, self.cores, self.memory_bytes, self.has_gpu]).encode()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Self:
+        """The facts that another rank sent.
+
+        Raises:
+            RunError: these are no such bytes.
+        """
+        try:
+            document = json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"machine: a rank sent facts about its host that are not JSON ({error})") from error
+        root = Entry("facts about a rank's host", "", document)
+        entries = root.elements()
+        if len(entries) != len(fields(cls)):
+            raise RunError(f"machine: expected {len(fields(cls))} facts about a rank's host, got {len(entries)}")
+        host, cores, memory_bytes, has_gpu = entries
+        return cls(host.string(), cores.integer(1), memory_bytes.integer(0), has_gpu.boolean())
+
+
+def take_inventory() -> Inventory:
+    """The facts about the host of this process, read from the system now."""
+    return Inventory(
+        host=platform.node() or "localhost",
+        cores=available_cores(),
+        memory_bytes=_memory_bytes(),
+        has_gpu=_has_gpu(),
+    )
+
+
+def available_cores() -> int:
+    """How many cores this process may run on: its affinity where the system has one, else all."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+
+
+@cache
+def announce(text: str) -> None:
+    """Say something on standard error, once per process and text."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the one place where planning speaks
+
+
+def _memory_bytes() -> int:
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # A container may use less than the host has; "max" and a missing file both mean that there is no such limit.
+    with contextlib.suppress(OSError, ValueError):
+        return min(installed, int(_CGROUP_LIMIT.read_text(encoding="ascii")))
+    return installed
+
+
+def _has_gpu() -> bool:
+    if _NVIDIA_DRIVER.exists():
+        return True
+    # Asked only where the program has paid for the import already: planning must not import torch.
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())

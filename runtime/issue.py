@@ -1,0 +1,207 @@
+"""Issue: untraced rows that run as soon as what they wait for is done, whatever their place in the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from maniple.runtime.analysis import Node
+from maniple.runtime.kernels import bind_fold
+from maniple.runtime.movement import bind_movement
+from maniple.runtime.schedule import InstanceKind, RowKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.rectangle import Rect
+    from maniple.runtime.analysis import Move, RegionAnalysis
+    from maniple.runtime.rank import RankRuntime
+
+__all__: list[str] = []
+
+# Beyond this many remembered rows and tiles of a region, those that are done with are forgotten.
+FORGET_AT = 64
+
+
+class Issued:
+    """A row that this rank will run: a task, a fold, or its share of a movement.
+
+    Args:
+        start: called once nothing is left to wait for, by whichever thread finished last.
+    """
+
+    __slots__ = ("after", "done", "left", "start")
+
+    def __init__(self, start: Callable[[], None]) -> None:
+        self.start = start
+        self.left = 1  # the issue itself, so that nothing starts half linked
+        self.after: list[Issued] = []
+        self.done = False
+
+
+class LiveRegion:
+    """A region of the running program at one rank: its analysis, its storage, and the rows that use it.
+
+    The instance of valid values has room for the whole region; contributions and staged tiles get their own, which
+    go when nothing refers to them.
+
+    Args:
+        region: the region.
+        analysis: what is valid where.
+    """
+
+    def __init__(self, region: LogicalRegion, analysis: RegionAnalysis) -> None:
+        self.region = region
+        self.analysis = analysis
+        self.rows: dict[Node, Issued] = {}
+        self.temporary: dict[int, tuple[Rect, torch.Tensor]] = {}
+        self._tidy_at = FORGET_AT
+
+    def view(self, runtime: RankRuntime, instance: int, rect: Rect) -> torch.Tensor:
+        """View a rectangle of an instance in this rank's memory."""
+        _, kind, extent = self.analysis.extents[instance]
+        if kind == InstanceKind.MAIN:
+            covered, storage = runtime.memory.keep(self.region, self.region.bounds)
+        else:
+            if instance not in self.temporary:
+                self.temporary[instance] = (extent, runtime.memory.allocate(self.region, extent))
+            covered, storage = self.temporary[instance]
+        return storage[rect.slices(covered.lo)]
+
+    def tidy(self) -> None:
+        """Now and then drop what only rows that are done, or of other ranks, still refer to."""
+        if len(self.rows) + len(self.temporary) < self._tidy_at:
+            return
+        self.rows = {node: row for node, row in self.rows.items() if not row.done}
+        self.analysis.forget(self.rows.__contains__)
+        pending = self.analysis.pending_instances()
+        self.temporary = {index: kept for index, kept in self.temporary.items() if index in pending}
+        self._tidy_at = FORGET_AT + 2 * (len(self.rows) + len(self.temporary))
+
+
+class Issuer:
+    """Links rows to those they wait for and starts them; safe to call from the program's thread only.
+
+    Args:
+        runtime: the rank.
+    """
+
+    def __init__(self, runtime: RankRuntime) -> None:
+        self.runtime = runtime
+        self.under_way = 0
+
+    def movements(self, live: LiveRegion, moves: Sequence[Move], first: int) -> list[Issued]:
+        """Make rows of the movements of one use of a region, as far as this rank takes part.
+
+        Args:
+            live: the region.
+            moves: the movements, in program order.
+            first: the number of the first of them in the region's analysis.
+        """
+        rows: list[Issued | None] = []
+        for number, move in enumerate(moves, first):
+            node = Node(live.analysis.step, -1, number)
+            make = self._fold if move.kind == RowKind.FOLD else self._movement
+            rows.append(make(live, node, move))
+        return [row for row in rows if row is not None]
+
+    def _fold(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
+        if move.processor not in self.runtime.processors:
+            return None
+        target, *parts = (live.view(self.runtime, access.instance, access.rect) for access in move.accesses)
+        call = bind_fold(move.op, target, parts)
+        return self.task(move.processor, call, [(live, node)], 0)
+
+    def task(
+        self, processor: int, call: Callable[[], object], nodes: Sequence[tuple[LiveRegion, Node]], priority: int
+    ) -> Issued:
+        """Make a row of a task or fold of this rank; `link` starts it.
+
+        Args:
+            processor: where it runs.
+            call: what it does.
+            nodes: the region nodes that stand for it.
+            priority: order among ready rows.
+        """
+
+        def run() -> None:
+            call()
+            self.complete(row)
+
+        row = Issued(lambda: self.runtime.processors[processor].submit(run, priority))
+        self._enter(row, nodes)
+        return row
+
+    def _enter(self, row: Issued, nodes: Sequence[tuple[LiveRegion, Node]]) -> None:
+        for live, node in nodes:
+            live.rows[node] = row
+        with self.runtime.lock:
+            self.under_way += 1
+
+    def _movement(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
+        here, engine = self.runtime.memory.id, self.runtime.engine
+        extents = live.analysis.extents
+        ends = {extents[end][0] for push in move.transfers for end in (push.source, push.target)}
+        if here not in ends or engine is None:
+            return None
+        movement, outgoing, incoming = bind_movement(
+            node.item,
+            move.transfers,
+            move.pieces,
+            lambda instance, rect: live.view(self.runtime, instance, rect),
+            lambda instance: extents[instance][0],
+            here,
+        )
+        engine.submit(outgoing, incoming)
+        row = Issued(lambda: engine.start(movement, 0))
+        movement.finished = lambda: self.complete(row)
+        self._enter(row, [(live, node)])
+        return row
+
+    def link(self, live: LiveRegion, edges: Sequence[tuple[Node, Node]]) -> None:
+        """Link rows to those they wait for, as far as both run here."""
+        with self.runtime.lock:
+            for before, after in edges:
+                first, then = live.rows.get(before), live.rows.get(after)
+                if first is None or then is None or first is then or first.done:
+                    continue
+                first.after.append(then)
+                then.left += 1
+
+    def release(self, rows: Sequence[Issued]) -> None:
+        """Let rows start that are linked to all they wait for."""
+        for row in rows:
+            self._count_down(row)
+
+    def _count_down(self, row: Issued) -> None:
+        with self.runtime.lock:
+            row.left -= 1
+            ready = row.left == 0
+        if ready:
+            row.start()
+
+    def complete(self, row: Issued) -> None:
+        """Mark a row done and start what waited only for it."""
+        with self.runtime.lock:
+            row.done = True
+            waiting, row.after = row.after, []
+            self.under_way -= 1
+            if not self.under_way:
+                self.runtime.finished.notify_all()
+        for later in waiting:
+            self._count_down(later)
+
+    def drain(self) -> None:
+        """Block until every row issued so far is done.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        with self.runtime.finished:
+            while self.under_way:
+                self.runtime.check()
+                self.runtime.finished.wait()
+        self.runtime.check()

@@ -1,0 +1,90 @@
+"""Launches after mapping: which tasks run where, and which rectangles of which regions each one uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.privilege import Privilege
+    from maniple.regions.rectangle import Rect
+
+__all__: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One task of a launch, placed on a processor.
+
+    Args:
+        color: the point of the launch domain that this task is.
+        processor: the processor that runs it.
+        replica: 0, or the number of this recomputation of the same point on a further processor.
+    """
+
+    color: tuple[int, ...]
+    processor: int
+    replica: int = 0
+
+    def __str__(self) -> str:
+        """Print as `[0,1]@p2`, with `'1` after it for a replica."""
+        mark = f"'{self.replica}" if self.replica else ""
+        return f"[{','.join(map(str, self.color))}]@p{self.processor}{mark}"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """How one launch uses one region: a privilege, and the rectangle that each point uses.
+
+    Args:
+        region: the logical region.
+        privilege: read, write-discard, read-write or reduce.
+        rects: one per point; an empty rectangle says that this point does not use the region.
+    """
+
+    region: LogicalRegion
+    privilege: Privilege
+    rects: tuple[Rect, ...]
+
+
+class Binder(Protocol):
+    """Turns a task's body into a call without arguments over instances that stay where they are."""
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind the body of one point.
+
+        Args:
+            point: index of the point in the launch.
+            views: for each requirement the tensor that views its rectangle, None where the point does not use it.
+            cores: how many cores the processor owns.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A mapped index launch: one operation that stands for a task per point (a single launch has one point).
+
+    Args:
+        name: what errors, schedules and timelines call it, such as `conv2d.forward`.
+        points: the tasks, replicas of one point next to each other.
+        requirements: how the tasks use regions.
+        binder: gives the body; None for a launch that is only planned or simulated.
+        flops: floating-point operations of each point, for cost models.
+        provenance: the source line that launched it, or the operator it stands for.
+    """
+
+    name: str
+    points: tuple[Point, ...]
+    requirements: tuple[Requirement, ...]
+    binder: Binder | None = field(default=None, compare=False)
+    flops: tuple[float, ...] = ()
+    provenance: str = ""
+
+    def label(self, point: int) -> str:
+        """Name one of its tasks, such as `conv2d.forward[1,0]@p1`."""
+        return f"{self.name}{self.points[point]}"

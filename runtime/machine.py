@@ -1,0 +1,276 @@
+"""The machine as planning sees it: hosts, memories, processors and the links between memories.
+
+A rank is one process and owns one memory here; its processors share that memory, and the memory's id is the rank.
+The numbers of a machine that nobody has measured are priors (the constants below): good enough to order plans,
+not to promise times; calibrating measures them.
+
+    cpu:2x1    host    memory  processor
+               node0   0       p0
+               node1   1       p1
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, final
+
+from maniple.regions.error import RequestError, RunError
+from maniple.runtime import machine_file
+from maniple.runtime.inventory import Inventory, announce, take_inventory
+from maniple.runtime.machine_part import Host, Link, Memory, Processor, Rate
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from maniple.runtime.world import World
+
+__all__: list[str] = []
+
+CORE_FLOPS_PER_S = 50e9
+"""Prior: floating-point operations per second of one core, float32."""
+CORE_BANDWIDTH = 10e9
+"""Prior: bytes per second that one core reads or writes in main memory."""
+WITHIN_HOST = Rate(latency_s=50e-6, bandwidth=2e9)
+"""Prior: from one memory to another of the same host."""
+BETWEEN_HOSTS = Rate(latency_s=100e-6, bandwidth=1e9)
+"""Prior: from one memory to another over a network."""
+ASSUMED_MEMORY_BYTES = 8 * 2**30
+"""Prior: bytes of memory of a rank of a machine that was not detected."""
+
+_PRESET = re.compile(r"cpu:([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What plans are made for: the hosts, memories, processors and links of a whole launched world.
+
+    Args:
+        name: what people call it.
+        hosts: the nodes, ids 0, 1, ... in order.
+        memories: one per rank, ids 0, 1, ... in order.
+        processors: ids 0, 1, ... in order, those of one memory next to each other.
+        links: the links whose speed is known one by one; all others have the rate ``within_host`` or
+            ``between_hosts``.
+        within_host: rate between different memories of one host.
+        between_hosts: rate between memories of different hosts.
+
+    Raises:
+        RequestError: ids out of order, an unknown memory or host, two equal links, or no processor.
+    """
+
+    name: str
+    hosts: tuple[Host, ...]
+    memories: tuple[Memory, ...]
+    processors: tuple[Processor, ...]
+    links: tuple[Link, ...] = ()
+    within_host: Rate = WITHIN_HOST
+    between_hosts: Rate = BETWEEN_HOSTS
+    _links: dict[tuple[int, int], Link] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check that the parts fit together."""
+        machine_file.check_parts(self.name, self.hosts, self.memories, self.processors, self.links)
+        object.__setattr__(self, "_links", {(link.source, link.target): link for link in self.links})
+
+    @classmethod
+    def cpu(
+        cls,
+        processors_per_rank: int,
+        ranks: int = 1,
+        nodes: int | None = None,
+        cores: int = 1,
+        *,
+        name: str | None = None,
+    ) -> Self:
+        """A machine of equal CPU processors.
+
+        Args:
+            processors_per_rank: processors that share each rank's memory.
+            ranks: processes, each with a memory of its own.
+            nodes: hosts that the ranks are spread over in blocks; by default each rank is a node.
+            cores: cores of each processor.
+            name: what to call it; by default the preset's form.
+
+        Raises:
+            RequestError: a count below 1, or ranks that do not spread evenly over the nodes.
+        """
+        nodes = ranks if nodes is None else nodes
+        counts = {"processors_per_rank": processors_per_rank, "ranks": ranks, "nodes": nodes, "cores": cores}
+        for what, count in counts.items():
+            if count < 1:
+                raise RequestError(f"machine: {what}: expected at least 1, got {count}")
+        if ranks % nodes:
+            raise RequestError(f"machine: {ranks} ranks do not spread evenly over {nodes} nodes")
+        inventories = [Inventory(f"node{rank * nodes // ranks}", cores, 0, False) for rank in range(ranks)]
+        form = f"cpu:{processors_per_rank}" if ranks == 1 else f"cpu:{ranks}x{processors_per_rank}"
+        return cls._of_ranks(
+            name or form, inventories, [rank * nodes // ranks for rank in range(ranks)], processors_per_rank, cores
+        )
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        """A machine by name: ``cpu:4`` is one rank of 4 processors, ``cpu:2x1`` 2 ranks (nodes) of 1 processor.
+
+        Raises:
+            RequestError: there is no such preset.
+        """
+        match = _PRESET.fullmatch(name)
+        if match is None:
+            raise RequestError(
+                f"machine {name!r}: expected cpu:PROCESSORS (such as cpu:4: one rank of 4 one-core processors) or "
+                "cpu:RANKSxPROCESSORS (such as cpu:2x1: 2 nodes of one rank with 1 one-core processor each); "
+                "other machines come from a TOML file"
+            )
+        first, second = match.groups()
+        if second is None:
+            return cls.cpu(int(first), name=name)
+        return cls.cpu(int(second), ranks=int(first), name=name)
+
+    @classmethod
+    def detect(cls, world: World | None = None) -> Self:
+        """The machine that this program runs on, the same value on every rank.
+
+        In a launched world every rank has the processors that the launcher was asked for. A program that was not
+        launched has one processor that owns all cores it may use. Every rank looks at its own host, and the ranks
+        exchange what they found.
+
+        Args:
+            world: the world to describe; by default the launched one.
+        """
+        mine = take_inventory()
+        if world is None:
+            from maniple.runtime import environment
+
+            if environment.read() is None:
+                _announce_gpus([mine])
+                return cls._of_ranks("detected", [mine], [0], 1, mine.cores)
+            from maniple.runtime import world as launched
+
+            world = launched.current()
+        found = [Inventory.from_bytes(payload) for payload in world.control.gather(mine.to_bytes())]
+        if len(found) != world.size:
+            raise RunError(f"machine: {len(found)} of {world.size} ranks said what their host has")
+        if world.rank == 0:
+            _announce_gpus(found)
+        nodes = [rank // world.ranks_per_node for rank in range(world.size)]
+        return cls._of_ranks("detected", found, nodes, world.processors, world.cores)
+
+    @classmethod
+    def _of_ranks(
+        cls, name: str, inventories: Sequence[Inventory], nodes: Sequence[int], processors: int, cores: int
+    ) -> Self:
+        """Put a machine together from what every rank found; ranks of one host share its memory evenly."""
+        names = [inventory.host for inventory in inventories]
+        memories: list[Memory] = []
+        for rank, inventory in enumerate(inventories):
+            share = inventory.memory_bytes // names.count(inventory.host) or ASSUMED_MEMORY_BYTES
+            memories.append(Memory(rank, rank, nodes[rank], share, CORE_BANDWIDTH * cores * processors))
+        places = [(rank, rank * processors + local) for rank in range(len(memories)) for local in range(processors)]
+        return cls(
+            name=name,
+            hosts=tuple(Host(node, names[nodes.index(node)]) for node in sorted(set(nodes))),
+            memories=tuple(memories),
+            processors=tuple(
+                Processor(index, "cpu", rank, cores, CORE_FLOPS_PER_S * cores, f"p{index}") for rank, index in places
+            ),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """A machine from a TOML file, as ``save`` writes it.
+
+        Raises:
+            RequestError: the file or an entry of it is wrong; the message names the entry.
+        """
+        parts = machine_file.read(path)
+        return cls(*parts)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the machine as TOML, whole or not at all.
+
+        Raises:
+            RequestError: the place cannot be written.
+        """
+        machine_file.write(path, self._parts())
+
+    def fingerprint(self) -> str:
+        """A hexadecimal digest of everything that describes the machine, the same in every process."""
+        document = json.dumps(machine_file.document(self._parts()), sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(document.encode(), digest_size=16).hexdigest()
+
+    def memory_of(self, processor: int) -> int:
+        """The id of the memory that a processor works on."""
+        return self.processor(processor).memory
+
+    def rank_of(self, processor: int) -> int:
+        """The rank (process) that a processor belongs to."""
+        return self.memories[self.memory_of(processor)].rank
+
+    def processors_of(self, memory: int) -> tuple[int, ...]:
+        """The ids of the processors that share a memory, ascending."""
+        return tuple(processor.id for processor in self.processors if processor.memory == memory)
+
+    def processor(self, index: int) -> Processor:
+        """A processor by id.
+
+        Raises:
+            RequestError: there is no such processor.
+        """
+        if not 0 <= index < len(self.processors):
+            last = len(self.processors) - 1
+            raise RequestError(
+                f"processor {index} does not exist; the machine has {last + 1}: {f'0..{last}' if last else '0'}"
+            )
+        return self.processors[index]
+
+    def link(self, source: int, target: int) -> Link:
+        """The link from one memory to another.
+
+        Raises:
+            RequestError: the two are one memory, or one of them does not exist.
+        """
+        known = self._links.get((source, target))
+        if known is not None:
+            return known
+        for memory in (source, target):
+            if not 0 <= memory < len(self.memories):
+                raise RequestError(f"memory {memory} does not exist; the machine has {len(self.memories)}")
+        if source == target:
+            raise RequestError(f"memory {source} has no link to itself")
+        near = self.memories[source].host == self.memories[target].host
+        rate = self.within_host if near else self.between_hosts
+        return Link(source, target, rate.latency_s, rate.bandwidth)
+
+    def __str__(self) -> str:
+        """The machine as a short table, one row per processor."""
+        rows = [("processor", "kind", "cores", "rank", "host", "memory")]
+        for processor in self.processors:
+            memory = self.memories[processor.memory]
+            size = f"{memory.capacity_bytes / 2**30:.1f} GiB"
+            rows.append(
+                (
+                    processor.name,
+                    processor.kind,
+                    str(processor.cores),
+                    str(memory.rank),
+                    self.hosts[memory.host].name,
+                    size,
+                )
+            )
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([f"machine {self.name}", *lines])
+
+    def _parts(self) -> machine_file.Parts:
+        return (self.name, self.hosts, self.memories, self.processors, self.links, self.within_host, self.between_hosts)
+
+
+def _announce_gpus(inventories: Sequence[Inventory]) -> None:
+    hosts = sorted({inventory.host for inventory in inventories if inventory.has_gpu})
+    if hosts:
+        announce(f"maniple: GPUs on {', '.join(hosts)} are not used yet; the machine is the CPUs")

@@ -1,0 +1,34 @@
+"""Measurements of a run, gathered from all ranks: bytes that transports were handed, and events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from maniple.runtime.timeline import Event, Timeline, measured_events
+
+if TYPE_CHECKING:
+    from maniple.runtime.replay import Run
+    from maniple.runtime.world import World
+
+__all__: list[str] = []
+
+
+def gather_bytes(world: World, account: int | None) -> int:
+    """Sum the payload bytes that all ranks' transports were handed under an account, or ever where it is None."""
+    mine = 0
+    if world.transport is not None:
+        mine = world.transport.total() if account is None else world.transport.measured(account)
+    return sum(msgpack.unpackb(part) for part in world.control.gather(msgpack.packb(mine)))
+
+
+def gather_timeline(world: World, run: Run) -> Timeline:
+    """Collect the events of one run from all ranks."""
+    replay = run.replay
+    rows = [row for row in range(len(replay.schedule)) if replay.here(row)]
+    mine = measured_events(replay.schedule, replay.times[run.slot], world.rank, rows)
+    packed = msgpack.packb([(e.name, e.category, e.rank, e.lane, e.start_ns, e.end_ns, e.row) for e in mine])
+    events = [Event(*fields) for part in world.control.gather(packed) for fields in msgpack.unpackb(part)]
+    nodes = tuple(rank // world.ranks_per_node for rank in range(world.size))
+    return Timeline(tuple(sorted(events, key=lambda event: (event.start_ns, event.rank, event.row))), nodes)

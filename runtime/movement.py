@@ -1,0 +1,67 @@
+"""Binding of movements: this rank's share of a row between memories, tied to instances and peers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from maniple.runtime.engine import Incoming, LocalFold, Movement, Outgoing
+from maniple.runtime.kernels import bind_fold, bind_pack, bind_unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from maniple.regions.rectangle import Rect
+    from maniple.runtime.schedule import Piece, Transfer
+
+__all__: list[str] = []
+
+
+def bind_movement(
+    row: int,
+    transfers: Sequence[Transfer],
+    pieces: Sequence[Piece],
+    view: Callable[[int, Rect], torch.Tensor],
+    memory_of: Callable[[int], int],
+    here: int,
+) -> tuple[Movement, list[Outgoing], list[Incoming]]:
+    """Bind one row between memories at one rank.
+
+    Args:
+        row: its number.
+        transfers: its pushes, in the order that both ends share.
+        pieces: the folds inside it.
+        view: views a rectangle of an instance of this rank.
+        memory_of: the memory of an instance.
+        here: this rank's memory.
+
+    Returns:
+        The movement, and the pushes to queue on the way out and on the way in, in order.
+    """
+    movement = Movement(row)
+    for number, piece in enumerate(pieces):
+        if piece.memory == here:
+            parts = [view(part, piece.rect) for part in piece.parts]
+            movement.folds[number] = LocalFold(0, bind_fold(piece.op, view(piece.target, piece.rect), parts))
+    outgoing: list[Outgoing] = []
+    incoming: list[Incoming] = []
+    for push in transfers:
+        source, target = memory_of(push.source), memory_of(push.target)
+        if source == here:
+            tile = view(push.source, push.rect)
+            sent = Outgoing(target, tile.nbytes, bind_pack(tile), movement)
+            outgoing.append(sent)
+            if push.after >= 0:
+                movement.later.append(sent)
+                movement.folds[push.after].then.append(sent)
+            else:
+                movement.outgoing.append(sent)
+        elif target == here:
+            tile = view(push.target, push.rect)
+            arrival = Incoming(source, tile.nbytes, bind_unpack(tile), movement, push.feeds)
+            incoming.append(arrival)
+            movement.incoming.append(arrival)
+            if push.feeds >= 0:
+                movement.folds[push.feeds].parts += 1
+    return movement, outgoing, incoming

@@ -1,0 +1,154 @@
+"""The runtime of one rank: its processors, its memory, its copy engine, and what is under way."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
+from maniple.runtime.failure import TaskFailed
+from maniple.runtime.memory import Memory
+from maniple.runtime.processor import CpuProcessor
+from maniple.runtime.region_table import RegionTable
+from maniple.runtime.replay import Replay, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from maniple.runtime.launch import Launch
+    from maniple.runtime.machine import Machine
+    from maniple.runtime.schedule import Schedule
+    from maniple.runtime.world import World
+
+__all__: list[str] = []
+
+# How often a wait for a value looks for a failure elsewhere; the value itself wakes it at once.
+PATIENCE_S = 0.1
+
+
+class RankRuntime:
+    """Everything of one rank that runs: threads for processors and for the copy engine, and storage.
+
+    Args:
+        world: the ranks that take part; a world has one runtime per rank for as long as it lives.
+        credit_bytes: bound of the bytes in flight to one other rank.
+    """
+
+    def __init__(self, world: World, credit_bytes: int = DEFAULT_CREDIT_BYTES) -> None:
+        self.world = world
+        self.memory = Memory(world.rank)
+        self.regions = RegionTable()
+        self.processors: dict[int, CpuProcessor] = {}
+        self.lock = threading.Lock()
+        self.finished = threading.Condition(self.lock)
+        self.current: Replay | None = None
+        self.last: Run | None = None
+        self.error: BaseException | None = None
+        self._watched = [self.finished]
+        self._submissions = 0
+        self.engine: CopyEngine | None = None
+        if world.transport is not None:
+            self.engine = CopyEngine(world.transport, credit_bytes, self.fail)
+            self.engine.begin()
+        world.control.on_stop(self.fail)
+
+    @classmethod
+    def of(cls, world: World) -> RankRuntime:
+        """Give the world's runtime at this rank, made on first use.
+
+        In a world of one rank a runtime that failed is replaced, so that a notebook goes on after an error.
+        """
+        found = _RUNTIMES.get(world)
+        if found is not None and found.error is not None and world.size == 1:
+            found.close()
+            found = None
+        if found is None:
+            found = _RUNTIMES[world] = cls(world)
+        return found
+
+    def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:
+        """Bind a schedule to this rank.
+
+        Args:
+            schedule: what to run; every rank loads the same.
+            lasting: ids of the regions whose values outlive it.
+        """
+        self.employ(schedule.machine)
+        return Replay(schedule, self, lasting)
+
+    def employ(self, machine: Machine) -> None:
+        """Start the threads of this rank's processors; one whose cores differ is replaced."""
+        self.drain()
+        for processor in machine.processors:
+            if processor.memory != self.memory.id:
+                continue
+            held = self.processors.get(processor.id)
+            if held is not None and held.cores == processor.cores:
+                continue
+            if held is not None:
+                held.close()
+            self.processors[processor.id] = CpuProcessor(processor.id, processor.cores, self.fail)
+
+    def next_submission(self) -> int:
+        """Number a submission; every rank numbers the same ones alike."""
+        self._submissions += 1
+        return self._submissions
+
+    def drain(self) -> None:
+        """Block until nothing is under way at this rank.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        if self.last is not None:
+            self.last.wait()
+
+    def watch(self, condition: threading.Condition) -> None:
+        """Have a condition (on this runtime's lock) notified when the rank fails."""
+        self._watched.append(condition)
+
+    def fail(self, error: BaseException) -> None:
+        """Record the first failure and wake everybody who waits."""
+        with self.lock:
+            if self.error is None:
+                self.error = error
+            for condition in self._watched:
+                condition.notify_all()
+
+    def check(self) -> None:
+        """Raise the failure, if there was one."""
+        if self.error is not None:
+            raise self.error
+
+    def guard(self, call: Callable[[], object], launch: Launch, point: int) -> Callable[[], object]:
+        """Wrap a task's body so that its failure names the task."""
+
+        def guarded() -> None:
+            try:
+                call()
+            except Exception as error:
+                raise TaskFailed.of_launch(launch, point, self.world.place(), error) from error
+
+        return guarded
+
+    def await_event(self, event: threading.Event) -> None:
+        """Block until an event is set.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        while not event.wait(PATIENCE_S):
+            self.check()
+        self.check()
+
+    def close(self) -> None:
+        """End all threads of this rank."""
+        for processor in self.processors.values():
+            processor.close()
+        self.processors.clear()
+        if self.engine is not None:
+            self.engine.close()
+
+
+_RUNTIMES: WeakKeyDictionary[World, RankRuntime] = WeakKeyDictionary()

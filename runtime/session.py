@@ -1,0 +1,342 @@
+"""Sessions: a running program of regions and tasks on one rank, launched in program order."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from maniple.regions.error import RequestError
+from maniple.regions.privilege import READ, WRITE_DISCARD
+from maniple.regions.rectangle import Rect
+from maniple.regions.validity import UnwrittenRead
+from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
+from maniple.runtime.body import TaskBinder
+from maniple.runtime.failure import UnwrittenRegion
+from maniple.runtime.future import Future, FutureMap
+from maniple.runtime.handle import PartitionedRegion, Region
+from maniple.runtime.issue import Issuer, LiveRegion
+from maniple.runtime.kernels import torch_dtype
+from maniple.runtime.launch import Launch, Point, Requirement
+from maniple.runtime.machine import Machine
+from maniple.runtime.mapper import LaunchView, Mapper, map_launch
+
+if TYPE_CHECKING:
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.runtime.rank import RankRuntime
+    from maniple.runtime.task import Task
+
+__all__: list[str] = []
+
+
+class Session:
+    """A program of launches on one rank; every rank runs the same one.
+
+    Launches return at once. Dependence analysis of their region requirements decides what waits for what; a processor
+    runs whatever is ready.
+
+    Args:
+        runtime: the rank.
+        machine: the machine whose processors may be used.
+        mapper: placement where a launch does not name a mapper.
+    """
+
+    def __init__(self, runtime: RankRuntime, machine: Machine, mapper: Mapper) -> None:
+        self.runtime = runtime
+        self.machine = machine
+        self.mapper = mapper
+        self.debugging = False
+        self._issuer = Issuer(runtime)
+        self._live: dict[int, LiveRegion] = {}
+        self._launched = 0
+        runtime.employ(machine)
+
+    def region(self, shape: Sequence[int], dtype: str = "float32", name: str | None = None) -> Region:
+        """Make a region.
+
+        Args:
+            shape: extents, at least 1 each; () is a scalar.
+            dtype: such as `float32`.
+            name: what errors call it.
+        """
+        if any(not isinstance(extent, int) or extent < 1 for extent in shape):
+            msg = f"region {name or ''}: expected extents >= 1, got {tuple(shape)}"
+            raise RequestError(msg)
+        torch_dtype(dtype)
+        logical = self.runtime.regions.region(name or "region", tuple(shape), dtype)
+        analysis = RegionAnalysis(logical.bounds, {}, persistent=True)
+        self._live[logical.id] = LiveRegion(logical, analysis)
+        return Region(self, logical)
+
+    def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
+        """Launch one task.
+
+        Args:
+            task: the task.
+            args: for each parameter a value, or for one with a privilege a region or a tile `X[P][color]`.
+            mapper: placement of this launch.
+        """
+        futures = self._launch(task, ((),), args, mapper, _provenance())
+        return futures[()]
+
+    def index_launch(
+        self, task: Task[..., Any], domain: Rect | Sequence[int] | int, *args: object, mapper: Mapper | None = None
+    ) -> FutureMap:
+        """Launch a task per point of a domain; the points must not interfere.
+
+        Args:
+            task: the task.
+            domain: a partition's `colors`, or extents.
+            args: for each parameter a value, or for one with a privilege `X[P]` (point i gets tile i) or a region
+                (every point gets all of it).
+            mapper: placement of this launch.
+
+        Raises:
+            RequestError: arguments that do not fit, points that interfere, or a read before the first write.
+        """
+        if isinstance(domain, int):
+            domain = (domain,)
+        bounds = domain if isinstance(domain, Rect) else Rect.of_shape(tuple(domain))
+        if bounds.is_empty:
+            msg = f"task {task.name}: the launch domain {bounds} is empty"
+            raise RequestError(msg)
+        return FutureMap(self.runtime, self._launch(task, tuple(bounds.points()), args, mapper, _provenance()))
+
+    def _launch(
+        self,
+        task: Task[..., Any],
+        colors: tuple[tuple[int, ...], ...],
+        args: Sequence[object],
+        mapper: Mapper | None,
+        provenance: str,
+    ) -> dict[tuple[int, ...], Future]:
+        if len(args) != sum(not parameter.is_color for parameter in task.parameters):
+            wanted = sum(not parameter.is_color for parameter in task.parameters)
+            msg = f"task {task} takes {wanted} arguments at launch, got {len(args)}"
+            raise RequestError(msg)
+        view = LaunchView(task.name, colors, self.machine)
+        mapping = map_launch(mapper or self.mapper, view, tuple(task.variants))
+        points = tuple(Point(color, processor) for color, processor in zip(colors, mapping.processors, strict=True))
+        given = iter(args)
+        values: list[object] = []
+        requirements: list[Requirement] = []
+        for parameter in task.parameters:
+            if parameter.is_color:
+                values.append(parameter)
+                continue
+            value = next(given)
+            if parameter.privilege is None:
+                if isinstance(value, Region | PartitionedRegion):
+                    msg = f"task {task}: parameter {parameter.name} has no privilege, but was given a region"
+                    raise RequestError(msg)
+                values.append(value)
+                continue
+            region, rects = self._rects(task, parameter.name, value, colors)
+            requirements.append(Requirement(region, parameter.privilege, rects))
+            values.append(requirements[-1])
+        futures = {
+            point.color: Future(
+                self.runtime, f"{task.name}{point}", self.machine.rank_of(point.processor), point.processor
+            )
+            for point in points
+        }
+        bodies = tuple(task.variants[variant] for variant in mapping.variants)
+        outcomes = tuple(futures[point.color].fulfil for point in points)
+        binder = TaskBinder(task, tuple(values), colors, bodies, outcomes, self.debugging)
+        launch = Launch(task.name, points, tuple(requirements), binder, provenance=provenance)
+        self.runtime.world.control.call(
+            f"launch {task} over {len(points)} points: {mapping.processors} {_shown(values)}", task.version.encode()
+        )
+        self.issue(launch, mapping.priorities)
+        return futures
+
+    def _rects(
+        self, task: Task[..., Any], parameter: str, value: object, colors: Sequence[tuple[int, ...]]
+    ) -> tuple[LogicalRegion, tuple[Rect, ...]]:
+        if isinstance(value, Region):
+            return value.logical, (value.logical.bounds,) * len(colors)
+        if not isinstance(value, PartitionedRegion):
+            msg = f"task {task}: parameter {parameter} needs a region or region[partition], got {type(value).__name__}"
+            raise RequestError(msg)
+        tiles = value.partition
+        if tiles.colors.ndim == 0:
+            return value.region.logical, (tiles.tiles[0],) * len(colors)
+        for color in colors:
+            if not tiles.colors.contains(Rect(color, tuple(i + 1 for i in color))):
+                msg = f"task {task}: parameter {parameter}: no tile for point {color}; the partition has colors {tiles.colors}"
+                raise RequestError(msg)
+        return value.region.logical, tuple(tiles.tile(color) for color in colors)
+
+    def issue(self, launch: Launch, priorities: Sequence[int] | None = None) -> None:
+        """Analyse a mapped launch and start what of it runs here.
+
+        Raises:
+            RequestError: points that interfere, or a read before the first write; nothing was started.
+        """
+        self.runtime.check()
+        _check_interference(launch)
+        rows = []
+        nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
+        views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
+        here = self.runtime.memory.id
+        found = []
+        for slot, requirement in enumerate(launch.requirements):
+            live = self._live[requirement.region.id]
+            ordinal = live.analysis.uses
+            try:
+                accesses = live.analysis.use(requirement.privilege, self._placed(launch, requirement))
+            except UnwrittenRead as error:
+                raise UnwrittenRegion.of(launch, requirement.region, error) from error
+            first, moves, edges = live.analysis.take()
+            rows += self._issuer.movements(live, moves, first)
+            found.append((live, edges))
+            for point, access in accesses:
+                if self.machine.memory_of(launch.points[point].processor) == here:
+                    nodes[point].append((live, Node(live.analysis.step, ordinal, point)))
+                    views[point][slot] = live.view(self.runtime, access.instance, access.rect)
+        rows += self._tasks(launch, nodes, views, priorities)
+        for live, edges in found:
+            self._issuer.link(live, edges)
+        self._issuer.release(rows)
+        for live, _ in found:
+            live.tidy()
+
+    def _placed(self, launch: Launch, requirement: Requirement) -> list[PlacedUse]:
+        return [
+            PlacedUse(i, point.color, point.processor, self.machine.memory_of(point.processor), rect)
+            for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
+            if not rect.is_empty
+        ]
+
+    def _tasks(
+        self,
+        launch: Launch,
+        nodes: Sequence[list[tuple[LiveRegion, Node]]],
+        views: Sequence[Sequence[torch.Tensor | None]],
+        priorities: Sequence[int] | None,
+    ) -> list[Any]:
+        rows = []
+        for number, point in enumerate(launch.points):
+            if self.machine.memory_of(point.processor) != self.runtime.memory.id or launch.binder is None:
+                continue
+            call = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
+            guarded = self.runtime.guard(call, launch, number)
+            rows.append(
+                self._issuer.task(point.processor, guarded, nodes[number], priorities[number] if priorities else 0)
+            )
+        return rows
+
+    def fill(self, region: Region, value: float) -> None:
+        """Write one value to every element of a region, in the memory of every processor."""
+        filled = torch.full(region.shape, value, dtype=torch_dtype(region.logical.dtype))
+        self.write(region, filled)
+
+    def write(self, region: Region, values: torch.Tensor) -> None:
+        """Write a whole tensor to a region; every rank passes the same one, so nothing moves.
+
+        Raises:
+            RequestError: another shape or dtype.
+        """
+        wanted = torch_dtype(region.logical.dtype)
+        if tuple(values.shape) != region.shape or values.dtype != wanted:
+            msg = (
+                f"{region}: expected a tensor of shape {region.shape} and dtype {wanted}, "
+                f"got {tuple(values.shape)} and {values.dtype}"
+            )
+            raise RequestError(msg)
+        held = values.detach().clone()
+        points = self._everywhere(())
+        requirement = Requirement(region.logical, WRITE_DISCARD, (region.logical.bounds,) * len(points))
+        self.runtime.world.control.call(f"write {region}")
+        self.issue(
+            Launch("write", points, (requirement,), lambda _point, views, _cores: lambda: views[0].copy_(held))  # type: ignore[union-attr]
+        )
+
+    def read(self, region: Region) -> torch.Tensor:
+        """Bring a whole region to every rank, wait, and give a copy."""
+        found: list[torch.Tensor] = []
+        arrived = threading.Event()
+        points = tuple(
+            Point((rank,), point.processor) for rank, point in enumerate(self._everywhere(()))
+        )
+        requirement = Requirement(region.logical, READ, (region.logical.bounds,) * len(points))
+
+        def binder(_point: int, views: Sequence[torch.Tensor | None], _cores: int) -> Callable[[], None]:
+            def copy() -> None:
+                if views[0] is not None:
+                    found.append(views[0].clone())
+                arrived.set()
+
+            return copy
+
+        self.runtime.world.control.call(f"read {region}")
+        self.issue(Launch("read", points, (requirement,), binder))
+        self.runtime.await_event(arrived)
+        return found[0]
+
+    def _everywhere(self, color: tuple[int, ...]) -> tuple[Point, ...]:
+        """Place one replica of a point in every memory that has a processor."""
+        owners = [self.machine.processors_of(memory.id) for memory in self.machine.memories]
+        return tuple(Point(color, owned[0], replica) for replica, owned in enumerate(o for o in owners if o))
+
+    def fence(self) -> None:
+        """Wait until everything launched so far is done at this rank.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        self._issuer.drain()
+
+    @contextmanager
+    def debug(self) -> Iterator[None]:
+        """Check, for launches inside, that no task writes an argument that it declared as read."""
+        before, self.debugging = self.debugging, True
+        try:
+            yield
+        finally:
+            self.debugging = before
+
+
+def _shown(values: Sequence[object]) -> str:
+    """Print launch arguments for the comparison between ranks."""
+    shown = []
+    for value in values:
+        if isinstance(value, Requirement):
+            shown.append(f"{value.region.name}#{value.region.id}")
+        elif isinstance(value, int | float | str | bool | None):
+            shown.append(repr(value))
+        else:
+            shown.append(type(value).__name__)
+    return ", ".join(shown)
+
+
+def _provenance() -> str:
+    """Give the source line that called into this module."""
+    frame = sys._getframe(1)  # noqa: SLF001  (the documented way to find a caller without building a traceback)
+    package = __name__.partition(".")[0]
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(package):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _check_interference(launch: Launch) -> None:
+    """Refuse points that conflict through two requirements on one region."""
+    for i, first in enumerate(launch.requirements):
+        for second in launch.requirements[i + 1 :]:
+            same_fold = first.privilege.reduces and first.privilege == second.privilege
+            conflict = first.privilege != READ or second.privilege != READ
+            if first.region.id != second.region.id or not conflict or same_fold:
+                continue
+            for a, one in enumerate(first.rects):
+                for b, other in enumerate(second.rects):
+                    if not one.intersect(other).is_empty:
+                        where = "its two arguments" if a == b else f"points {launch.points[a]} and {launch.points[b]}"
+                        msg = (
+                            f"launch {launch.name}: {where} both use {first.region.name}{one.intersect(other)}, "
+                            f"as {first.privilege} and {second.privilege}; make the rectangles disjoint or launch twice"
+                        )
+                        raise RequestError(msg)

@@ -1,0 +1,157 @@
+"""Tasks: functions whose use of regions is declared in their signature."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints, overload
+
+import torch
+
+from maniple.regions.error import RequestError
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
+
+__all__: list[str] = []
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Read = Annotated[torch.Tensor, READ]
+"""The task reads the rectangle that the argument names."""
+WriteDiscard = Annotated[torch.Tensor, WRITE_DISCARD]
+"""The task writes every element, and does not care what was there."""
+ReadWrite = Annotated[torch.Tensor, READ_WRITE]
+"""The task reads and writes."""
+ReduceSum = Annotated[torch.Tensor, reduce("+")]
+"""The task adds to the rectangle: it sees zeros, and what it leaves there is folded in."""
+ReduceProduct = Annotated[torch.Tensor, reduce("*")]
+"""The task multiplies into the rectangle: it sees ones."""
+ReduceMin = Annotated[torch.Tensor, reduce("min")]
+"""The task takes minima into the rectangle: it sees the greatest value of the dtype."""
+ReduceMax = Annotated[torch.Tensor, reduce("max")]
+"""The task takes maxima into the rectangle: it sees the least value of the dtype."""
+
+
+class _ColorMark:
+    """Marks a parameter that receives the point of the launch domain."""
+
+
+Color = Annotated[tuple[int, ...], _ColorMark()]
+"""The task is told which point of the launch domain it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a task.
+
+    Args:
+        name: its name.
+        privilege: how the task uses the region given for it; None for a plain value.
+        is_color: whether it receives the point of the launch domain.
+    """
+
+    name: str
+    privilege: Privilege | None
+    is_color: bool = False
+
+
+@dataclass(eq=False)
+class Task(Generic[P, R]):
+    """A registered function: its parameters with their privileges, and a body per variant.
+
+    Args:
+        name: module and qualified name.
+        function: the body of the variant `cpu`.
+        parameters: in the order of the signature.
+        version: hash of the source, so that ranks with different code are told apart.
+    """
+
+    name: str
+    function: Callable[P, R]
+    parameters: tuple[Parameter, ...]
+    version: str
+    variants: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the body directly, outside the runtime."""
+        return self.function(*args, **kwargs)
+
+    def __str__(self) -> str:
+        """Print the signature with privileges."""
+        shown = (f"{p.name}: {p.privilege}" if p.privilege is not None else p.name for p in self.parameters)
+        return f"{self.name}({', '.join(shown)})"
+
+    def variant(self, kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register another body for the same task; mappers choose among them by name.
+
+        Args:
+            kind: the variant's name, such as `numba`.
+        """
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            given = tuple(inspect.signature(function).parameters)
+            if given != tuple(parameter.name for parameter in self.parameters):
+                msg = f"variant {kind!r} of task {self.name} has parameters {given}; expected those of the task: {self}"
+                raise RequestError(msg)
+            self.variants[kind] = function
+            return function
+
+        return register
+
+
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+
+def task(
+    function: Callable[P, R] | None = None, /, *, name: str | None = None
+) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
+    """Make a task of a function whose parameters say how it uses regions.
+
+    A parameter annotated `Read`, `WriteDiscard`, `ReadWrite` or `Reduce...` is given a region or a partitioned region
+    at launch, and the body sees a torch tensor that views an instance. Others are plain values. Running a notebook cell
+    again replaces the task of that name.
+
+    Raises:
+        RequestError: a parameter is variadic, or has no annotation where a region could be meant.
+    """
+    if function is None:
+        return lambda chosen: _make(chosen, name)
+    return _make(function, name)
+
+
+def _make(function: Callable[P, R], name: str | None) -> Task[P, R]:
+    hints = get_type_hints(function, include_extras=True)
+    parameters = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            msg = f"task {function.__qualname__}: parameter {parameter} is variadic; declare each argument by name"
+            raise RequestError(msg)
+        parameters.append(_parameter(parameter.name, hints.get(parameter.name)))
+    chosen = name or f"{function.__module__}.{function.__qualname__}"
+    made = Task(chosen, function, tuple(parameters), _version(function))
+    made.variants["cpu"] = function
+    return made
+
+
+def _parameter(name: str, hint: object) -> Parameter:
+    if get_origin(hint) is Annotated:
+        for mark in get_args(hint)[1:]:
+            if isinstance(mark, Privilege):
+                return Parameter(name, mark)
+            if isinstance(mark, _ColorMark):
+                return Parameter(name, None, is_color=True)
+    return Parameter(name, None)
+
+
+def _version(function: Callable[..., object]) -> str:
+    """Hash a function's source, or its bytecode where there is no source (as in a REPL)."""
+    try:
+        source = inspect.getsource(function).encode()
+    except (OSError, TypeError):
+        source = function.__code__.co_code
+    return hashlib.blake2b(source, digest_size=8).hexdigest()

@@ -1,0 +1,105 @@
+"""Maniple: a Legion-style task runtime for training neural networks.
+
+Names are loaded when they are first used, so `import maniple` is quick and planning needs no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from maniple.mappers.registry import register_mapper as register_mapper
+    from maniple.models import model as model
+    from maniple.operators.graph import Graph as Graph
+    from maniple.operators.graph import Tensor as Tensor
+    from maniple.operators.optimizer import SGD as SGD
+    from maniple.operators.plan import Plan as Plan
+    from maniple.program import debug as debug
+    from maniple.program import fence as fence
+    from maniple.program import index_launch as index_launch
+    from maniple.program import launch as launch
+    from maniple.program import region as region
+    from maniple.regions.error import ManipleError as ManipleError
+    from maniple.regions.error import RequestError as RequestError
+    from maniple.regions.error import RunError as RunError
+    from maniple.regions.partition import blocks as blocks
+    from maniple.regions.partition import halo as halo
+    from maniple.regions.partition import rectangles as rectangles
+    from maniple.regions.partition import replicate as replicate
+    from maniple.regions.rectangle import Rect as Rect
+    from maniple.runtime.future import Future as Future
+    from maniple.runtime.future import FutureMap as FutureMap
+    from maniple.runtime.handle import Region as Region
+    from maniple.runtime.machine import Machine as Machine
+    from maniple.runtime.mapper import LaunchView as LaunchView
+    from maniple.runtime.mapper import Mapper as Mapper
+    from maniple.runtime.mapper import TaskView as TaskView
+    from maniple.runtime.task import Color as Color
+    from maniple.runtime.task import Read as Read
+    from maniple.runtime.task import ReadWrite as ReadWrite
+    from maniple.runtime.task import ReduceMax as ReduceMax
+    from maniple.runtime.task import ReduceMin as ReduceMin
+    from maniple.runtime.task import ReduceProduct as ReduceProduct
+    from maniple.runtime.task import ReduceSum as ReduceSum
+    from maniple.runtime.task import Task as Task
+    from maniple.runtime.task import WriteDiscard as WriteDiscard
+    from maniple.runtime.task import task as task
+    from maniple.runtime.timeline import Timeline as Timeline
+    from maniple.runtime.world import current as world
+    from maniple.search import search as search
+    from maniple.strategies.registry import register_strategy as register_strategy
+    from maniple.trainer import Trainer as Trainer
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "mappers.registry": ("register_mapper",),
+    "models": ("model",),
+    "operators.graph": ("Graph", "Tensor"),
+    "operators.optimizer": ("SGD",),
+    "operators.plan": ("Plan",),
+    "program": ("debug", "fence", "index_launch", "launch", "region"),
+    "regions.error": ("ManipleError", "RequestError", "RunError"),
+    "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
+    "regions.rectangle": ("Rect",),
+    "runtime.future": ("Future", "FutureMap"),
+    "runtime.handle": ("Region",),
+    "runtime.machine": ("Machine",),
+    "runtime.mapper": ("LaunchView", "Mapper", "TaskView"),
+    "runtime.task": (
+        "Color",
+        "Read",
+        "ReadWrite",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceProduct",
+        "ReduceSum",
+        "Task",
+        "WriteDiscard",
+        "task",
+    ),
+    "runtime.timeline": ("Timeline",),
+    "search": ("search",),
+    "strategies.registry": ("register_strategy",),
+    "trainer": ("Trainer",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted([*_HOME, "world"])  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name == "world":
+        found: object = import_module("maniple.runtime.world").current
+    elif name in _HOME:
+        found = getattr(import_module(f"maniple.{_HOME[name]}"), name)
+    else:
+        msg = f"module 'maniple' has no attribute {name!r}"
+        raise AttributeError(msg)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,82 @@
+"""The running program: the regions and launches of this process, in the world that it was launched into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from maniple.mappers.registry import make_mapper
+from maniple.runtime.machine import Machine
+from maniple.runtime.rank import RankRuntime
+from maniple.runtime.session import Session
+from maniple.runtime.world import current
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from maniple.regions.rectangle import Rect
+    from maniple.runtime.future import Future, FutureMap
+    from maniple.runtime.handle import Region
+    from maniple.runtime.mapper import Mapper
+    from maniple.runtime.task import Task
+
+__all__: list[str] = []
+
+_sessions: dict[RankRuntime, Session] = {}
+
+
+def session() -> Session:
+    """Give the session of this process, made on first use and again after a failure in a world of one rank."""
+    world = current()
+    runtime = RankRuntime.of(world)
+    if runtime not in _sessions:
+        _sessions.clear()
+        mapper = make_mapper(world.mapper or "default")
+        _sessions[runtime] = Session(runtime, Machine.detect(world), mapper)
+    return _sessions[runtime]
+
+
+def region(shape: Sequence[int], dtype: str = "float32", name: str | None = None) -> Region:
+    """Make a logical region.
+
+    Args:
+        shape: extents.
+        dtype: such as `float32`.
+        name: what errors call it.
+    """
+    return session().region(shape, dtype, name)
+
+
+def launch(task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
+    """Launch one task; returns at once.
+
+    Args:
+        task: made with `task`.
+        args: values, regions, or tiles `X[P][color]`.
+        mapper: placement of this launch; default the session's.
+    """
+    return session().launch(task, *args, mapper=mapper)
+
+
+def index_launch(
+    task: Task[..., Any], domain: Rect | Sequence[int] | int, *args: object, mapper: Mapper | None = None
+) -> FutureMap:
+    """Launch a task for every point of a domain; returns at once.
+
+    Args:
+        task: made with `task`.
+        domain: a partition's `colors`, or extents.
+        args: values, regions, or `X[P]`: point i gets tile i.
+        mapper: placement of this launch; default the session's.
+    """
+    return session().index_launch(task, domain, *args, mapper=mapper)
+
+
+def fence() -> None:
+    """Wait until all launches so far are done."""
+    session().fence()
+
+
+def debug() -> AbstractContextManager[None]:
+    """Check, for launches inside, that no task writes an argument that it declared as read."""
+    return session().debug()

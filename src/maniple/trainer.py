@@ -1,0 +1,285 @@
+"""The trainer: runs a graph under a plan, step after step, on all ranks of the world."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import torch
+
+from maniple.operators.batch import check_batch
+from maniple.operators.expansion import Expansion, weights
+from maniple.operators.initialization import initial
+from maniple.operators.placement import mapped
+from maniple.operators.program import FragmentCache, Port, lower
+from maniple.regions.error import RequestError
+from maniple.runtime.measurement import gather_bytes, gather_timeline
+from maniple.runtime.rank import RankRuntime
+from maniple.runtime.world import World, current
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from maniple.operators.graph import Graph
+    from maniple.operators.optimizer import SGD
+    from maniple.operators.plan import Plan
+    from maniple.operators.program import Program
+    from maniple.runtime.machine import Machine
+    from maniple.runtime.mapper import Mapper
+    from maniple.runtime.replay import Replay, Run
+    from maniple.runtime.schedule import Schedule
+    from maniple.runtime.timeline import Timeline
+
+__all__: list[str] = []
+
+Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
+
+# The inputs of the first step and of every one this far apart are compared between ranks.
+DIGEST_EVERY = 100
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A program ready to run, with the ports through which values enter and leave it."""
+
+    replay: Replay
+    inputs: dict[str, Port]
+    results: dict[str, Port]
+
+
+class Trainer:
+    """Trains a graph under a plan.
+
+    Every rank makes the same trainer and calls the same methods with the same values. The plan is lowered when the
+    trainer is made, so what cannot run is refused before the first step, and how much memory a step needs is known.
+
+    Args:
+        graph: the graph; it must have a loss.
+        plan: a plan for it, for no more processors than there are.
+        optimizer: how parameters are updated.
+        seed: of the parameters' initial values.
+        world: the ranks; default those of this launch.
+        mapper: asked for the processor of every task and weight; default the plan's word.
+
+    Raises:
+        RequestError: a graph that cannot be trained, or a plan that does not fit it or the world.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: Plan,
+        *,
+        optimizer: SGD,
+        seed: int = 0,
+        world: World | None = None,
+        mapper: Mapper | None = None,
+    ) -> None:
+        graph.validate()
+        self.graph = graph
+        self.optimizer = optimizer
+        self._world = world if world is not None else current()
+        self.machine = self._world.machine(plan.processors_used())
+        plan.validate(graph, self.machine)
+        self.plan = plan if mapper is None else mapped(plan, graph, self.machine, mapper)
+        self._world.control.call(
+            f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",
+            f"{graph.fingerprint()} {self.plan.to_json()} {optimizer}".encode(),
+        )
+        self._runtime = RankRuntime.of(self._world)
+        self._cache = FragmentCache(self.machine)
+        self._weights = weights(graph, self.plan, self.machine, optimizer, self._runtime.regions)
+        self._loaded: dict[tuple[str, int], _Loaded] = {}
+        self._last: Run | None = None
+        self._steps = 0
+        self._closed = False
+        self._initialise(seed)
+        self._load("step", graph.batch)
+        self._bytes_before = gather_bytes(self._world, None)
+
+    def _initialise(self, seed: int) -> None:
+        """Write the initial values of what this rank is home to."""
+        tensors = {tensor.id: tensor for tensor in self.graph.parameters}
+        for tensor, weight in self._weights.items():
+            for memory, rects in weight.home:
+                if memory != self._runtime.memory.id:
+                    continue
+                for rect in rects:
+                    values = initial(tensors[tensor], rect, seed)
+                    self._runtime.memory.view(weight.value, rect).copy_(torch.from_numpy(values))
+                    for state in weight.states:
+                        self._runtime.memory.view(state, rect).zero_()
+
+    def _load(self, what: str, size: int) -> _Loaded:
+        """Lower and bind a program once per batch size."""
+        found = self._loaded.get((what, size))
+        if found is not None:
+            return found
+        graph = self.graph if size == self.graph.batch else self.graph.with_batch(size)
+        plan = self.plan if graph is self.graph else self.plan.for_graph(graph)
+        expansion = Expansion(graph, plan, self.machine, self._weights, self._runtime.regions)
+        program: Program
+        if what == "step":
+            program = expansion.training_step(self.optimizer)
+        elif what == "evaluate":
+            program = expansion.evaluation()
+        else:
+            program = expansion.fetch_weights()
+        schedule = lower(program, self._cache)
+        replay = self._runtime.load(schedule, program.homes)
+        loaded = self._loaded[what, size] = _Loaded(replay, expansion.inputs, expansion.results)
+        return loaded
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of a step at the graph's own batch size."""
+        return self._load("step", self.graph.batch).replay.schedule
+
+    def step(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> float:
+        """Train on one batch and give its mean loss, the same number on every rank.
+
+        Args:
+            args: the inputs in the graph's order ...
+            kwargs: ... or by name. At most as many samples as the graph's batch.
+
+        Raises:
+            RequestError: a missing or unknown input, a wrong shape or dtype, an empty batch.
+            RunError: a task failed, here or on another rank.
+        """
+        return self._collect(self._submit(args, kwargs))
+
+    def run(self, batches: Iterable[Batch]) -> Iterator[float]:
+        """Train on batches and give their losses in order, with a later batch already under way.
+
+        Args:
+            batches: each a mapping from input names, or a sequence in the graph's order.
+        """
+        waiting: deque[tuple[Run, Port]] = deque()
+        for batch in batches:
+            named = batch if isinstance(batch, Mapping) else {}
+            waiting.append(self._submit(() if isinstance(batch, Mapping) else tuple(batch), named))
+            if len(waiting) > 1:
+                yield self._collect(waiting.popleft())
+        while waiting:
+            yield self._collect(waiting.popleft())
+
+    def _submit(self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor]) -> tuple[Run, Port]:
+        self._check_open()
+        names = [tensor.name for tensor in self.graph.inputs]
+        batch, size = check_batch(self.graph, args, kwargs, names)
+        loaded = self._load("step", size)
+        digest = b""
+        if self._steps % DIGEST_EVERY == 0 and self._world.size > 1:
+            digest = _digest(batch)
+        self._world.control.call(f"trainer.step {self._steps} of {size} samples", digest)
+        self._steps += 1
+        for name, port in loaded.inputs.items():
+            port.values.append(batch[name])
+        run = loaded.replay.submit()
+        self._last = run
+        return run, loaded.results["loss"]
+
+    def _collect(self, submitted: tuple[Run, Port]) -> float:
+        run, port = submitted
+        run.wait()
+        return float(port.values.popleft().item())
+
+    def evaluate(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Compute the graph's outputs for one batch, whole on every rank.
+
+        Args:
+            args: the inputs that the outputs depend on, in the graph's order ...
+            kwargs: ... or by name.
+
+        Raises:
+            RequestError: the graph has no output, or the inputs do not fit.
+        """
+        self._check_open()
+        if not self.graph.outputs:
+            msg = f"graph {self.graph.name!r} has no output to evaluate; name one with output(name, tensor)"
+            raise RequestError(msg)
+        names = list(self._load("evaluate", self.graph.batch).inputs)
+        batch, size = check_batch(self.graph, args, kwargs, names)
+        loaded = self._load("evaluate", size)
+        self._world.control.call(f"trainer.evaluate of {size} samples")
+        for name, port in loaded.inputs.items():
+            port.values.append(batch[name])
+        loaded.replay.submit().wait()
+        return {name: port.values.popleft() for name, port in loaded.results.items()}
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """Give every parameter whole, in the order of creation, on every rank."""
+        self._check_open()
+        loaded = self._load("parameters", self.graph.batch)
+        self._world.control.call("trainer.parameters")
+        loaded.replay.submit().wait()
+        return {name: port.values.popleft() for name, port in loaded.results.items()}
+
+    def bytes(self) -> dict[str, int]:
+        """Give the bytes that left a memory in the last step: as predicted by its schedule, and as measured.
+
+        Measured is what the transports of all ranks were handed, counted where it is handed over.
+        """
+        run = self._require_step()
+        self._world.control.call("trainer.bytes")
+        return {"predicted": run.replay.schedule.total_bytes, "measured": gather_bytes(self._world, run.number)}
+
+    def total_bytes(self) -> int:
+        """Give the bytes that left a memory since this trainer was made, over all ranks, as measured."""
+        self._check_open()
+        self._runtime.drain()
+        self._world.control.call("trainer.total_bytes")
+        return gather_bytes(self._world, None) - self._bytes_before
+
+    def timeline(self) -> Timeline:
+        """Give the events of the last step on all ranks."""
+        run = self._require_step()
+        self._world.control.call("trainer.timeline")
+        return gather_timeline(self._world, run)
+
+    def _require_step(self) -> Run:
+        self._check_open()
+        if self._last is None:
+            msg = "no step has run yet; call step first"
+            raise RequestError(msg)
+        self._last.wait()
+        return self._last
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "the trainer is closed; make another"
+            raise RequestError(msg)
+        self._runtime.check()
+
+    def close(self) -> None:
+        """Free the trainer's storage; the world stays."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loaded.clear()
+        for weight in self._weights.values():
+            for region in (weight.value, *weight.states):
+                self._runtime.memory.drop(region)
+
+    def __enter__(self) -> Self:
+        """Give the trainer."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it, after what is under way has ended unless an error is on its way out."""
+        if kind is None:
+            self._runtime.drain()
+        self.close()
+
+
+def _digest(batch: Mapping[str, torch.Tensor]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(batch):
+        digest.update(name.encode())
+        digest.update(batch[name].detach().contiguous().numpy().reshape(-1).view("uint8").data)
+    return digest.digest()

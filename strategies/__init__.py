@@ -1,0 +1,1 @@
+"""Strategies: plug-ins that turn a graph and a machine into a plan."""

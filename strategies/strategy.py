@@ -1,0 +1,124 @@
+"""The interface of strategies: pure steps over an explicit state, driven from outside.
+
+A driver owns the loop, the budget and the clock:
+
+    state = strategy.init(problem)
+    while not strategy.terminate(state) and budget is left:
+        state = strategy.step(state)
+    plan = strategy.result(state)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, final
+
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from maniple.operators.graph import Graph
+    from maniple.operators.plan import Plan
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+Objective = Literal["time", "memory", "pareto"]
+"""What a search minimises."""
+
+State = TypeVar("State")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a strategy is asked: a plan for a graph on a machine.
+
+    Args:
+        graph: the graph, which is not changed while a strategy works on it.
+        machine: the machine.
+        objective: what to minimise.
+        seed: where all chance comes from.
+    """
+
+    graph: Graph
+    machine: Machine
+    objective: Objective = "time"
+    seed: int = 0
+
+
+class AbstractStrategy(ABC, Generic[State]):
+    """What turns a problem into a plan, step by step.
+
+    All methods are pure: the state is a value that holds everything, the state of the random generator included.
+    """
+
+    name: ClassVar[str]
+    """What plans and the command line call it."""
+    needs_budget: ClassVar[bool]
+    """Whether a search with it must be given a budget."""
+
+    @abstractmethod
+    def init(self, problem: Problem) -> State:
+        """The state before the first step."""
+
+    @abstractmethod
+    def step(self, state: State) -> State:
+        """The state after one more step."""
+
+    @abstractmethod
+    def terminate(self, state: State) -> bool:
+        """Whether further steps would change nothing."""
+
+    @abstractmethod
+    def result(self, state: State) -> Plan:
+        """The best plan that the state holds.
+
+        Raises:
+            RequestError: the state holds no plan yet.
+        """
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DirectState:
+    """The state of a strategy that needs one step: the plan, once there is one."""
+
+    problem: Problem
+    plan: Plan | None = None
+
+
+class AbstractDirectStrategy(AbstractStrategy[DirectState]):
+    """A strategy that writes its plan down in one step."""
+
+    needs_budget: ClassVar[bool] = False
+
+    @abstractmethod
+    def plan(self, problem: Problem) -> Plan:
+        """The plan for a problem."""
+
+    @final
+    def init(self, problem: Problem) -> DirectState:
+        """The state that has no plan yet."""
+        return DirectState(problem)
+
+    @final
+    def step(self, state: DirectState) -> DirectState:
+        """The state that has the plan."""
+        return DirectState(state.problem, self.plan(state.problem))
+
+    @final
+    def terminate(self, state: DirectState) -> bool:
+        """Whether the plan is there."""
+        return state.plan is not None
+
+    @final
+    def result(self, state: DirectState) -> Plan:
+        """The plan.
+
+        Raises:
+            RequestError: no step was made.
+        """
+        if state.plan is None:
+            raise RequestError(f"strategy {self.name!r}: there is no plan before the first step; call step() once")
+        return state.plan

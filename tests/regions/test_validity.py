@@ -1,0 +1,385 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maniple.regions.error import RequestError
+from maniple.regions.partition import blocks, halo
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
+from maniple.regions.rectangle import Rect, RectSet
+from maniple.regions.validity import (
+    Contribution,
+    Copy,
+    Fold,
+    Movements,
+    Part,
+    UnwrittenRead,
+    Use,
+    Validity,
+    interference,
+)
+
+Point = tuple[int, ...]
+Launch = list[Use]
+FOLDS: dict[str, Callable[[int, int], int]] = {"+": int.__add__, "*": int.__mul__, "min": min, "max": max}
+PRIVILEGES = [READ, READ, READ_WRITE, WRITE_DISCARD, *map(reduce, FOLDS), reduce("+"), reduce("+")]
+SUM = reduce("+").op
+assert SUM is not None
+
+
+class Memories:
+    """What a machine would hold, point by point: movements are executed on it, and checked as they are."""
+
+    def __init__(self) -> None:
+        self.truth: dict[Point, int] = {}  # of a program that runs its tasks one after the other
+        self.values: dict[int, dict[Point, int]] = {}  # by memory; a value that is stale is not there
+        self.waiting: dict[Point, list[tuple[Use, int]]] = {}  # contributions in program order
+
+    def holders(self, point: Point) -> set[int]:
+        return {memory for memory, held in self.values.items() if point in held}
+
+    def readers(self, launch: Launch) -> dict[Point, set[int]]:
+        needed: dict[Point, set[int]] = {}
+        for use in launch:
+            for point in use.rect.points():
+                if use.privilege.reads:
+                    needed.setdefault(point, set()).add(use.memory)
+                elif any(other.privilege != use.privilege for other, _ in self.waiting.get(point, [])):
+                    if use.privilege.reduces:
+                        needed.setdefault(point, {use.memory})
+        return needed
+
+    def cheapest(self, launch: Launch) -> int:
+        """The fewest elements that any owners, bases and sources can move, by trying all."""
+        total = 0
+        for point, needed in self.readers(launch).items():
+            held = self.holders(point)
+            if point not in self.waiting:
+                total += len(needed - held)
+                continue
+            adding = {use.memory for use, _ in self.waiting[point]}
+            bases = [{base} for base in held] or [set[int]()]
+            total += min(len((adding | base) - {owner}) + len(needed) - 1 for owner in needed for base in bases)
+        return total
+
+    def execute(self, movements: Movements) -> None:
+        changed: set[tuple[int, Point]] = set()
+        for fold in movements.folds:
+            for point in fold.rect.points():
+                assert (fold.target, point) not in changed
+                changed.add((fold.target, point))
+                self.fold(fold, point)
+        for copy in movements.copies:
+            for point in copy.rect.points():
+                assert (copy.target, point) not in changed
+                changed.add((copy.target, point))
+                target = self.values.setdefault(copy.target, {})
+                assert point not in target, "a copy of what is already there"
+                target[point] = self.values[copy.source][point]
+
+    def fold(self, fold: Fold, point: Point) -> None:
+        entries = self.waiting.pop(point)
+        assert {use.privilege.op for use, _ in entries} == {fold.op}
+        assert [part.memory for part in fold.parts] == sorted({part.memory for part in fold.parts})
+        assert sum(len(part.keys) for part in fold.parts) == len(entries)
+        assert sum(part.base for part in fold.parts) == bool(self.holders(point))
+        terms: list[int] = []
+        for part in fold.parts:
+            mine = [(use.key, value) for use, value in entries if use.memory == part.memory]
+            assert list(part.keys) == [key for key, _ in mine]
+            assert part.keys or part.base
+            terms += [self.values[part.memory][point]] if part.base else []
+            terms += [value for _, value in mine]
+        total = terms[0]
+        for term in terms[1:]:
+            total = FOLDS[fold.op.symbol](total, term)
+        for held in self.values.values():
+            held.pop(point, None)
+        self.values.setdefault(fold.target, {})[point] = total
+
+    def run(self, launch: Launch) -> None:
+        """The tasks themselves: what they read must be the truth, and what they write becomes it."""
+        for use in launch:
+            if use.privilege.reads:
+                for point in use.rect.points():
+                    assert self.values[use.memory][point] == self.truth[point]
+        counted: set[tuple[int, ...]] = set()
+        for use in launch:
+            replica = use.key in counted
+            counted.add(use.key)
+            for point in use.rect.points():
+                made = (7 * use.key[0] + 3 * use.key[1] + sum(point)) % 11 - 5
+                if use.privilege.op is not None and not replica:
+                    self.waiting.setdefault(point, []).append((use, made))
+                    old = self.truth.get(point)
+                    self.truth[point] = made if old is None else FOLDS[use.privilege.op.symbol](old, made)
+                elif use.privilege.writes:
+                    if not replica:
+                        self.truth[point] = made + (2 * self.truth[point] if use.privilege.reads else 0)
+                        self.waiting.pop(point, None)
+                        for held in self.values.values():
+                            held.pop(point, None)
+                    self.values.setdefault(use.memory, {})[point] = self.truth[point]
+
+    def check(self, state: Validity) -> None:
+        held = {memory: set(points) for memory, points in self.values.items() if points}
+        said = {memory: {p for rect in points.rects for p in rect.points()} for memory, points in state.valid.items()}
+        assert said == held
+        pending: dict[Point, list[tuple[object, ...]]] = {}
+        for entry in state.pending:
+            for point in entry.rect.points():
+                pending.setdefault(point, []).append((entry.key, entry.memory, entry.op))
+        assert pending == {
+            point: [(use.key, use.memory, use.privilege.op) for use, _ in entries]
+            for point, entries in self.waiting.items()
+        }
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> list[Launch]:
+    ndim = draw(st.integers(0, 3))
+    bounds = Rect.of_shape([draw(st.integers(1, 3 if ndim == 3 else 5)) for _ in range(ndim)])
+    memory = st.integers(0, draw(st.integers(0, 4)))
+    program: list[Launch] = []
+    if draw(st.booleans()):
+        program.append([Use(draw(memory), bounds, WRITE_DISCARD, (0, 0))])
+    for _ in range(draw(st.integers(1, 6))):
+        privilege = draw(st.sampled_from(PRIVILEGES))
+        tiles = _tiles(draw, bounds)
+        if privilege.writes:
+            kept: list[Rect] = []
+            for tile in tiles:
+                if not any(tile.overlaps(other) for other in kept):
+                    kept.append(tile)
+            tiles = kept
+        launch: Launch = []
+        for point, tile in enumerate(tiles):
+            for _ in range(draw(st.integers(1, 2))):
+                launch.append(Use(draw(memory), tile, privilege, (len(program), point)))
+        program.append(launch)
+    return program
+
+
+def _tiles(draw: st.DrawFn, bounds: Rect) -> list[Rect]:
+    choice = draw(st.integers(0, 3))
+    counts = tuple(draw(st.integers(1, 3)) for _ in range(bounds.ndim))
+    if choice == 0:
+        return [bounds] * draw(st.integers(1, 4))
+    if choice == 1:
+        return list(blocks(counts).bind(bounds).tiles)
+    if choice == 2:
+        return list(halo(blocks(counts), (1,) * bounds.ndim).bind(bounds).tiles)
+    corners = [[(draw(st.integers(0, e)), draw(st.integers(0, e))) for e in bounds.shape] for _ in range(3)]
+    return [Rect(tuple(min(pair) for pair in box), tuple(max(pair) for pair in box)) for box in corners]
+
+
+def distance(target: int, holder: int) -> int:
+    return (3 * target + 2 * holder) % 3
+
+
+@given(programs(), st.booleans())
+@settings(derandomize=True, deadline=None, max_examples=2000)
+def test_any_program_reads_the_truth_for_the_least_volume(program: list[Launch], nearby: bool) -> None:
+    memories, state = Memories(), Validity.initial()
+    for launch in program:
+        unwritten = {
+            point
+            for use in launch
+            for point in use.rect.points()
+            if use.privilege.reads and point not in memories.truth
+        }
+        if unwritten:
+            with pytest.raises(UnwrittenRead) as caught:
+                state.advance(launch)
+            assert set(caught.value.rect.points()) <= unwritten
+            assert not caught.value.rect.is_empty
+            continue
+        least = memories.cheapest(launch)
+        before = {point: memories.holders(point) for point in memories.truth}
+        movements, after = state.advance(launch, distance if nearby else None)
+        assert movements.volume() == least
+        folded = {point for fold in movements.folds for point in fold.rect.points()}
+        for copy in movements.copies if nearby else ():
+            for point in set(copy.rect.points()) - folded:
+                nearest = min(distance(copy.target, holder) for holder in before[point])
+                assert distance(copy.target, copy.source) == nearest
+        memories.execute(movements)
+        memories.run(launch)
+        memories.check(after)
+        ordered = sorted(movements.copies, key=lambda copy: (copy.rect.lo, copy.source, copy.target))
+        assert list(movements.copies) == ordered
+        if not any(use.privilege.reduces for use in launch):
+            assert state.advance(launch[::-1], distance if nearby else None) == (movements, after)
+        state = after
+
+
+@given(programs(), st.data())
+@settings(derandomize=True, deadline=None, max_examples=300)
+def test_discard_forgets_exactly_the_points(program: list[Launch], data: st.DataObject) -> None:
+    state = Validity.initial()
+    for launch in program:
+        if not launch[0].privilege.reads:
+            state = state.advance(launch)[1]
+    ndim = next((use.rect.ndim for launch in program for use in launch), 0)
+    lo = tuple(data.draw(st.integers(0, 3)) for _ in range(ndim))
+    gone = Rect(lo, tuple(low + data.draw(st.integers(0, 3)) for low in lo))
+    after = state.discard(gone)
+    for memory in range(5):
+        had = state.valid.get(memory, RectSet.empty())
+        assert after.valid.get(memory, RectSet.empty()) == had.subtract(gone)
+    for number, entry in itertools.product(range(len(program)), state.pending):
+        kept = [other.rect for other in after.pending if other.key == entry.key and other.key[0] == number]
+        had_rects = [other.rect for other in state.pending if other.key == entry.key and other.key[0] == number]
+        assert RectSet.of(kept) == RectSet.of(had_rects).subtract(gone)
+
+
+@given(programs())
+@settings(derandomize=True, deadline=None, max_examples=300)
+def test_interference_is_two_points_at_one_place(program: list[Launch]) -> None:
+    for first, second in itertools.pairwise([[], *program]):
+        uses = [*first, *second]
+        wrong = {
+            (i, j)
+            for (i, a), (j, b) in itertools.combinations(enumerate(uses), 2)
+            if a.key != b.key and a.rect.overlaps(b.rect) and (a.privilege != b.privilege or a.privilege.writes)
+        }
+        found = interference(uses)
+        assert (found is None) == (not wrong)
+        assert found is None or found in wrong
+
+
+WHOLE = Rect.of_shape((8, 2))
+
+
+def everyone(privilege: Privilege, launch: int, memories: int = 2) -> Launch:
+    return [Use(memory, WHOLE, privilege, (launch, memory)) for memory in range(memories)]
+
+
+def test_data_parallel_gradients_are_an_all_reduce() -> None:
+    #   points  owner  parts           copied to
+    #   [0:4]   0      0, 1            1
+    #   [4:8]   1      0, 1            0
+    _, state = Validity.initial().advance(everyone(reduce("+"), 1))
+    movements, state = state.advance(everyone(READ, 2))
+    top, bottom = WHOLE.split(0, 2)
+    parts = (Part(0, ((1, 0),), base=False), Part(1, ((1, 1),), base=False))
+    assert movements.folds == (Fold(top, 0, SUM, parts), Fold(bottom, 1, SUM, parts))
+    assert movements.copies == (Copy(top, 0, 1), Copy(bottom, 1, 0))
+    assert movements.volume() == 2 * (2 - 1) * WHOLE.volume
+    assert state == Validity.held({0: WHOLE, 1: WHOLE})
+
+
+def test_a_single_contribution_at_home_is_a_fold_of_one_part() -> None:
+    _, state = Validity.initial().advance([Use(3, WHOLE, reduce("max"), (1, 0))])
+    movements, _ = state.advance([Use(3, WHOLE, READ)])
+    assert [fold.parts for fold in movements.folds] == [(Part(3, ((1, 0),), base=False),)]
+    assert (movements.volume(), movements.copies) == (0, ())
+
+
+def test_the_base_joins_where_it_costs_nothing() -> None:
+    start = Validity.held({1: WHOLE, 2: WHOLE})
+    _, state = start.advance([Use(0, WHOLE, reduce("+"), (1, 0)), Use(2, WHOLE, reduce("+"), (1, 1))])
+    movements, _ = state.advance([Use(0, WHOLE, READ)])
+    assert movements.folds[0].parts == (Part(0, ((1, 0),), base=False), Part(2, ((1, 1),), base=True))
+
+
+def test_reading_tiles_that_are_there_moves_nothing_and_keeps_the_state() -> None:
+    tiles = blocks((4, 1)).bind(WHOLE).tiles
+    _, state = Validity.initial().advance([Use(i, tile, WRITE_DISCARD, (0, i)) for i, tile in enumerate(tiles)])
+    movements, after = state.advance([Use(i, tile, READ, (1, i)) for i, tile in enumerate(tiles)])
+    assert movements == Movements()
+    assert after is state
+
+
+def test_copies_are_joined_and_spread_over_equal_holders() -> None:
+    state = Validity.held({0: WHOLE, 1: WHOLE})
+    tiles = blocks((4, 2)).bind(WHOLE).tiles
+    movements, _ = state.advance(
+        [Use(2 + (i % 2 if tile.lo[0] < 4 else 0), WHOLE, READ) for i, tile in enumerate(tiles)]
+    )
+    assert movements.copies == (Copy(WHOLE, 0, 2), Copy(WHOLE, 1, 3))
+    near, _ = state.advance([Use(2, WHOLE, READ), Use(3, WHOLE, READ)], lambda _, holder: -holder)
+    assert near.copies == (Copy(WHOLE, 1, 2), Copy(WHOLE, 1, 3))
+    joined, _ = state.advance([Use(5, tile, READ, (0, i)) for i, tile in enumerate(tiles)])
+    assert joined.copies == (Copy(WHOLE, 0, 5),)
+
+
+def test_a_halo_exchange_moves_only_the_borders() -> None:
+    line = Rect.of_shape((12,))
+    tiles, grown = blocks((3,)).bind(line).tiles, halo(blocks((3,)), (1,)).bind(line).tiles
+    _, state = Validity.initial().advance([Use(i, tile, WRITE_DISCARD, (0, i)) for i, tile in enumerate(tiles)])
+    movements, _ = state.advance([Use(i, tile, READ, (1, i)) for i, tile in enumerate(grown)])
+    assert [(str(copy.rect), copy.source, copy.target) for copy in movements.copies] == [
+        ("[3:4]", 0, 1),
+        ("[4:5]", 1, 0),
+        ("[7:8]", 1, 2),
+        ("[8:9]", 2, 1),
+    ]
+
+
+def test_another_operation_folds_what_waits_first() -> None:
+    _, state = Validity.initial().advance(everyone(reduce("+"), 1))
+    half = WHOLE.split(0, 2)[1]
+    movements, state = state.advance([Use(1, half, reduce("max"), (2, 0))])
+    assert [(fold.rect, fold.target, fold.op.symbol) for fold in movements.folds] == [(half, 1, "+")]
+    assert movements.copies == ()
+    assert [(entry.key, entry.op.symbol, str(entry.rect)) for entry in state.pending] == [
+        ((1, 0), "+", "[0:4, 0:2]"),
+        ((1, 1), "+", "[0:4, 0:2]"),
+        ((2, 0), "max", "[4:8, 0:2]"),
+    ]
+    assert state.valid == {1: RectSet.of([half])}
+
+
+def test_replicas_contribute_once() -> None:
+    _, state = Validity.initial().advance([Use(memory, WHOLE, reduce("+"), (1, 0)) for memory in (2, 0)])
+    assert state.pending == (Contribution((1, 0), 2, WHOLE, SUM),)
+
+
+def test_empty_uses_do_nothing() -> None:
+    state = Validity.initial()
+    for privilege in (READ, WRITE_DISCARD, READ_WRITE, reduce("+")):
+        assert state.advance([Use(0, Rect.of_shape((0, 2)), privilege)]) == (Movements(), state)
+    assert state.advance([]) == (Movements(), state)
+
+
+def test_states_are_equal_however_they_were_reached() -> None:
+    tiles = blocks((2, 1)).bind(WHOLE).tiles
+    other = Validity.held({0: RectSet.of(blocks((1, 2)).bind(WHOLE).tiles)})
+    _, state = Validity.initial().advance([Use(0, tile, WRITE_DISCARD, (0, i)) for i, tile in enumerate(tiles)])
+    assert state == other
+    assert hash(state) == hash(other)
+    assert state != other.discard(tiles[0])
+    assert Validity.held({0: WHOLE}).discard(WHOLE) == Validity.initial() != ()
+
+
+def test_the_drawn_state() -> None:
+    _, state = Validity.held({0: WHOLE, 1: WHOLE.split(0, 2)[0]}).advance([Use(2, WHOLE, reduce("+"), (1, 0))])
+    assert str(state).splitlines() == [
+        "points      valid in  pending",
+        "[0:4, 0:2]  0, 1      +(1, 0) in 2",
+        "[4:8, 0:2]  0         +(1, 0) in 2",
+    ]
+    assert str(Validity.initial()) == "nothing valid, nothing pending"
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        (everyone(WRITE_DISCARD, 1), r"points \(1, 0\) and \(1, 1\) of one launch both write \[0:8, 0:2\]"),
+        (everyone(READ_WRITE, 1), "make the partition disjoint or use reduce"),
+        ([Use(0, WHOLE, READ), Use(0, WHOLE, READ_WRITE)], "got read and read-write"),
+        ([Use(0, WHOLE, reduce("+")), Use(0, WHOLE.split(0, 2)[0], reduce("+"))], "its own key"),
+        ([Use(0, WHOLE, reduce("+"), (0, 0))], "use a new key"),
+        ([Use(0, Rect.of_shape((9, 2)), READ)], r"\[8:9, 0:2\], where nothing was ever written"),
+        ([Use(0, Rect.of_shape((9,)), READ)], "number of axes"),
+    ],
+)
+def test_wrong_launches_are_refused(launch: Launch, message: str) -> None:
+    _, state = Validity.held({0: WHOLE}).advance([Use(0, WHOLE, reduce("+"), (0, 0))])
+    with pytest.raises(RequestError, match=message):
+        state.advance(launch)
