@@ -41,7 +41,7 @@ lint: $(VENV)/.ready-dev
 	@echo "== types (mypy)"
 	@$(PY) -m mypy -p maniple
 	@echo "== types (pyright)"
-	@$(PY) -m pyright --warnings
+	@$(PY) -m pyright --warnings --pythonpath $(PY)
 	@echo "== import layers (import-linter)"
 	@$(PY) -c "from importlinter.cli import lint_imports_command as check; check()" --no-cache
 

@@ -11,7 +11,9 @@ __all__ = ["DefaultMapper"]
 
 @final
 class DefaultMapper(Mapper):
-    """Spreads the points of a launch over all processors in blocks; 6 points on 4 processors:
+    """Spreads the points of a launch over all processors in blocks.
+
+    6 points on 4 processors:
 
         point      0   1   2   3   4   5
         processor  p0  p0  p1  p2  p2  p3

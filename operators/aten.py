@@ -18,5 +18,5 @@ _aten = torch.ops.aten
 threshold_backward: Callable[..., Tensor] = _aten.threshold_backward.grad_input
 """(gradient, result, threshold, *, grad_input): the gradient where the result is above the threshold, else zero."""
 
-convolution_backward: Callable[..., tuple[Tensor | None, Tensor | None, Tensor | None]] = _aten.convolution_backward.default
-"""(gradient, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask)."""
+convolution_backward: Callable[..., tuple[Tensor, Tensor, Tensor]] = _aten.convolution_backward.default
+"""(gradient, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask); None where not masked."""

@@ -39,10 +39,8 @@ class ForwardBinder:
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
-        operands: list[torch.Tensor | None] = []
         given = iter(views)
-        for operand in self.node.operands:
-            operands.append(None if operand is None else next(given))
+        operands = [None if operand is None else next(given) for operand in self.node.operands]
         result = _there(next(given))
         saved = tuple(_there(view) for view in given)
         context = _context(self.graph, self.node, self.tiles[point], cores)

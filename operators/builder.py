@@ -72,7 +72,7 @@ class AbstractBuilder(ABC):
         self,
         x: Tensor,
         out_features: int,
-        bias: Tensor | bool = True,
+        bias: Tensor | bool = True,  # as in torch.nn
         name: str | None = None,
         *,
         weight: Tensor | None = None,
@@ -92,7 +92,7 @@ class AbstractBuilder(ABC):
         if not x.shape:
             raise RequestError(f"linear: expected an input of at least 2 dimensions, got '{x.name}' of shape {x.shape}")
         operator = Linear(x.shape[-1], out_features, bias is not False)
-        return self.append(operator, (x,), _shared(weight, bias), name)
+        return self.append(operator, (x,), _shared(weight, bias=bias), name)
 
     @final
     def conv2d(
@@ -104,7 +104,7 @@ class AbstractBuilder(ABC):
         padding: Extents = 0,
         dilation: Extents = 1,
         groups: int = 1,
-        bias: Tensor | bool = True,
+        bias: Tensor | bool = True,  # as in torch.nn
         name: str | None = None,
         *,
         weight: Tensor | None = None,
@@ -138,7 +138,7 @@ class AbstractBuilder(ABC):
             _pair("conv2d.dilation", dilation),
             bias is not False,
         )
-        return self.append(operator, (x,), _shared(weight, bias), name)
+        return self.append(operator, (x,), _shared(weight, bias=bias), name)
 
     @final
     def max_pool2d(
@@ -148,7 +148,7 @@ class AbstractBuilder(ABC):
         stride: Extents | None = None,
         padding: Extents = 0,
         dilation: Extents = 1,
-        ceil_mode: bool = False,
+        ceil_mode: bool = False,  # as in torch.nn
         name: str | None = None,
     ) -> Tensor:
         """The maximum of every window, as torch.nn.MaxPool2d; ``stride`` is ``kernel_size`` where it is not given.
@@ -158,7 +158,7 @@ class AbstractBuilder(ABC):
         """
         if dilation not in (1, (1, 1), [1, 1]):
             raise RequestError(f"max_pool2d.dilation: only 1 is built, got {dilation!r}")
-        window = _pool_window("max_pool2d", x, kernel_size, stride, padding, ceil_mode)
+        window = _pool_window("max_pool2d", x, kernel_size, stride, padding, ceil_mode=ceil_mode)
         return self.append(MaxPool2d(*window), (x,), (), name)
 
     @final
@@ -168,7 +168,7 @@ class AbstractBuilder(ABC):
         kernel_size: Extents,
         stride: Extents | None = None,
         padding: Extents = 0,
-        ceil_mode: bool = False,
+        ceil_mode: bool = False,  # as in torch.nn
         name: str | None = None,
     ) -> Tensor:
         """The mean of every window, padded zeros included, as torch.nn.AvgPool2d.
@@ -176,7 +176,7 @@ class AbstractBuilder(ABC):
         Raises:
             RequestError: The arguments do not fit; ceil_mode is not built.
         """
-        window = _pool_window("avg_pool2d", x, kernel_size, stride, padding, ceil_mode)
+        window = _pool_window("avg_pool2d", x, kernel_size, stride, padding, ceil_mode=ceil_mode)
         return self.append(AvgPool2d(*window), (x,), (), name)
 
     @final
@@ -238,7 +238,7 @@ class AbstractBuilder(ABC):
         return self.append(CrossEntropy(), (logits, labels), (), name)
 
 
-def _shared(weight: Tensor | None, bias: Tensor | bool) -> tuple[Tensor | None, ...]:
+def _shared(weight: Tensor | None, *, bias: Tensor | bool) -> tuple[Tensor | None, ...]:
     """The tensors to share at the places of a weight and, where there is one, a bias."""
     if bias is False:
         return (weight,)
@@ -258,11 +258,13 @@ def _pair(name: str, value: Extents) -> tuple[int, int]:
 def _check_image(operator: str, x: Tensor) -> None:
     """Refuse an operand that is no batch of images."""
     if len(x.shape) != 4:
-        raise RequestError(f"{operator}: expected 4 dimensions (batch, channels, height, width), got '{x.name}' {x.shape}")
+        raise RequestError(
+            f"{operator}: expected 4 dimensions (batch, channels, height, width), got '{x.name}' {x.shape}"
+        )
 
 
 def _pool_window(
-    operator: str, x: Tensor, kernel_size: Extents, stride: Extents | None, padding: Extents, ceil_mode: bool
+    operator: str, x: Tensor, kernel_size: Extents, stride: Extents | None, padding: Extents, *, ceil_mode: bool
 ) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
     """The window of a pool as pairs."""
     _check_image(operator, x)

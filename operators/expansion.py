@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from maniple.operators.plan import Plan
     from maniple.operators.rule import Tile
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.regions.privilege import Privilege
     from maniple.runtime.fragment import Home
     from maniple.runtime.machine import Machine
     from maniple.runtime.region_table import RegionTable

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import final
 
+from maniple.operators import graph_file
 from maniple.operators.builder import AbstractBuilder, Tensor
+from maniple.operators.graph_table import table
 from maniple.operators.node import Node, TensorInfo, TensorKind
 from maniple.operators.operator import FLOAT_DTYPES, AbstractOperator
 from maniple.operators.rule import BoundRule, Shape
@@ -88,7 +90,9 @@ class Graph(AbstractBuilder):
         for node in self._nodes:
             if node.name == name:
                 return node
-        raise RequestError(f"graph '{self.name}' has no operator '{name}'{nearest(name, [n.name for n in self._nodes])}")
+        raise RequestError(
+            f"graph '{self.name}' has no operator '{name}'{nearest(name, [n.name for n in self._nodes])}"
+        )
 
     def tensor(self, name: str) -> TensorInfo:
         """The tensor of that name.
@@ -99,7 +103,9 @@ class Graph(AbstractBuilder):
         for tensor in self._tensors:
             if tensor.name == name:
                 return tensor
-        raise RequestError(f"graph '{self.name}' has no tensor '{name}'{nearest(name, [t.name for t in self._tensors])}")
+        raise RequestError(
+            f"graph '{self.name}' has no tensor '{name}'{nearest(name, [t.name for t in self._tensors])}"
+        )
 
     def bound(self, node: Node) -> BoundRule:
         """The node's factor rule with its extents."""
@@ -124,7 +130,9 @@ class Graph(AbstractBuilder):
         matters: set[int] = {self._loss}
         for node in reversed(self._nodes):
             if node.result in matters:
-                matters.update(i for i in (node.operands[place] for place in self._differentiable(node)) if i is not None)
+                matters.update(
+                    i for i in (node.operands[place] for place in self._differentiable(node)) if i is not None
+                )
         return frozenset(grows & matters)
 
     @staticmethod
@@ -167,32 +175,41 @@ class Graph(AbstractBuilder):
         for tensor in (*operands, *(t for t in parameters if t is not None)):
             self._check_ours(label, tensor)
         specs = operator.parameters()
-        shared = [None if t is None else self._tensors[t.id] for t in parameters] + [None] * (len(specs) - len(parameters))
-        activations = [self._tensors[tensor.id] for tensor in operands]
-        for tensor in activations:
-            if tensor.kind == "parameter":
-                raise RequestError(f"{label}: expected an input or a result, got parameter '{tensor.name}'")
-        for spec, tensor in zip(specs, shared, strict=True):
-            if tensor is not None and (tensor.shape != spec.shape or tensor.kind != "parameter"):
-                raise RequestError(
-                    f"{label}.{spec.name}: expected a parameter of shape {spec.shape}, "
-                    f"got {tensor.kind} '{tensor.name}' of shape {tensor.shape}"
-                )
-        dtype = operator.result_dtype((*(t.dtype for t in activations), *(t.dtype for t in shared if t)), label)
-        shapes: tuple[Shape | None, ...] = (*(t.shape for t in activations), *(spec.shape for spec in specs))
+        given = [self._tensors[tensor.id] for tensor in operands]
+        shared = self._shared(label, operator, parameters)
+        for info in given:
+            if info.kind == "parameter":
+                raise RequestError(f"{label}: expected an input or a result, got parameter '{info.name}'")
+        dtypes = [info.dtype for info in (*given, *shared) if info is not None]
+        dtype = operator.result_dtype(tuple(dtypes), label)
+        shapes: tuple[Shape | None, ...] = (*(info.shape for info in given), *(spec.shape for spec in specs))
         rule = operator.rule(shapes)
-        shapes += (None,) * (len(rule.operands) - len(shapes))
-        bound = rule.bind(shapes, label)
-        ids: list[int | None] = [tensor.id for tensor in operands]
-        for spec, tensor in zip(specs, shared, strict=True):
-            if tensor is None:
-                tensor = self._declare(f"{label}.{spec.name}", spec.shape, dtype, "parameter", spec.fan_in)
-            ids.append(tensor.id)
-        ids += [None] * (len(rule.operands) - len(ids))
+        absent = (None,) * (len(rule.operands) - len(shapes))
+        bound = rule.bind(shapes + absent, label)
+        places = []
+        for spec, info in zip(specs, shared, strict=True):
+            own = info or self._declare(f"{label}.{spec.name}", spec.shape, dtype, "parameter", spec.fan_in)
+            places.append(own.id)
+        ids = (*(info.id for info in given), *places, *absent)
         result = self._declare(label, bound.result_shape, dtype, "activation")
-        self._nodes.append(Node(len(self._nodes), label, operator, tuple(ids), result.id))
+        self._nodes.append(Node(len(self._nodes), label, operator, ids, result.id))
         self._bound.append(bound)
         return self._handle(result)
+
+    def _shared(
+        self, label: str, operator: AbstractOperator, parameters: Sequence[Tensor | None]
+    ) -> list[TensorInfo | None]:
+        """The parameter to share at each of an operator's parameter places; None: create one."""
+        specs = operator.parameters()
+        shared = [None if tensor is None else self._tensors[tensor.id] for tensor in parameters]
+        shared += [None] * (len(specs) - len(shared))
+        for spec, info in zip(specs, shared, strict=True):
+            if info is not None and (info.kind != "parameter" or info.shape != spec.shape):
+                raise RequestError(
+                    f"{label}.{spec.name}: expected a parameter of shape {spec.shape}, "
+                    f"got {info.kind} '{info.name}' of shape {info.shape}"
+                )
+        return shared
 
     def loss(self, t: Tensor) -> None:
         """Name the loss: the scalar that a training step lowers.
@@ -202,9 +219,13 @@ class Graph(AbstractBuilder):
         """
         self._check_ours("loss", t)
         if self._loss is not None:
-            raise RequestError(f"graph '{self.name}' has a loss already, '{self._tensors[self._loss].name}'; expected one")
+            raise RequestError(
+                f"graph '{self.name}' has a loss already, '{self._tensors[self._loss].name}'; expected one"
+            )
         if t.shape != ():
-            raise RequestError(f"loss: expected a scalar such as cross_entropy's result, got '{t.name}' of shape {t.shape}")
+            raise RequestError(
+                f"loss: expected a scalar such as cross_entropy's result, got '{t.name}' of shape {t.shape}"
+            )
         self._loss = t.id
 
     def output(self, name: str, t: Tensor) -> None:
@@ -217,7 +238,9 @@ class Graph(AbstractBuilder):
         if name in self._outputs:
             raise RequestError(f"graph '{self.name}' has an output '{name}' already; names must differ")
         if self._tensors[t.id].kind != "activation":
-            raise RequestError(f"output '{name}': expected an operator's result, got {self._tensors[t.id].kind} '{t.name}'")
+            raise RequestError(
+                f"output '{name}': expected an operator's result, got {self._tensors[t.id].kind} '{t.name}'"
+            )
         self._outputs[name] = t.id
 
     def handle(self, name: str) -> Tensor:
@@ -261,7 +284,9 @@ class Graph(AbstractBuilder):
         if not isinstance(tensor, Tensor):
             raise RequestError(f"{where}: expected a tensor of graph '{self.name}', got {type(tensor).__name__}")
         if tensor.graph is not self:
-            raise RequestError(f"{where}: tensor '{tensor.name}' belongs to another graph; expected one of '{self.name}'")
+            raise RequestError(
+                f"{where}: tensor '{tensor.name}' belongs to another graph; expected one of '{self.name}'"
+            )
 
     # -- the whole ------------------------------------------------------------------------------------------------
 
@@ -269,8 +294,8 @@ class Graph(AbstractBuilder):
         """Raise unless the graph can be trained.
 
         Raises:
-            RequestError: No input, no loss, inputs of different sample extents, or operators that reach neither the loss
-                nor an output.
+            RequestError: No input, no loss, inputs of different sample extents, or operators that reach neither the
+                loss nor an output.
         """
         inputs = self.inputs
         if self._loss is None:
@@ -293,9 +318,7 @@ class Graph(AbstractBuilder):
 
     def fingerprint(self) -> str:
         """A digest of everything in the graph, shapes included: the same in every process."""
-        from maniple.operators.graph_file import to_text
-
-        return hashlib.sha256(to_text(self).encode()).hexdigest()[:32]
+        return hashlib.sha256(graph_file.to_text(self).encode()).hexdigest()[:32]
 
     def with_batch(self, n: int) -> Graph:
         """The same graph with ``n`` samples.
@@ -328,8 +351,6 @@ class Graph(AbstractBuilder):
         self.append(node.operator, [handle for handle in known[:first] if handle], known[first:], node.name)
 
     def __str__(self) -> str:
-        from maniple.operators.graph_table import table
-
         return table(self)
 
     def __repr__(self) -> str:
@@ -337,9 +358,7 @@ class Graph(AbstractBuilder):
 
     def save(self, path: str | Path) -> None:
         """Write the graph as JSON; see ``maniple.operators.graph_file``."""
-        from maniple.operators.graph_file import save
-
-        save(self, path)
+        graph_file.save(self, path)
 
     @staticmethod
     def load(path: str | Path) -> Graph:
@@ -348,6 +367,4 @@ class Graph(AbstractBuilder):
         Raises:
             RequestError: The file is no graph; names the entry.
         """
-        from maniple.operators.graph_file import load
-
-        return load(path)
+        return graph_file.load(path, Graph)

@@ -134,6 +134,40 @@ def parse_pattern(text: str) -> Pattern:
     return Pattern(_parse_dimensions(text, 0, len(text)))
 
 
+def check_patterns(text: str, operands: tuple[Pattern, ...], result: Pattern, windows: set[str]) -> None:
+    """Refuse patterns that do not agree with each other.
+
+    Args:
+        text: The rule that they come from.
+        operands: The operands' patterns.
+        result: The result's.
+        windows: The factors that a window was given for.
+
+    Raises:
+        RequestError: Shows the place.
+    """
+    arrow = text.find("->")
+    known = {name for operand in operands for name in operand.factors}
+    for name in result.factors:
+        if name not in known:
+            refuse(text, text.find(name, arrow), f"factor '{name}' of the result is in no operand")
+    for pattern in (*operands, result):
+        if repeated := [name for name in pattern.factors if pattern.factors.count(name) > 1]:
+            refuse(text, text.find(repeated[0]), f"factor '{repeated[0]}' appears twice in one operand")
+        if pattern.joins is not None and pattern.joins not in known:
+            refuse(text, text.find(f"@{pattern.joins}"), f"'@{pattern.joins}' names no factor")
+    if any(dimension.halo for dimension in result.dimensions):
+        refuse(text, text.find("~", arrow), "the result cannot have a halo")
+    windowed = {dimension.halo for operand in operands for dimension in operand.dimensions if dimension.halo}
+    for name in sorted(windowed):
+        if name not in result.factors:
+            refuse(text, text.find(f"{name}~"), f"halo factor '{name}' is not in the result")
+        if name not in windows:
+            refuse(text, text.find(f"{name}~"), f"no window was given for halo factor '{name}'")
+    if unused := sorted(windows - windowed):
+        refuse(text, 0, f"a window was given for '{unused[0]}', which is no halo factor")
+
+
 def _parse_operand(text: str, start: int, stop: int) -> Pattern:
     """The operand that is written in text[start:stop]."""
     while start < stop and text[start] == " ":

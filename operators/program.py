@@ -6,14 +6,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from maniple.runtime.fragment import FragmentKey, analyse
 from maniple.runtime.analysis import PlacedUse
 from maniple.runtime.composition import Composer
+from maniple.runtime.fragment import FragmentKey, analyse
 
 if TYPE_CHECKING:
     import torch
 
     from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.privilege import Privilege
     from maniple.runtime.fragment import Fragment, Home
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
@@ -55,7 +56,7 @@ class Program:
 
     def keys(self, machine: Machine) -> tuple[FragmentKey, ...]:
         """Give what determines the fragment of each region, in the order of `regions`."""
-        uses: dict[int, list[tuple[object, tuple[PlacedUse, ...]]]] = {}
+        uses: dict[int, list[tuple[Privilege, tuple[PlacedUse, ...]]]] = {}
         for launch in self.launches:
             for requirement in launch.requirements:
                 tasks = tuple(
@@ -65,7 +66,7 @@ class Program:
                 )
                 uses.setdefault(requirement.region.id, []).append((requirement.privilege, tasks))
         return tuple(
-            FragmentKey(region.bounds, self.homes.get(region.id, ()), tuple(uses[region.id]))  # type: ignore[arg-type]
+            FragmentKey(region.bounds, self.homes.get(region.id, ()), tuple(uses[region.id]))
             for region in self.regions()
         )
 

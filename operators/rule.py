@@ -1,7 +1,8 @@
 """Factor rules: one einsum-like string says what an operator's split means for every operand.
 
 ``"b i y~ x~, o i u! v!, [o]@i -> b o y x"`` is a convolution. From the string follow shapes, the legal degrees, the
-SOAP role of every factor (Jia et al., Beyond Data and Model Parallelism, section 4), and what each tile reads and writes.
+SOAP role of every factor (Jia et al., Beyond Data and Model Parallelism, section 4), and what each tile reads and
+writes.
 The grammar is in docs/factor-rules.md.
 """
 
@@ -11,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Literal, final
 
-from maniple.operators.pattern import Pattern, Term, expand_ellipsis, parse_pattern, parse_patterns, refuse
+from maniple.operators.pattern import Pattern, check_patterns, expand_ellipsis, parse_pattern, parse_patterns, refuse
 from maniple.operators.tile import Halo, Range, Tile, split_range
 from maniple.regions.error import RequestError, nearest
 from maniple.regions.rectangle import Rect
@@ -185,7 +187,9 @@ class BoundRule:
             if degree < 1:
                 raise RequestError(f"degree of factor '{name}': expected an integer >= 1, got {degree}")
             if degree > 1 and not factor.splittable:
-                raise RequestError(f"factor '{name}' of rule '{self.rule.text}' stays whole: expected degree 1, got {degree}")
+                raise RequestError(
+                    f"factor '{name}' of '{self.rule.text}' stays whole: expected degree 1, got {degree}"
+                )
         return tuple(degrees.get(factor.name, 1) for factor in self.factors)
 
     def tiles(self, degrees: Mapping[str, int]) -> tuple[Tile, ...]:
@@ -215,7 +219,7 @@ def _parse(
     text = expand_ellipsis(text, ellipsis)
     operands, result = parse_patterns(text)
     terms = [term for pattern in (*operands, result) for dimension in pattern.dimensions for term in dimension.terms]
-    _check_terms(text, operands, result, terms, dict(halos))
+    check_patterns(text, operands, result, {name for name, _ in halos})
     names = tuple(dict.fromkeys((*result.factors, *(term.factor for term in terms))))
     whole = {term.factor for term in terms if term.whole}
     in_parameters = {factor for place in parameters for factor in operands[place].factors}
@@ -236,34 +240,10 @@ def _parse(
     patterns = tuple((item, parse_pattern(item.dimensions)) for item in saved)
     for item, pattern in patterns:
         if unknown := [name for name in pattern.factors if name not in names]:
-            refuse(item.dimensions, item.dimensions.find(unknown[0]), f"saved '{item.name}' names no factor of '{text}'")
+            refuse(
+                item.dimensions, item.dimensions.find(unknown[0]), f"saved '{item.name}' names no factor of '{text}'"
+            )
     return Rule(text, operands, result, tuple(factors), tuple((n, windows[n]) for n in halo_names), sizes, patterns)
-
-
-def _check_terms(
-    text: str, operands: tuple[Pattern, ...], result: Pattern, terms: list[Term], halos: dict[str, Halo]
-) -> None:
-    """Raise where the rule's terms do not agree with each other."""
-    arrow = text.find("->")
-    known = {term.factor for operand in operands for term in (t for d in operand.dimensions for t in d.terms)}
-    for name in result.factors:
-        if name not in known:
-            refuse(text, text.find(name, arrow), f"factor '{name}' of the result is in no operand")
-    for pattern in (*operands, result):
-        if repeated := [name for name in pattern.factors if pattern.factors.count(name) > 1]:
-            refuse(text, text.find(repeated[0]), f"factor '{repeated[0]}' appears twice in one operand")
-        if pattern.joins is not None and pattern.joins not in known:
-            refuse(text, text.find(f"@{pattern.joins}"), f"'@{pattern.joins}' names no factor")
-    windowed = {term.factor for term in terms if term.halo}
-    if any(dimension.halo for dimension in result.dimensions):
-        refuse(text, text.find("~", arrow), "the result cannot have a halo")
-    for name in sorted(windowed):
-        if name not in result.factors:
-            refuse(text, text.find(f"{name}~"), f"halo factor '{name}' is not in the result")
-        if name not in halos:
-            refuse(text, text.find(f"{name}~"), f"no window was given for halo factor '{name}'")
-    if unused := sorted(set(halos) - windowed):
-        refuse(text, 0, f"a window was given for '{unused[0]}', which is no halo factor")
 
 
 def _bind(rule: Rule, shapes: tuple[Shape | None, ...], operator: str) -> BoundRule:
@@ -294,10 +274,10 @@ def _bind(rule: Rule, shapes: tuple[Shape | None, ...], operator: str) -> BoundR
                         f"{where}: a window of {window.reach} rows with padding {window.padding} does not fit; "
                         f"expected at least {window.reach - 2 * window.padding} rows, got shape {shape}"
                     )
-                _meet(extents, name, rows, where, shape)
+                _meet(extents, [name], rows, where, shape)
             else:
-                _meet_compound(extents, [term.factor for term in dimension.terms], extent, where, shape)
-    for pattern in rule.operands:  # factors that only an absent operand would give do not exist in any rule of the library
+                _meet(extents, [term.factor for term in dimension.terms], extent, where, shape)
+    for pattern in rule.operands:
         if missing := [name for name in pattern.factors if name not in extents and not pattern.optional]:
             raise RequestError(f"{operator}: nothing gives the extent of factor '{missing[0]}' of '{rule.text}'")
     factors = tuple(BoundFactor(f.name, extents[f.name], f.role, not f.whole, f.reduction) for f in rule.factors)
@@ -305,22 +285,17 @@ def _bind(rule: Rule, shapes: tuple[Shape | None, ...], operator: str) -> BoundR
     return BoundRule(rule, factors, shapes, _extent_of(rule.result, extents), saved)
 
 
-def _meet(extents: dict[str, int], name: str, extent: int, where: str, shape: Shape) -> None:
-    """Give a factor its extent, or raise where it has another."""
-    if extents.setdefault(name, extent) != extent:
-        raise RequestError(f"{where}: expected {name} = {extents[name]}, got {extent} (shape {shape})")
-
-
-def _meet_compound(extents: dict[str, int], names: list[str], extent: int, where: str, shape: Shape) -> None:
+def _meet(extents: dict[str, int], names: list[str], extent: int, where: str, shape: Shape) -> None:
     """Give the one unknown factor of a dimension its extent, or raise where the dimension does not agree."""
-    known = 1
+    known = prod(extents.get(name, 1) for name in names)
     unknown = [name for name in names if name not in extents]
-    for name in names:
-        known *= extents.get(name, 1)
+    written = " * ".join(names)
     if not unknown and known != extent:
-        raise RequestError(f"{where}: expected {known}, got {extent} (shape {shape})")
-    if len(unknown) > 1 or extent % known:
-        raise RequestError(f"{where}: expected a multiple of {known} with one unknown factor, got {extent} (shape {shape})")
+        raise RequestError(f"{where}: expected {written} = {known}, got {extent} (shape {shape})")
+    if len(unknown) > 1:
+        raise RequestError(f"{where}: nothing gives the extents of {', '.join(unknown)} (shape {shape})")
+    if extent % known:
+        raise RequestError(f"{where}: expected {written} to be a multiple of {known}, got {extent} (shape {shape})")
     for name in unknown:
         extents[name] = extent // known
 
@@ -329,14 +304,13 @@ def _extent_of(pattern: Pattern, extents: Mapping[str, int]) -> Shape:
     """The shape that a pattern without halos has."""
     shape = []
     for dimension in pattern.dimensions:
-        extent = 1
-        for term in dimension.terms:
-            extent *= extents[term.factor]
-        shape.append(extent)
+        shape.append(prod(extents[term.factor] for term in dimension.terms))
     return tuple(shape)
 
 
-def _pattern_rect(pattern: Pattern, shape: Shape, bound: BoundRule, ranges: dict[str, Range], gradient: bool) -> Rect:
+def _pattern_rect(
+    pattern: Pattern, shape: Shape, bound: BoundRule, ranges: dict[str, Range], *, gradient: bool = False
+) -> Rect:
     """What a tile with those ranges uses of a tensor (``gradient``: what it contributes to the tensor's gradient)."""
     halos = dict(bound.rule.halos)
     low, high = [], []
@@ -373,17 +347,19 @@ def _tiles(bound: BoundRule, degrees: tuple[int, ...]) -> tuple[Tile, ...]:
         for pattern, shape in zip(rule.operands, bound.operand_shapes, strict=True):
             joined = pattern.joins is None or index[names.index(pattern.joins)] == 0
             used = shape is not None and joined
-            reads.append(_pattern_rect(pattern, shape, bound, named, False) if shape is not None and used else None)
-            gradients.append(_pattern_rect(pattern, shape, bound, named, True) if shape is not None and used else None)
+            reads.append(_pattern_rect(pattern, shape, bound, named) if shape is not None and used else None)
+            gradients.append(
+                _pattern_rect(pattern, shape, bound, named, gradient=True) if shape is not None and used else None
+            )
         saved = tuple(
-            _pattern_rect(pattern, shape, bound, named, False)
+            _pattern_rect(pattern, shape, bound, named)
             for (_, pattern), shape in zip(rule.saved, bound.saved_shapes, strict=True)
         )
         padding = tuple(
             halo.window(named[name], extents[name])[1] if named[name][0] < named[name][1] else (0, 0)
             for name, halo in rule.halos
         )
-        result = _pattern_rect(rule.result, bound.result_shape, bound, named, False)
+        result = _pattern_rect(rule.result, bound.result_shape, bound, named)
         tiles.append(Tile(index, names, ranges, tuple(reads), tuple(gradients), result, saved, padding))
     return tuple(tiles)
 

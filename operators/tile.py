@@ -74,8 +74,8 @@ class Tile:
         ranges: The half-open range of every factor, in rule order.
         operand_rects: What the tile reads of every operand; None where it does not use the operand (absent, or a bias
             at a later part of its contraction).
-        gradient_rects: What the tile contributes to every operand's gradient. It equals ``operand_rects`` except where a
-            stride steps over input rows: the tiles' gradient rects together always cover the operand.
+        gradient_rects: What the tile contributes to every operand's gradient. It equals ``operand_rects`` except where
+            a stride steps over input rows: the tiles' gradient rects together always cover the operand.
         result_rect: What the tile writes of the result, or adds to it where a reduction factor is split.
         saved_rects: What the tile writes of every saved region.
         padding: For every halo factor, in the rule's order of halos, the rows (below, above) that the tile adds itself.
@@ -114,7 +114,7 @@ class Tile:
 
 
 def split_range(extent: int, parts: int) -> tuple[Range, ...]:
-    """The ranges of ``parts`` parts of ``extent``: uneven, the remainder spread over the first parts, empty ones last."""
+    """The ranges of ``parts`` parts of ``extent``: the remainder spread over the first parts, empty ones last."""
     size, remainder = divmod(extent, parts)
     ranges = []
     low = 0

@@ -86,7 +86,7 @@ def _reduction(
         if {part.memory for part in fold.parts} != group or fold.target not in group:
             return None, group
         targets.setdefault(fold.target, []).append(fold.rect)
-    if len(group) < 2 or _once([fold.rect for fold in folds]) is None:
+    if _once([fold.rect for fold in folds]) is None:
         return None, group
     if not copied:
         return ("reduce_scatter" if len(targets) > 1 else None), group

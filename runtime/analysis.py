@@ -183,7 +183,7 @@ class RegionAnalysis:
         return accesses
 
     def take(self) -> tuple[int, list[Move], list[tuple[Node, Node]]]:
-        """Take the movements and dependences found since the last call; the number of the first movement comes first."""
+        """Take the movements and dependences found since the last call, after the number of the first movement."""
         moves, edges = self.moves, self.edges
         self.moves, self.edges = [], []
         return self._moved - len(moves), moves, edges

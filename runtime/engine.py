@@ -8,6 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from maniple.regions.error import RunError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -106,7 +108,7 @@ class _Peer:
         self.granted = 0  # pushes that we have released
         self.received = 0
         self.received_bytes = 0
-        self.told = (0, 0)  # what the peer knows of granted and received_bytes
+        self.told: tuple[int, int] = (0, 0)  # what the peer knows of granted and received_bytes
 
 
 class CopyEngine:
@@ -224,6 +226,9 @@ class CopyEngine:
         peer.allowed, peer.landed_bytes = HEADER.unpack(delivery.header)
         if delivery.payload is None:
             return
+        if not peer.incoming or delivery.payload.nbytes != peer.incoming[0].size:
+            wanted = f"{peer.incoming[0].size} bytes" if peer.incoming else "no push"
+            raise RunError(f"rank {delivery.peer} sent a tile of {delivery.payload.nbytes} bytes; expected {wanted}")
         arrival = peer.incoming.popleft()
         arrival.land(delivery.payload)
         peer.received += 1

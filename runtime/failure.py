@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-class TaskFailed(RunError):
+class TaskFailed(RunError):  # noqa: N818  (says what happened; ManipleError names the family)
     """The body of a task raised; the body's exception is chained."""
 
     @classmethod
@@ -28,7 +28,8 @@ class TaskFailed(RunError):
         launch = schedule.launches[schedule.launch[row]]
         source = f", launched at {launch.provenance}" if launch.provenance else ""
         failure = cls(
-            f"task {schedule.label(row)} failed on {place}: {type(error).__name__}: {error} (uses {uses or 'nothing'}{source})"
+            f"task {schedule.label(row)} failed on {place}: {type(error).__name__}: {error} "
+            f"(uses {uses or 'nothing'}{source})"
         )
         failure.__cause__ = error
         return failure
@@ -48,7 +49,7 @@ class TaskFailed(RunError):
         return failure
 
 
-class UnwrittenRegion(RequestError):
+class UnwrittenRegion(RequestError):  # noqa: N818  (says what is wrong; ManipleError names the family)
     """A task would read what nothing has written."""
 
     @classmethod

@@ -40,7 +40,7 @@ class Future:
         self.value = value
         self.ready.set()
 
-    def get(self) -> Any:  # noqa: ANN401  (whatever the task returned)
+    def get(self) -> Any:
         """Wait for the value and give it, the same on every rank.
 
         Raises:
@@ -63,7 +63,7 @@ class FutureMap(Mapping[tuple[int, ...], Any]):
         self._runtime = runtime
         self._futures = futures
 
-    def __getitem__(self, color: tuple[int, ...] | int) -> Any:  # noqa: ANN401
+    def __getitem__(self, color: tuple[int, ...] | int) -> Any:
         """Wait for all points and give the value of one."""
         chosen = (color,) if isinstance(color, int) else color
         future = self._futures[chosen]

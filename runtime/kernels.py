@@ -72,7 +72,7 @@ def _bits(view: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.generic
 def bind_pack(view: torch.Tensor) -> Callable[[], memoryview]:
     """Bind the copy of a view into fresh contiguous bytes, which a transport may keep."""
     bits = _bits(view)
-    return lambda: memoryview(bits.copy(order="C").reshape(-1).view(np.uint8))
+    return lambda: bits.copy(order="C").reshape(-1).view(np.uint8).data
 
 
 def bind_unpack(view: torch.Tensor) -> Callable[[memoryview], object]:

@@ -67,6 +67,13 @@ class RankRuntime:
             found = _RUNTIMES[world] = cls(world)
         return found
 
+    @staticmethod
+    def leave(world: World) -> None:
+        """End the copy engine of a world's runtime, if there is one; the process is about to end."""
+        found = _RUNTIMES.get(world)
+        if found is not None and found.engine is not None:
+            found.engine.close()
+
     def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:
         """Bind a schedule to this rank.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -149,7 +150,7 @@ class Replay:
                 if not self._pending[slot][row]:
                     self._start(row, slot)
         for processor in work:
-            runtime.processors[processor].submit(lambda p=processor: self._share(p, run), 0)  # type: ignore[misc]
+            runtime.processors[processor].submit(partial(self._share, processor, run), 0)
         return run
 
     def _share(self, processor: int, run: Run) -> None:
@@ -261,14 +262,14 @@ class Replay:
         if schedule.kind[row] == RowKind.FOLD:
             target, *parts = (self._view(access.instance, access.rect) for access in accesses)
             return bind_fold(schedule.folds[row], target, parts)
-        launch = schedule.launches[schedule.launch[row]]
+        launch = schedule.launches[int(schedule.launch[row])]
         if launch.binder is None:
             msg = f"{schedule.label(row)} has no body: the schedule was made for planning"
             raise TypeError(msg)
         views: list[torch.Tensor | None] = [None] * len(launch.requirements)
         for access in accesses:
             views[access.slot] = self._view(access.instance, access.rect)
-        cores = schedule.machine.processors[schedule.processor[row]].cores
+        cores = schedule.machine.processors[int(schedule.processor[row])].cores
         return launch.binder(int(schedule.point[row]), views, cores)
 
     def _bind_movements(self, slot: int) -> None:
@@ -287,7 +288,7 @@ class Replay:
                 lambda instance: schedule.instances[instance].memory,
                 self.runtime.memory.id,
             )
-            movement.finished = lambda row=row: self._moved(row, slot)  # type: ignore[misc]
+            movement.finished = partial(self._moved, row, slot)
             self._movements[slot][row] = movement
             outgoing += out
             incoming += into

@@ -219,7 +219,7 @@ class Schedule:
 
     def label(self, row: int) -> str:
         """Name a row, such as `conv2d.forward[1]@p1` or `all_gather conv2d.weight`."""
-        launch = self.launches[self.launch[row]]
+        launch = self.launches[int(self.launch[row])]
         if self.kind[row] == RowKind.TASK:
             return launch.label(int(self.point[row]))
         return f"{RowKind(int(self.kind[row])).name.lower()} {self.regions[self.region[row]].name}"

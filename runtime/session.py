@@ -13,20 +13,20 @@ import torch
 from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
-from maniple.regions.validity import UnwrittenRead
-from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
 from maniple.runtime.body import TaskBinder
-from maniple.runtime.failure import UnwrittenRegion
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
 from maniple.runtime.issue import Issuer, LiveRegion
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.machine import Machine
 from maniple.runtime.mapper import LaunchView, Mapper, map_launch
+from maniple.runtime.program_analysis import ProgramAnalysis
 
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
+    from maniple.runtime.analysis import Node
+    from maniple.runtime.issue import Issued
+    from maniple.runtime.machine import Machine
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.task import Task
 
@@ -51,8 +51,8 @@ class Session:
         self.mapper = mapper
         self.debugging = False
         self._issuer = Issuer(runtime)
+        self._analysis = ProgramAnalysis(machine)
         self._live: dict[int, LiveRegion] = {}
-        self._launched = 0
         runtime.employ(machine)
 
     def region(self, shape: Sequence[int], dtype: str = "float32", name: str | None = None) -> Region:
@@ -68,8 +68,7 @@ class Session:
             raise RequestError(msg)
         torch_dtype(dtype)
         logical = self.runtime.regions.region(name or "region", tuple(shape), dtype)
-        analysis = RegionAnalysis(logical.bounds, {}, persistent=True)
-        self._live[logical.id] = LiveRegion(logical, analysis)
+        self._live[logical.id] = LiveRegion(logical, self._analysis.add(logical))
         return Region(self, logical)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
@@ -178,39 +177,24 @@ class Session:
             RequestError: points that interfere, or a read before the first write; nothing was started.
         """
         self.runtime.check()
-        _check_interference(launch)
-        rows = []
+        rows: list[Issued] = []
         nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
         views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
         here = self.runtime.memory.id
-        found = []
-        for slot, requirement in enumerate(launch.requirements):
-            live = self._live[requirement.region.id]
-            ordinal = live.analysis.uses
-            try:
-                accesses = live.analysis.use(requirement.privilege, self._placed(launch, requirement))
-            except UnwrittenRead as error:
-                raise UnwrittenRegion.of(launch, requirement.region, error) from error
-            first, moves, edges = live.analysis.take()
-            rows += self._issuer.movements(live, moves, first)
-            found.append((live, edges))
-            for point, access in accesses:
+        found = self._analysis.launch(launch)
+        for slot, use in enumerate(found):
+            live = self._live[use.region]
+            rows += self._issuer.movements(live, use.moves, use.first)
+            for point, node, access in use.accesses:
                 if self.machine.memory_of(launch.points[point].processor) == here:
-                    nodes[point].append((live, Node(live.analysis.step, ordinal, point)))
+                    nodes[point].append((live, node))
                     views[point][slot] = live.view(self.runtime, access.instance, access.rect)
         rows += self._tasks(launch, nodes, views, priorities)
-        for live, edges in found:
-            self._issuer.link(live, edges)
+        for use in found:
+            self._issuer.link(self._live[use.region], use.edges)
         self._issuer.release(rows)
-        for live, _ in found:
-            live.tidy()
-
-    def _placed(self, launch: Launch, requirement: Requirement) -> list[PlacedUse]:
-        return [
-            PlacedUse(i, point.color, point.processor, self.machine.memory_of(point.processor), rect)
-            for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
-            if not rect.is_empty
-        ]
+        for use in found:
+            self._live[use.region].tidy()
 
     def _tasks(
         self,
@@ -218,8 +202,8 @@ class Session:
         nodes: Sequence[list[tuple[LiveRegion, Node]]],
         views: Sequence[Sequence[torch.Tensor | None]],
         priorities: Sequence[int] | None,
-    ) -> list[Any]:
-        rows = []
+    ) -> list[Issued]:
+        rows: list[Issued] = []
         for number, point in enumerate(launch.points):
             if self.machine.memory_of(point.processor) != self.runtime.memory.id or launch.binder is None:
                 continue
@@ -322,21 +306,3 @@ def _provenance() -> str:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
-
-def _check_interference(launch: Launch) -> None:
-    """Refuse points that conflict through two requirements on one region."""
-    for i, first in enumerate(launch.requirements):
-        for second in launch.requirements[i + 1 :]:
-            same_fold = first.privilege.reduces and first.privilege == second.privilege
-            conflict = first.privilege != READ or second.privilege != READ
-            if first.region.id != second.region.id or not conflict or same_fold:
-                continue
-            for a, one in enumerate(first.rects):
-                for b, other in enumerate(second.rects):
-                    if not one.intersect(other).is_empty:
-                        where = "its two arguments" if a == b else f"points {launch.points[a]} and {launch.points[b]}"
-                        msg = (
-                            f"launch {launch.name}: {where} both use {first.region.name}{one.intersect(other)}, "
-                            f"as {first.privilege} and {second.privilege}; make the rectangles disjoint or launch twice"
-                        )
-                        raise RequestError(msg)

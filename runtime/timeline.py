@@ -66,19 +66,19 @@ class Timeline:
             found.append({"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "args": {"name": name}})
         for (rank, lane), number in thread.items():
             found.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": {"name": lane}})
-        for event in self.events:
-            found.append(
-                {
-                    "ph": "X",
-                    "name": event.name,
-                    "cat": event.category,
-                    "pid": event.rank,
-                    "tid": thread[event.rank, event.lane],
-                    "ts": (event.start_ns - origin) / 1e3,
-                    "dur": (event.end_ns - event.start_ns) / 1e3,
-                    "args": {"row": event.row},
-                }
-            )
+        found += [
+            {
+                "ph": "X",
+                "name": event.name,
+                "cat": event.category,
+                "pid": event.rank,
+                "tid": thread[event.rank, event.lane],
+                "ts": (event.start_ns - origin) / 1e3,
+                "dur": (event.end_ns - event.start_ns) / 1e3,
+                "args": {"row": event.row},
+            }
+            for event in self.events
+        ]
         found += self._flows(thread, origin)
         return {"traceEvents": found, "displayTimeUnit": "ms"}
 
@@ -115,7 +115,7 @@ class Timeline:
                 json.dump(self.to_chrome(), file)
             Path(file.name).replace(target)
         except OSError as error:
-            msg = f"cannot write the timeline to {target}: {error.strerror}; choose a folder that exists and is writable"
+            msg = f"cannot write the timeline to {target}: {error.strerror}; choose a folder that exists and is open to you"
             raise RequestError(msg) from error
 
     def to_json(self) -> list[dict[str, object]]:

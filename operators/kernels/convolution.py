@@ -1,17 +1,22 @@
 """Kernels of the 2-d convolution: torch's own, with a padded scratch where a tile's padding is not symmetric."""
 
+# kernels have one signature, whatever they use of it
+
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import conv2d
 
 from maniple.operators.aten import convolution_backward
 from maniple.operators.kernels.scratch import Steps
-from maniple.operators.library.convolution import Conv2d
 from maniple.operators.operator import Kernels, TileContext
+
+if TYPE_CHECKING:
+    from maniple.operators.library.convolution import Conv2d
 
 
 def _shape(context: TileContext) -> tuple[int, ...]:
@@ -26,9 +31,7 @@ def _shape(context: TileContext) -> tuple[int, ...]:
 
 def _operator(context: TileContext) -> Conv2d:
     """The convolution's attributes."""
-    if not isinstance(context.operator, Conv2d):
-        raise TypeError(f"expected a conv2d, got {context.operator.name}")
-    return context.operator
+    return cast("Conv2d", context.operator)
 
 
 def _torch_padding(context: TileContext) -> tuple[int, int] | None:
@@ -52,7 +55,9 @@ def _padded(context: TileContext, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     if 0 in shape:
         operator, tile = _operator(context), context.tile
         sizes = [
-            (tile.extent(name) - 1) * operator.stride[axis] + operator.dilation[axis] * (operator.kernel_size[axis] - 1) + 1
+            (tile.extent(name) - 1) * operator.stride[axis]
+            + operator.dilation[axis] * (operator.kernel_size[axis] - 1)
+            + 1
             for axis, name in enumerate("yx")
         ]
         scratch = torch.zeros((*shape[:2], *sizes), dtype=dtype)
@@ -72,13 +77,13 @@ def bind_forward(
     stride, dilation = operator.stride, operator.dilation
     padding = _torch_padding(context)
     if padding is not None and x is not None:
-        copy, convolve = result.copy_, F.conv2d
-        return lambda: copy(convolve(x, weight, bias, stride, padding, dilation))  # type: ignore[return-value]
+        copy = result.copy_
+        return lambda: copy(conv2d(x, weight, bias, stride, padding, dilation))  # type: ignore[return-value]
     steps = Steps()
     scratch, interior = _padded(context, result.dtype)
     if x is not None and x.numel():
         steps.then(lambda: interior.copy_(x))
-    return steps.then(lambda: result.copy_(F.conv2d(scratch, weight, bias, stride, 0, dilation))).bound()
+    return steps.then(lambda: result.copy_(conv2d(scratch, weight, bias, stride, 0, dilation))).bound()
 
 
 def bind_backward(
@@ -103,7 +108,7 @@ def bind_backward(
         source, interior = _padded(context, gradient.dtype)
         if x is not None and x.numel():
             steps.then(lambda: interior.copy_(x))
-    targets = _targets(context, operand_gradients, padding is not None, steps)
+    targets = _targets(context, operand_gradients, steps, unpadded=padding is not None)
     mask = [target is not None for target in targets]
     if not any(mask):
         return steps.bound()
@@ -117,7 +122,7 @@ def bind_backward(
         1,
         mask,
     )
-    wanted = tuple((place, target.copy_, crop) for place, (target, crop) in enumerate(t or (None, None) for t in targets) if target is not None)
+    wanted = tuple((place, goal[0].copy_, goal[1]) for place, goal in enumerate(targets) if goal is not None)
 
     def run() -> None:
         found = convolution_backward(gradient, source, weight, *arguments)
@@ -131,7 +136,7 @@ Crop = tuple[slice, ...] | None
 
 
 def _targets(
-    context: TileContext, gradients: tuple[Tensor | None, ...], unpadded: bool, steps: Steps
+    context: TileContext, gradients: tuple[Tensor | None, ...], steps: Steps, *, unpadded: bool
 ) -> tuple[tuple[Tensor, Crop] | None, ...]:
     """For every operand, where its gradient goes and which part of torch's gradient that is; None: not wanted.
 

@@ -1,5 +1,7 @@
 """Kernels of linear: one matrix product each, written straight into the result."""
 
+# kernels have one signature, whatever they use of it
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -22,11 +24,10 @@ def bind_forward(
     rows, matrix = in_matrix(x, before), out_matrix(result, after)
     transposed = weight.t()
     if bias is None:
-        product: Callable[[], object] = lambda: torch.mm(rows, transposed, out=matrix)
+        before.then(lambda: torch.mm(rows, transposed, out=matrix))
     else:
-        added = bias
-        product = lambda: torch.addmm(added, rows, transposed, out=matrix)
-    return before.then(product).then(after).bound()
+        before.then(lambda: torch.addmm(bias, rows, transposed, out=matrix))
+    return before.then(after).bound()
 
 
 def bind_backward(

@@ -15,22 +15,20 @@ Step = Callable[[], object]
 class Steps:
     """Calls in order, joined into one function when all are known."""
 
-    __slots__ = ("_calls",)
-
     def __init__(self) -> None:
-        self._calls: list[Step] = []
+        self.calls: list[Step] = []
 
     def then(self, step: Step | Steps) -> Steps:
         """Add a call, or all calls of other steps. Returns the steps themselves."""
         if isinstance(step, Steps):
-            self._calls += step._calls
+            self.calls += step.calls
         else:
-            self._calls.append(step)
+            self.calls.append(step)
         return self
 
     def bound(self) -> Callable[[], None]:
         """One function that makes all the calls."""
-        calls = tuple(self._calls)
+        calls = tuple(self.calls)
         if len(calls) == 1:
             (only,) = calls
             return only  # type: ignore[return-value]  # what a body returns is not looked at

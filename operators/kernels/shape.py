@@ -1,5 +1,7 @@
 """Kernels of flatten and reshape: one copy between two views of equal order."""
 
+# kernels have one signature, whatever they use of it
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from maniple.operators.operator import Kernels, TileContext
 
 
 def by_factor(context: TileContext, tensor: Tensor) -> Tensor:
-    """The tensor as a view with one dimension per factor above one element.
+    """The tensor as a view with one dimension per factor.
 
     Operand and result hold the same factors in the same order, so both views have equal shapes. Cutting a dimension
     never needs a copy, whatever its stride.

@@ -24,13 +24,18 @@ def present_shape(shape: Shape | None, operator: str) -> Shape:
     return shape
 
 
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def check_at_least(name: str, value: int, least: int) -> None:
     """Refuse an attribute that is no integer or below ``least``.
 
     Raises:
         RequestError: Names the attribute and what came.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not is_integer(value) or value < least:
         raise RequestError(f"{name}: expected an integer >= {least}, got {value!r}")
 
 
@@ -40,7 +45,7 @@ def check_pair(name: str, value: tuple[int, int], least: int) -> None:
     Raises:
         RequestError: Names the attribute and what came.
     """
-    if not isinstance(value, tuple) or len(value) != 2:
+    if len(value) != 2:
         raise RequestError(f"{name}: expected two integers >= {least}, got {value!r}")
     for item in value:
         check_at_least(name, item, least)

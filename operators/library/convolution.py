@@ -46,7 +46,8 @@ class Conv2d(AbstractOperator):
         check_pair("conv2d.padding", self.padding, 0)
         check_pair("conv2d.dilation", self.dilation, 1)
 
-    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:  # one rank, one rule
+        """The rule above; see ``AbstractOperator.rule``."""
         windows = {
             name: Halo(self.kernel_size[axis], self.stride[axis], self.padding[axis], self.dilation[axis])
             for axis, name in enumerate("yx")
@@ -54,19 +55,23 @@ class Conv2d(AbstractOperator):
         return Rule.parse("b i y~ x~, o i u! v!, [o]@i -> b o y x", windows, parameters=(1, 2))
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
         fan_in = self.in_channels * self.kernel_size[0] * self.kernel_size[1]
         weight = ParameterSpec("weight", (self.out_channels, self.in_channels, *self.kernel_size), fan_in)
         bias = ParameterSpec("bias", (self.out_channels,), fan_in)
         return (weight, bias) if self.bias else (weight,)
 
     def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        """See ``AbstractOperator.result_dtype``."""
         return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
+        """See ``AbstractOperator.flops``."""
         forward = 2 * tile.volume
         return Cost(forward, 2 * forward)
 
     def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
         from maniple.operators.kernels.convolution import KERNELS
 
         return KERNELS

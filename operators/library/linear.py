@@ -36,25 +36,30 @@ class Linear(AbstractOperator):
         check_at_least("linear.out_features", self.out_features, 1)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """The rule above; see ``AbstractOperator.rule``."""
         rank = len(present_shape(shapes[0], self.name))
         if rank < 2:
-            raise RequestError(f"linear: expected an input of at least 2 dimensions (batch, ..., features), got shape {shapes[0]}")
+            raise RequestError(f"linear: expected an input (batch, ..., features), got shape {shapes[0]}")
         leading = " ".join(activation_axes(rank)[:-1])
         return Rule.parse(f"{leading} k, n k, [n]@k -> {leading} n", parameters=(1, 2))
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
         weight = ParameterSpec("weight", (self.out_features, self.in_features), self.in_features)
         bias = ParameterSpec("bias", (self.out_features,), self.in_features)
         return (weight, bias) if self.bias else (weight,)
 
     def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        """See ``AbstractOperator.result_dtype``."""
         return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
+        """See ``AbstractOperator.flops``."""
         forward = 2 * tile.volume
         return Cost(forward, 2 * forward)
 
     def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
         from maniple.operators.kernels.linear import KERNELS
 
         return KERNELS

@@ -24,13 +24,16 @@ class CrossEntropy(AbstractOperator):
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(1,), saved=(0,))
     differentiable: ClassVar[tuple[int, ...]] = (0,)
 
-    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:  # one rank, one rule
+        """The rule above; see ``AbstractOperator.rule``."""
         return Rule.parse("b c!, b -> ", saved=(Saved("log_probabilities", "b c!"),))
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
         return ()
 
     def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        """See ``AbstractOperator.result_dtype``."""
         if dtypes[1] != "int64":
             raise RequestError(
                 f"{where}: expected labels of dtype int64 (one class number per sample), got {dtypes[1]}; "
@@ -39,9 +42,11 @@ class CrossEntropy(AbstractOperator):
         return float_dtype(dtypes[:1], where)
 
     def flops(self, tile: Tile) -> Cost:
+        """See ``AbstractOperator.flops``."""
         return Cost(4 * tile.volume, 3 * tile.volume)
 
     def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
         from maniple.operators.kernels.loss import KERNELS
 
         return KERNELS

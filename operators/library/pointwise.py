@@ -21,19 +21,24 @@ class ReLU(AbstractOperator):
     differentiable: ClassVar[tuple[int, ...]] = (0,)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """The rule above; see ``AbstractOperator.rule``."""
         axes = activation_axes(len(present_shape(shapes[0], self.name)))
         return Rule.parse("... -> ...", ellipsis=axes)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
         return ()
 
     def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        """See ``AbstractOperator.result_dtype``."""
         return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
+        """See ``AbstractOperator.flops``."""
         return Cost(tile.volume, tile.volume)
 
     def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
         from maniple.operators.kernels.pointwise import RELU_KERNELS
 
         return RELU_KERNELS
@@ -49,19 +54,24 @@ class Add(AbstractOperator):
     differentiable: ClassVar[tuple[int, ...]] = (0, 1)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """The rule above; see ``AbstractOperator.rule``."""
         axes = activation_axes(len(present_shape(shapes[0], self.name)))
         return Rule.parse("..., ... -> ...", ellipsis=axes)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
         return ()
 
     def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        """See ``AbstractOperator.result_dtype``."""
         return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
+        """See ``AbstractOperator.flops``."""
         return Cost(tile.volume, tile.volume)
 
     def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
         from maniple.operators.kernels.pointwise import ADD_KERNELS
 
         return ADD_KERNELS

@@ -50,20 +50,25 @@ class MaxPool2d(AbstractOperator):
     def __post_init__(self) -> None:
         _check(self.name, self.kernel_size, self.stride, self.padding)
 
-    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:  # one rank, one rule
+        """The rule above; see ``AbstractOperator.rule``."""
         windows = _windows(self.kernel_size, self.stride, self.padding)
         return Rule.parse(_TEXT, windows, saved=(Saved("indices", "b c y x", "int64"),))
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
         return ()
 
     def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        """See ``AbstractOperator.result_dtype``."""
         return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
+        """See ``AbstractOperator.flops``."""
         return Cost(tile.volume * self.kernel_size[0] * self.kernel_size[1], tile.volume)
 
     def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
         from maniple.operators.kernels.pooling import MAX_POOL_KERNELS
 
         return MAX_POOL_KERNELS
@@ -91,20 +96,25 @@ class AvgPool2d(AbstractOperator):
     def __post_init__(self) -> None:
         _check(self.name, self.kernel_size, self.stride, self.padding)
 
-    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:  # one rank, one rule
+        """The rule above; see ``AbstractOperator.rule``."""
         return Rule.parse(_TEXT, _windows(self.kernel_size, self.stride, self.padding))
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
         return ()
 
     def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        """See ``AbstractOperator.result_dtype``."""
         return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
+        """See ``AbstractOperator.flops``."""
         amount = tile.volume * self.kernel_size[0] * self.kernel_size[1]
         return Cost(amount, amount)
 
     def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
         from maniple.operators.kernels.pooling import AVG_POOL_KERNELS
 
         return AVG_POOL_KERNELS

@@ -30,6 +30,7 @@ class Flatten(AbstractOperator):
     differentiable: ClassVar[tuple[int, ...]] = (0,)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """The rule above; see ``AbstractOperator.rule``."""
         shape = present_shape(shapes[0], self.name)
         if len(shape) < 2:
             raise RequestError(f"flatten: expected at least 2 dimensions, got shape {shape}")
@@ -40,15 +41,19 @@ class Flatten(AbstractOperator):
         return Rule.parse(f"{batch} {rest} -> {batch} ({rest})")
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
         return ()
 
     def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        """See ``AbstractOperator.result_dtype``."""
         return float_dtype(dtypes, where)
 
-    def flops(self, tile: Tile) -> Cost:
+    def flops(self, tile: Tile) -> Cost:  # a copy
+        """See ``AbstractOperator.flops``."""
         return Cost(0, 0)
 
     def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
         return _shape_kernels()
 
 
@@ -72,6 +77,7 @@ class Reshape(AbstractOperator):
             check_at_least("reshape.shape", extent, 1)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """The rule above; see ``AbstractOperator.rule``."""
         before = present_shape(shapes[0], self.name)
         if not before:
             raise RequestError("reshape: expected at least 1 dimension (the samples), got a scalar")
@@ -79,15 +85,19 @@ class Reshape(AbstractOperator):
         return Rule.parse(text, sizes=sizes)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
         return ()
 
     def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
+        """See ``AbstractOperator.result_dtype``."""
         return float_dtype(dtypes, where)
 
-    def flops(self, tile: Tile) -> Cost:
+    def flops(self, tile: Tile) -> Cost:  # a copy
+        """See ``AbstractOperator.flops``."""
         return Cost(0, 0)
 
     def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
         return _shape_kernels()
 
 
@@ -106,7 +116,7 @@ def refinement(before: Shape, after: Shape) -> tuple[str, dict[str, int]]:
     """
     if prod(before) != prod(after):
         raise RequestError(
-            f"reshape: expected {prod(before)} elements per sample (from {before}), got {prod(after)} (for {after})"
+            f"reshape: expected {prod(before)} elements per sample (of {before}), got {prod(after)} (of {after})"
         )
     sizes: dict[str, int] = {}
     sides: tuple[list[list[str]], list[list[str]]] = ([["b"]], [["b"]])
@@ -114,7 +124,7 @@ def refinement(before: Shape, after: Shape) -> tuple[str, dict[str, int]]:
     remaining = [1, 1]
     while any(pending) or remaining != [1, 1]:
         name = f"f{len(sizes)}"
-        single = next((side for side in (0, 1) if remaining[side] == 1 and pending[side] and pending[side][-1] == 1), None)
+        single = next((side for side in (0, 1) if remaining[side] == 1 and pending[side][-1:] == [1]), None)
         if single is not None:  # a dimension of extent 1 has no partner: it joins the other side's last dimension
             pending[single].pop()
             sizes[name] = 1
@@ -128,7 +138,8 @@ def refinement(before: Shape, after: Shape) -> tuple[str, dict[str, int]]:
         size = min(remaining)
         if max(remaining) % size:
             raise RequestError(
-                f"reshape: the dimensions {before} and {after} do not nest; reshape to ({prod(before)},) first, then to {after}"
+                f"reshape: the dimensions {before} and {after} do not nest; "
+                f"reshape to ({prod(before)},) first, then to {after}"
             )
         sizes[name] = size
         for side in (0, 1):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from maniple.program import index_launch as index_launch
     from maniple.program import launch as launch
     from maniple.program import region as region
+    from maniple.program import world as world
     from maniple.regions.error import ManipleError as ManipleError
     from maniple.regions.error import RequestError as RequestError
     from maniple.regions.error import RunError as RunError
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from maniple.runtime.task import WriteDiscard as WriteDiscard
     from maniple.runtime.task import task as task
     from maniple.runtime.timeline import Timeline as Timeline
-    from maniple.runtime.world import current as world
     from maniple.search import search as search
     from maniple.strategies.registry import register_strategy as register_strategy
     from maniple.trainer import Trainer as Trainer
@@ -59,7 +59,7 @@ _HOMES = {
     "operators.graph": ("Graph", "Tensor"),
     "operators.optimizer": ("SGD",),
     "operators.plan": ("Plan",),
-    "program": ("debug", "fence", "index_launch", "launch", "region"),
+    "program": ("debug", "fence", "index_launch", "launch", "region", "world"),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
     "regions.rectangle": ("Rect",),
@@ -86,17 +86,14 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = sorted([*_HOME, "world"])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*_HOME]  # pyright: ignore[reportUnsupportedDunderAll]  # the names of _HOMES, each imported above
 
 
 def __getattr__(name: str) -> object:
-    if name == "world":
-        found: object = import_module("maniple.runtime.world").current
-    elif name in _HOME:
-        found = getattr(import_module(f"maniple.{_HOME[name]}"), name)
-    else:
+    if name not in _HOME:
         msg = f"module 'maniple' has no attribute {name!r}"
         raise AttributeError(msg)
+    found: object = getattr(import_module(f"maniple.{_HOME[name]}"), name)
     globals()[name] = found
     return found
 

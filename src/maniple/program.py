@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from maniple.runtime.handle import Region
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.task import Task
+    from maniple.runtime.world import World
 
 __all__: list[str] = []
 
@@ -75,6 +76,11 @@ def index_launch(
 def fence() -> None:
     """Wait until all launches so far are done."""
     session().fence()
+
+
+def world() -> World:
+    """Give the world of this process: its rank, how many there are, and the lines between them."""
+    return current()
 
 
 def debug() -> AbstractContextManager[None]:

@@ -16,6 +16,7 @@ from maniple.operators.initialization import initial
 from maniple.operators.placement import mapped
 from maniple.operators.program import FragmentCache, Port, lower
 from maniple.regions.error import RequestError
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.measurement import gather_bytes, gather_timeline
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.world import World, current
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
     from maniple.operators.program import Program
-    from maniple.runtime.machine import Machine
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.replay import Replay, Run
     from maniple.runtime.schedule import Schedule
@@ -82,7 +82,7 @@ class Trainer:
         self.graph = graph
         self.optimizer = optimizer
         self._world = world if world is not None else current()
-        self.machine = self._world.machine(plan.processors_used())
+        self.machine = host_machine(self._world, plan.processors_used())
         plan.validate(graph, self.machine)
         self.plan = plan if mapper is None else mapped(plan, graph, self.machine, mapper)
         self._world.control.call(

@@ -5,11 +5,10 @@ from hypothesis import strategies as st
 
 from maniple.regions.cell import Cell, cut, grouped, needs
 from maniple.regions.movement import Contribution, Use
-from maniple.regions.privilege import READ, reduce
+from maniple.regions.privilege import READ, ReductionOp
 from maniple.regions.rectangle import Rect
 
-SUM = reduce("+").op
-assert SUM is not None
+SUM = ReductionOp("sum", "+")
 PROFILE = settings(derandomize=True, deadline=None, max_examples=300)
 
 sides = st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 5), st.integers(0, 4))

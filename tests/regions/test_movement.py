@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 from maniple.regions.movement import Copy, Fold, Movements, Part
-from maniple.regions.privilege import reduce
+from maniple.regions.privilege import ReductionOp
 from maniple.regions.rectangle import Rect
 
-SUM = reduce("+").op
-assert SUM is not None
+SUM = ReductionOp("sum", "+")
 
 
 def test_volume_counts_what_leaves_a_memory() -> None:

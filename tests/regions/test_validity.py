@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from maniple.regions.error import RequestError
 from maniple.regions.partition import blocks, halo
-from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, ReductionOp, reduce
 from maniple.regions.rectangle import Rect, RectSet
 from maniple.regions.validity import (
     Contribution,
@@ -27,8 +27,7 @@ Point = tuple[int, ...]
 Launch = list[Use]
 FOLDS: dict[str, Callable[[int, int], int]] = {"+": int.__add__, "*": int.__mul__, "min": min, "max": max}
 PRIVILEGES = [READ, READ, READ_WRITE, WRITE_DISCARD, *map(reduce, FOLDS), reduce("+"), reduce("+")]
-SUM = reduce("+").op
-assert SUM is not None
+SUM = ReductionOp("sum", "+")
 
 
 class Memories:
@@ -48,9 +47,10 @@ class Memories:
             for point in use.rect.points():
                 if use.privilege.reads:
                     needed.setdefault(point, set()).add(use.memory)
-                elif any(other.privilege != use.privilege for other, _ in self.waiting.get(point, [])):
-                    if use.privilege.reduces:
-                        needed.setdefault(point, {use.memory})
+                elif use.privilege.reduces and any(
+                    other.privilege != use.privilege for other, _ in self.waiting.get(point, [])
+                ):
+                    needed.setdefault(point, {use.memory})
         return needed
 
     def cheapest(self, launch: Launch) -> int:
@@ -306,6 +306,13 @@ def test_copies_are_joined_and_spread_over_equal_holders() -> None:
     assert near.copies == (Copy(WHOLE, 1, 2), Copy(WHOLE, 1, 3))
     joined, _ = state.advance([Use(5, tile, READ, (0, i)) for i, tile in enumerate(tiles)])
     assert joined.copies == (Copy(WHOLE, 0, 5),)
+
+
+def test_pieces_that_move_alike_are_joined() -> None:
+    state = Validity.held({0: WHOLE, 1: WHOLE.split(0, 2)[0]})
+    assert state.advance([Use(2, WHOLE, READ)])[0].copies == (Copy(WHOLE, 0, 2),)
+    _, state = state.advance([Use(2, WHOLE, reduce("+"), (1, 0))])
+    assert [fold.rect for fold in state.advance([Use(2, WHOLE, READ)])[0].folds] == [WHOLE]
 
 
 def test_a_halo_exchange_moves_only_the_borders() -> None:

@@ -1,0 +1,24 @@
+"""Kernels that numba compiles: bound to their arguments, and compiled when bound rather than in the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numba
+
+if TYPE_CHECKING:
+    from numba.core.dispatcher import Dispatcher
+    from numba.core.types import Type
+
+
+def compiled(kernel: Dispatcher[Callable[..., None]], arguments: tuple[object, ...]) -> Callable[[], None]:
+    """The kernel with its arguments, compiled.
+
+    Args:
+        kernel: What ``numba.njit`` gave.
+        arguments: Arrays (which stay where they are) and numbers.
+    """
+    typeof: Callable[[object], Type] = numba.typeof
+    kernel.compile(tuple(typeof(argument) for argument in arguments))
+    return lambda: kernel(*arguments)

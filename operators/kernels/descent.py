@@ -1,0 +1,83 @@
+"""Kernels of stochastic gradient descent: one fused pass by numba, or torch's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from maniple.operators.kernels.compiled import compiled
+from maniple.operators.kernels.scratch import Steps
+
+if TYPE_CHECKING:
+    from maniple.operators.optimizer import SGD
+
+Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
+
+
+@numba.njit(cache=True, nogil=True)
+def _plain(value: Floats, gradient: Floats, lr: float, decay: float) -> None:
+    for i in range(value.size):
+        value[i] -= lr * (gradient[i] + decay * value[i])
+
+
+@numba.njit(cache=True, nogil=True)
+def _momentum(value: Floats, gradient: Floats, buffer: Floats, lr: float, decay: float, momentum: float) -> None:
+    for i in range(value.size):
+        buffer[i] = momentum * buffer[i] + (gradient[i] + decay * value[i])
+        value[i] -= lr * buffer[i]
+
+
+@numba.njit(cache=True, nogil=True)
+def _nesterov(value: Floats, gradient: Floats, buffer: Floats, lr: float, decay: float, momentum: float) -> None:
+    for i in range(value.size):
+        slope = gradient[i] + decay * value[i]
+        buffer[i] = momentum * buffer[i] + slope
+        value[i] -= lr * (slope + momentum * buffer[i])
+
+
+def bind_descent(
+    optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Tensor, ...], cores: int
+) -> Callable[[], None]:
+    """See ``SGD.bind_update``."""
+    tensors = (value, gradient, *states)
+    if cores == 1 and all(tensor.is_contiguous() for tensor in tensors):
+        return _fused(optimizer, tensors)
+    return _by_torch(optimizer, value, gradient, states)
+
+
+def _fused(optimizer: SGD, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
+    """One pass over contiguous memory."""
+    arrays = [tensor.view(-1).numpy() for tensor in tensors]
+    # Scalars of the arrays' own dtype: a Python float would make the arithmetic double.
+    kind = arrays[0].dtype.type
+    lr, decay, momentum = kind(optimizer.lr), kind(optimizer.weight_decay), kind(optimizer.momentum)
+    if not optimizer.momentum:
+        return compiled(_plain, (*arrays, lr, decay))
+    return compiled(_nesterov if optimizer.nesterov else _momentum, (*arrays, lr, decay, momentum))
+
+
+def _by_torch(optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Tensor, ...]) -> Callable[[], None]:
+    """The operations of torch.optim.SGD in its order; they may use several cores."""
+    steps = Steps()
+    slope = gradient
+    if optimizer.weight_decay or optimizer.nesterov:
+        decayed = torch.empty_like(gradient)
+        steps.then(lambda: torch.add(gradient, value, alpha=optimizer.weight_decay, out=decayed))
+        slope = decayed
+    direction = slope
+    if optimizer.momentum:
+        (buffer,) = states
+        steps.then(lambda: buffer.mul_(optimizer.momentum))
+        steps.then(lambda: buffer.add_(slope))
+        direction = buffer
+        if optimizer.nesterov:
+            steps.then(lambda: slope.add_(buffer, alpha=optimizer.momentum))
+            direction = slope
+    steps.then(lambda: value.add_(direction, alpha=-optimizer.lr))
+    return steps.bound()

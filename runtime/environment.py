@@ -1,0 +1,134 @@
+"""The environment: what the launcher tells a rank through variables. The only module that reads them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__: list[str] = []
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LaunchEnvironment:
+    """What a launched rank knows before it joins.
+
+    Args:
+        rank: this process, counted over all nodes.
+        world_size: number of ranks.
+        local_rank: this process, counted within its node.
+        node: its node, from 0.
+        nodes: number of nodes.
+        ranks_per_node: ranks of each node.
+        processors: processors of each rank.
+        cores: cores of each processor.
+        head: endpoint of the launcher's control socket.
+        token: secret of this run.
+        mapper: name of the mapper to use, None for the default.
+        join_timeout_s: seconds that ranks wait for each other.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    node: int
+    nodes: int
+    ranks_per_node: int
+    processors: int
+    cores: int
+    head: str
+    token: str
+    mapper: str | None
+    join_timeout_s: float
+
+    def to_environ(self) -> dict[str, str]:
+        """Give the variables that say this, as `read` reads them."""
+        variables = {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "MANIPLE_NODE": str(self.node),
+            "MANIPLE_NODES": str(self.nodes),
+            "MANIPLE_PROCESSORS": str(self.processors),
+            "MANIPLE_CORES": str(self.cores),
+            "MANIPLE_HEAD": self.head,
+            "MANIPLE_TOKEN": self.token,
+            "MANIPLE_JOIN_TIMEOUT": repr(self.join_timeout_s),
+        }
+        if self.mapper is not None:
+            variables["MANIPLE_MAPPER"] = self.mapper
+        return variables
+
+
+def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
+    """Read what the launcher told this process; None when it was not launched.
+
+    Args:
+        environ: variables by name; default those of this process.
+
+    Raises:
+        RequestError: a variable is missing or malformed; the message names it.
+    """
+    variables = os.environ if environ is None else environ
+    if "MANIPLE_HEAD" not in variables:
+        return None
+    rank, size = _integer(variables, "RANK", 0), _integer(variables, "WORLD_SIZE", 1)
+    nodes = _integer(variables, "MANIPLE_NODES", 1)
+    if rank >= size:
+        raise RequestError(f"RANK: expected less than WORLD_SIZE {size}, got {rank}; start ranks with maniple run")
+    if size % nodes:
+        raise RequestError(f"WORLD_SIZE: expected a multiple of MANIPLE_NODES {nodes}, got {size}")
+    node, per_node = _integer(variables, "MANIPLE_NODE", 0), size // nodes
+    if node != rank // per_node:
+        raise RequestError(f"MANIPLE_NODE: expected {rank // per_node} for RANK {rank}, got {node}")
+    return LaunchEnvironment(
+        rank=rank,
+        world_size=size,
+        local_rank=_integer(variables, "LOCAL_RANK", 0),
+        node=node,
+        nodes=nodes,
+        ranks_per_node=per_node,
+        processors=_integer(variables, "MANIPLE_PROCESSORS", 1),
+        cores=_integer(variables, "MANIPLE_CORES", 1),
+        head=variables["MANIPLE_HEAD"],
+        token=_text(variables, "MANIPLE_TOKEN"),
+        mapper=variables.get("MANIPLE_MAPPER") or None,
+        join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
+    )
+
+
+def inherited() -> dict[str, str]:
+    """Give a copy of this process's variables, for processes that it starts."""
+    return dict(os.environ)
+
+
+def _text(variables: Mapping[str, str], name: str) -> str:
+    if not variables.get(name):
+        raise RequestError(f"{name}: expected a value beside MANIPLE_HEAD, got none; start ranks with maniple run")
+    return variables[name]
+
+
+def _integer(variables: Mapping[str, str], name: str, least: int) -> int:
+    text = _text(variables, name)
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
+        raise RequestError(f"{name}: expected an integer of at least {least}, got {text!r}")
+    return int(text)
+
+
+def _seconds(variables: Mapping[str, str], name: str) -> float:
+    text = _text(variables, name)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise RequestError(f"{name}: expected seconds above 0, got {text!r}")
+    return seconds

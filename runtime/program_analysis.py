@@ -1,0 +1,119 @@
+"""Dependence analysis of a program: launches in program order, each against the state of the regions that it uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from maniple.regions.error import RequestError
+from maniple.regions.privilege import READ
+from maniple.regions.validity import UnwrittenRead
+from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
+from maniple.runtime.failure import UnwrittenRegion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.rectangle import Rect
+    from maniple.runtime.analysis import Move
+    from maniple.runtime.launch import Launch, Requirement
+    from maniple.runtime.machine import Machine
+    from maniple.runtime.schedule import Access
+
+__all__: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedUse:
+    """What one requirement of a launch came to.
+
+    Args:
+        region: id of the region.
+        first: number of the first movement below among the region's.
+        moves: the movements that must come before the tasks.
+        edges: the dependences found.
+        accesses: (point, its node in the region, the instance it uses), for the points that use the region.
+    """
+
+    region: int
+    first: int
+    moves: tuple[Move, ...]
+    edges: tuple[tuple[Node, Node], ...]
+    accesses: tuple[tuple[int, Node, Access], ...]
+
+
+class ProgramAnalysis:
+    """The state of all regions of a program as its launches come.
+
+    Pure: it knows which instances there are and who waits for whom, not where the bytes lie.
+
+    Args:
+        machine: says in which memory a processor's instances are.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.regions: dict[int, RegionAnalysis] = {}
+
+    def add(self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None) -> RegionAnalysis:
+        """Start to follow a region.
+
+        Args:
+            region: the region.
+            home: what is valid where at first; nothing by default.
+        """
+        made = self.regions[region.id] = RegionAnalysis(region.bounds, home or {}, persistent=True)
+        return made
+
+    def launch(self, launch: Launch) -> tuple[AnalysedUse, ...]:
+        """Analyse a launch: one operation, however many points it has.
+
+        Raises:
+            RequestError: points that interfere, or a read before the first write.
+        """
+        check_interference(launch)
+        return tuple(self._use(launch, requirement) for requirement in launch.requirements)
+
+    def _use(self, launch: Launch, requirement: Requirement) -> AnalysedUse:
+        analysis = self.regions[requirement.region.id]
+        ordinal = analysis.uses
+        tasks = [
+            PlacedUse(i, point.color, point.processor, self.machine.memory_of(point.processor), rect)
+            for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
+            if not rect.is_empty
+        ]
+        try:
+            accesses = analysis.use(requirement.privilege, tasks)
+        except UnwrittenRead as error:
+            raise UnwrittenRegion.of(launch, requirement.region, error) from error
+        except RequestError as error:
+            msg = f"launch {launch.name}, region {requirement.region.name}: {error}"
+            raise RequestError(msg) from error
+        first, moves, edges = analysis.take()
+        placed = tuple((point, Node(analysis.step, ordinal, point), access) for point, access in accesses)
+        return AnalysedUse(requirement.region.id, first, tuple(moves), tuple(edges), placed)
+
+
+def check_interference(launch: Launch) -> None:
+    """Refuse points that conflict through two requirements on one region.
+
+    Raises:
+        RequestError: names the points and the elements.
+    """
+    for i, first in enumerate(launch.requirements):
+        for second in launch.requirements[i + 1 :]:
+            same_fold = first.privilege.reduces and first.privilege == second.privilege
+            conflict = READ not in {first.privilege, second.privilege} or first.privilege != second.privilege
+            if first.region.id != second.region.id or not conflict or same_fold:
+                continue
+            for a, one in enumerate(first.rects):
+                for b, other in enumerate(second.rects):
+                    shared = one.intersect(other)
+                    if not shared.is_empty:
+                        where = "two arguments" if a == b else f"points {launch.points[a]} and {launch.points[b]}"
+                        msg = (
+                            f"launch {launch.name}: {where} both use {first.region.name}{shared}, as {first.privilege} "
+                            f"and {second.privilege}; make the rectangles disjoint or launch twice"
+                        )
+                        raise RequestError(msg)

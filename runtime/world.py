@@ -1,0 +1,182 @@
+"""The world: the ranks that run one program together, and this one's place among them."""
+
+from __future__ import annotations
+
+import atexit
+import platform
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self, final
+
+from maniple.runtime import environment
+from maniple.runtime.control import Control, SoloControl, place
+from maniple.runtime.inventory import available_cores
+from maniple.runtime.loopback import ControlHub, LoopbackHub
+from maniple.runtime.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from maniple.runtime.environment import LaunchEnvironment
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class World:
+    """One rank's view of all ranks. Two worlds are equal only when they are the same object.
+
+    Args:
+        rank: this rank.
+        size: number of ranks.
+        node: this rank's node, from 0.
+        nodes: number of nodes.
+        ranks_per_node: ranks of each node.
+        processors: processors of each rank.
+        cores: cores of each processor.
+        hosts: host of each rank.
+        control: the control plane.
+        transport: the data plane; None in a world of one rank.
+        mapper: name of the mapper that the launcher was given, if any.
+        launched: whether a launcher fixed how many processors there are.
+    """
+
+    rank: int
+    size: int
+    node: int
+    nodes: int
+    ranks_per_node: int
+    processors: int
+    cores: int
+    hosts: tuple[str, ...]
+    control: Control
+    transport: Transport | None
+    mapper: str | None = None
+    launched: bool = True
+
+    @classmethod
+    def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
+        """A world of this process alone.
+
+        Args:
+            processors: how many.
+            cores: of each processor; default an even share of those that this process may use.
+        """
+        share = max(1, available_cores() // processors) if cores is None else cores
+        host = platform.node() or "localhost"
+        return cls(0, 1, 0, 1, 1, processors, share, (host,), SoloControl(), None, launched=False)
+
+    def place(self) -> str:
+        """Name this rank as messages do: `node 1 (rank 3)`."""
+        return place(self.rank, self.ranks_per_node)
+
+    def machine(self, processors: Collection[int] = ()) -> Machine:
+        """The machine that this world is, the same value on every rank; every rank must ask.
+
+        Args:
+            processors: ids that a plan names; a world that was not launched has as many processors as they need.
+        """
+        from maniple.runtime.machine import Machine
+
+        if self.launched:
+            return Machine.detect(self)
+        count = max(self.processors, 1 + max(processors, default=0))
+        cores = self.cores if count == self.processors else max(1, available_cores() // count)
+        return Machine.detect(replace(self, processors=count, cores=cores))
+
+
+_lock = threading.Lock()
+_joined: list[World] = []
+
+
+def current() -> World:
+    """The world of this process, joined at the first call; from any thread.
+
+    Started by the launcher, a process waits here until all ranks are there. Else it is a world of its own.
+
+    Raises:
+        RequestError: the launcher's variables are malformed.
+        RunError: the world that came up is not the one that was asked for, or the run was stopped.
+    """
+    with _lock:
+        if not _joined:
+            launch = environment.read()
+            _joined.append(World.solo() if launch is None else _join(launch))
+        return _joined[0]
+
+
+def leave() -> None:
+    """Leave the world of this process: wait until every rank's program has ended, and close what connects them.
+
+    Happens by itself at the end of a program.
+    """
+    with _lock:
+        for world in _joined:
+            world.control.close()
+            if world.transport is not None:
+                world.transport.close()
+        _joined.clear()
+
+
+def local_worlds(
+    size: int, nodes: int | None = None, processors: int = 1, cores: int = 1, shuffle: int | None = None
+) -> list[World]:
+    """Worlds for ranks that are threads of this process, connected by loopback; for tests.
+
+    Args:
+        size: number of ranks.
+        nodes: number of nodes that they pretend to be; default one per rank.
+        processors: of each rank.
+        cores: of each processor.
+        shuffle: a seed, to have deliveries of different peers overtake each other.
+    """
+    nodes = size if nodes is None else nodes
+    per_node = size // nodes
+    if per_node * nodes != size:
+        raise ValueError(f"expected ranks that spread evenly over {nodes} nodes, got {size}")
+    hub, control = LoopbackHub(size, shuffle), ControlHub(size, per_node)
+    hosts = tuple(f"host{rank // per_node}" for rank in range(size))
+    return [
+        World(
+            rank=rank,
+            size=size,
+            node=rank // per_node,
+            nodes=nodes,
+            ranks_per_node=per_node,
+            processors=processors,
+            cores=cores,
+            hosts=hosts,
+            control=control.endpoint(rank),
+            transport=hub.endpoint(rank) if size > 1 else None,
+        )
+        for rank in range(size)
+    ]
+
+
+def _join(launch: LaunchEnvironment) -> World:
+    from maniple.runtime import ending
+    from maniple.runtime.head_control import HeadControl
+    from maniple.runtime.zeromq import ZmqTransport
+
+    ending.install()
+    transport = ZmqTransport(launch.rank, launch.world_size, launch.token)
+    control = HeadControl(launch, transport.endpoint)
+    welcome = control.join()
+    ending.attend(control)
+    transport.connect(welcome.endpoints)
+    atexit.register(leave)
+    return World(
+        rank=launch.rank,
+        size=launch.world_size,
+        node=launch.node,
+        nodes=launch.nodes,
+        ranks_per_node=launch.ranks_per_node,
+        processors=launch.processors,
+        cores=launch.cores,
+        hosts=welcome.hosts,
+        control=control,
+        transport=transport if launch.world_size > 1 else None,
+        mapper=launch.mapper,
+    )
