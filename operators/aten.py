@@ -19,4 +19,7 @@ threshold_backward: Callable[..., Tensor] = _aten.threshold_backward.grad_input
 """(gradient, result, threshold, *, grad_input): the gradient where the result is above the threshold, else zero."""
 
 convolution_backward: Callable[..., tuple[Tensor, Tensor, Tensor]] = _aten.convolution_backward.default
-"""(gradient, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask); None where not masked."""
+"""(gradient, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask).
+
+The three gradients; torch gives None for those that the mask leaves out.
+"""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.body import BackwardBinder, FetchBinder, ForwardBinder, InputBinder, UpdateBinder
 from maniple.operators.program import Port, Program
+from maniple.regions.error import RequestError
 from maniple.regions.partition import blocks
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
 from maniple.regions.rectangle import Rect, RectSet
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from maniple.operators.rule import Tile
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.fragment import Home
+    from maniple.runtime.launch import Binder
     from maniple.runtime.machine import Machine
     from maniple.runtime.region_table import RegionTable
 
@@ -141,6 +143,8 @@ class Expansion:
     def training_step(self, optimizer: SGD) -> Program:
         """Expand one step: inputs, forward, loss to every rank, backward, updates as gradients become complete."""
         loss = self.graph.loss_tensor
+        if loss is None:
+            raise RequestError(f"graph {self.graph.name!r} has no loss to train for; name one with loss(tensor)")
         nodes = self._needed([loss])
         self._forward(nodes)
         self._fetch("loss", loss)
@@ -218,11 +222,10 @@ class Expansion:
                             used[memory] = used[memory].hull(rect) if memory in used else rect
             if not used:
                 continue
-            port = self.inputs.setdefault(tensor.name, Port())
+            port = self.inputs[tensor.name] = Port(tuple(sorted(used)))
             region = self._value(tensor.id)
             points = tuple(
-                Point((), self.machine.processors_of(memory)[0], replica)
-                for replica, memory in enumerate(sorted(used))
+                Point((), self.machine.processors_of(memory)[0], replica) for replica, memory in enumerate(sorted(used))
             )
             rects = tuple(used[memory] for memory in sorted(used))
             self._launch(
@@ -332,7 +335,7 @@ class Expansion:
     def _fetch(self, name: str, tensor: int) -> None:
         """Bring a tensor whole to every memory and hand it to the port of that name."""
         region = self._value(tensor)
-        port = self.results.setdefault(name, Port())
+        port = self.results[name] = Port(tuple(memory.id for memory in self.machine.memories))
         points = tuple(
             Point((number,), self.machine.processors_of(memory.id)[0])
             for number, memory in enumerate(self.machine.memories)
@@ -345,10 +348,10 @@ class Expansion:
         name: str,
         points: tuple[Point, ...],
         requirements: tuple[Requirement, ...],
-        binder: object,
+        binder: Binder,
         flops: tuple[float, ...] = (),
     ) -> None:
-        self._launches.append(Launch(name, points, requirements, binder, flops))  # type: ignore[arg-type]
+        self._launches.append(Launch(name, points, requirements, binder, flops))
 
     def _value(self, tensor: int) -> LogicalRegion:
         return self._region(self._values, tensor, "")

@@ -187,8 +187,8 @@ class Graph(AbstractBuilder):
         absent = (None,) * (len(rule.operands) - len(shapes))
         bound = rule.bind(shapes + absent, label)
         places = []
-        for spec, info in zip(specs, shared, strict=True):
-            own = info or self._declare(f"{label}.{spec.name}", spec.shape, dtype, "parameter", spec.fan_in)
+        for spec, existing in zip(specs, shared, strict=True):
+            own = existing or self._declare(f"{label}.{spec.name}", spec.shape, dtype, "parameter", spec.fan_in)
             places.append(own.id)
         ids = (*(info.id for info in given), *places, *absent)
         result = self._declare(label, bound.result_shape, dtype, "activation")
@@ -218,13 +218,13 @@ class Graph(AbstractBuilder):
             RequestError: There is one already, or the tensor is no scalar result.
         """
         self._check_ours("loss", t)
-        if self._loss is not None:
-            raise RequestError(
-                f"graph '{self.name}' has a loss already, '{self._tensors[self._loss].name}'; expected one"
-            )
         if t.shape != ():
             raise RequestError(
                 f"loss: expected a scalar such as cross_entropy's result, got '{t.name}' of shape {t.shape}"
+            )
+        if self._loss is not None:
+            raise RequestError(
+                f"graph '{self.name}' has a loss already, '{self._tensors[self._loss].name}'; expected one"
             )
         self._loss = t.id
 
@@ -264,12 +264,11 @@ class Graph(AbstractBuilder):
         return Tensor(self, tensor.id, tensor.name, tensor.shape, tensor.dtype)
 
     def _fresh(self, stem: str) -> str:
-        """The operator's name, with the first free counter."""
-        taken = sum(node.operator.name == stem for node in self._nodes)
-        name = stem if taken == 0 else f"{stem}_{taken}"
+        """The operator's name, with the first free counter where it is taken."""
+        name, counter = stem, 0
         while name in self._names:
-            taken += 1
-            name = f"{stem}_{taken}"
+            counter += 1
+            name = f"{stem}_{counter}"
         return name
 
     def _check_free(self, name: str, what: str) -> None:

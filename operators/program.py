@@ -28,9 +28,11 @@ class Port:
     """Where values enter or leave a program: a queue, one value per run.
 
     Args:
+        memories: where values pass; a rank whose memory is not among them has nothing to queue or to expect.
         values: tensors that wait, oldest first.
     """
 
+    memories: tuple[int, ...]
     values: deque[torch.Tensor] = field(default_factory=deque)
 
 

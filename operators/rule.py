@@ -259,7 +259,8 @@ def _bind(rule: Rule, shapes: tuple[Shape | None, ...], operator: str) -> BoundR
             continue
         if len(shape) != len(pattern.dimensions):
             raise RequestError(
-                f"{operator}: operand {place} expected {len(pattern.dimensions)} dimensions ({pattern}), got shape {shape}"
+                f"{operator}: operand {place} expected {len(pattern.dimensions)} dimensions ({pattern}), "
+                f"got shape {shape}"
             )
         for axis, (dimension, extent) in enumerate(zip(pattern.dimensions, shape, strict=True)):
             where = f"{operator}: operand {place}, dimension {axis} ({dimension})"
@@ -302,10 +303,7 @@ def _meet(extents: dict[str, int], names: list[str], extent: int, where: str, sh
 
 def _extent_of(pattern: Pattern, extents: Mapping[str, int]) -> Shape:
     """The shape that a pattern without halos has."""
-    shape = []
-    for dimension in pattern.dimensions:
-        shape.append(prod(extents[term.factor] for term in dimension.terms))
-    return tuple(shape)
+    return tuple(prod(extents[term.factor] for term in dimension.terms) for dimension in pattern.dimensions)
 
 
 def _pattern_rect(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from maniple.regions.collective import Collective
     from maniple.regions.privilege import Privilege
     from maniple.regions.rectangle import Rect
-    from maniple.regions.validity import Copy, Fold, Part
+    from maniple.regions.validity import Copy, Fold, Movements, Part
 
 __all__: list[str] = []
 
@@ -82,6 +82,21 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Advance:
+    """What one use of the region comes to before it is analysed further.
+
+    Args:
+        ordinal: number of the use in the step.
+        movements: the folds and copies that come first.
+        validity: what it leaves valid where.
+    """
+
+    ordinal: int
+    movements: Movements
+    validity: Validity
+
+
+@dataclass(frozen=True, slots=True)
 class _Touch:
     """One remembered access of an instance."""
 
@@ -136,7 +151,24 @@ class RegionAnalysis:
         if not self.persistent:
             self.validity = Validity.initial()
 
-    def use(self, privilege: Privilege, uses: Sequence[PlacedUse]) -> list[tuple[int, Access]]:
+    def advance(self, privilege: Privilege, uses: Sequence[PlacedUse], after: Advance | None = None) -> Advance:
+        """Say what a use needs moved and leaves valid, without changing anything.
+
+        Args:
+            privilege: what every task of the launch does with its rectangle.
+            uses: the tasks.
+            after: an advance of this region by the same launch that comes first.
+
+        Raises:
+            RequestError: two tasks interfere, or an element is read that nothing wrote.
+        """
+        validity, ordinal = (self.validity, self.uses) if after is None else (after.validity, after.ordinal + 1)
+        placed = [Use(use.memory, use.rect, privilege, (ordinal, *use.color)) for use in uses if not use.rect.is_empty]
+        return Advance(ordinal, *validity.advance(placed, self.near))
+
+    def use(
+        self, privilege: Privilege, uses: Sequence[PlacedUse], advance: Advance | None = None
+    ) -> list[tuple[int, Access]]:
         """Analyse one launch's use of the region.
 
         Appends the movements to `moves` and the dependences to `edges`.
@@ -144,6 +176,7 @@ class RegionAnalysis:
         Args:
             privilege: what every task of the launch does with its rectangle.
             uses: the tasks.
+            advance: what `advance` gave for them, if it was asked.
 
         Returns:
             (point, access) for every task with a rectangle that is not empty; the slot of the access is 0.
@@ -151,12 +184,11 @@ class RegionAnalysis:
         Raises:
             RequestError: two tasks interfere, or an element is read that nothing wrote.
         """
-        ordinal = self.uses
-        self.uses += 1
+        found = advance or self.advance(privilege, uses)
+        ordinal, movements = found.ordinal, found.movements
+        self.uses = ordinal + 1
+        self.validity = found.validity
         active = [use for use in uses if not use.rect.is_empty]
-        movements, self.validity = self.validity.advance(
-            [Use(use.memory, use.rect, privilege, (ordinal, *use.color)) for use in active], self.near
-        )
         collective = recognise(movements)
         if collective is not None:
             self._collective(ordinal, collective, active)
@@ -262,9 +294,7 @@ class RegionAnalysis:
         self._emit_fold(ordinal, processor, self._main(fold.target, fold.rect), items, fold)
 
     def _copy(self, ordinal: int, copy: Copy) -> None:
-        self._emit_copy(
-            ordinal, self._main(copy.source, copy.rect), self._main(copy.target, copy.rect), copy.rect
-        )
+        self._emit_copy(ordinal, self._main(copy.source, copy.rect), self._main(copy.target, copy.rect), copy.rect)
 
     def _emit_copy(self, ordinal: int, source: int, target: int, rect: Rect) -> None:
         accesses = (Access(source, rect, writes=False, slot=1), Access(target, rect, writes=True, slot=0))
@@ -296,9 +326,7 @@ class RegionAnalysis:
             accesses.append(Access(push.target, push.rect, writes=True, slot=0))
         unique = tuple(dict.fromkeys(accesses))
         volume = sum(push.rect.volume for push in transfers)
-        self._emit(
-            Move(ordinal, KINDS[collective.kind], -1, unique, tuple(transfers), tuple(pieces), elements=volume)
-        )
+        self._emit(Move(ordinal, KINDS[collective.kind], -1, unique, tuple(transfers), tuple(pieces), elements=volume))
 
     def _spread(self, copy: Copy, folds: Sequence[Fold]) -> list[Transfer]:
         """Cut a copy of a collective along the folds that it sends on."""

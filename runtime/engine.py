@@ -130,9 +130,7 @@ class CopyEngine:
         failed: called with the exception that ended the engine.
     """
 
-    def __init__(
-        self, transport: Transport, credit_bytes: int, failed: Callable[[BaseException], None]
-    ) -> None:
+    def __init__(self, transport: Transport, credit_bytes: int, failed: Callable[[BaseException], None]) -> None:
         self.transport = transport
         self.credit_bytes = credit_bytes
         self.peak_in_flight = 0
@@ -258,8 +256,11 @@ class CopyEngine:
     def _tell(self, number: int, peer: _Peer) -> None:
         """Send the counters alone when the peer may be waiting for them."""
         granted, landed = peer.told
+        untold = peer.received_bytes - landed
         starved = peer.granted > granted and granted - peer.received <= SLACK
-        if starved or peer.received_bytes - landed > self.credit_bytes // 4:
+        # All that the peer has sent may have landed while its next push is too large for what it knows of that.
+        stuck = untold and peer.incoming and untold + peer.incoming[0].size > self.credit_bytes
+        if starved or stuck or untold > self.credit_bytes // 4:
             self.transport.send(number, self._header(peer), None, 0)
 
     def _header(self, peer: _Peer) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 
@@ -100,7 +100,7 @@ def share(runtime: RankRuntime, futures: Sequence[Future]) -> None:
             runtime.await_event(future.ready)
             mine.append([number, future.value])
     try:
-        packed = msgpack.packb(mine)
+        packed = cast("bytes", msgpack.packb(mine))
     except (TypeError, ValueError) as error:
         msg = (
             f"{futures[0].name} returned a value that no message can carry: {error}; "

@@ -10,10 +10,21 @@ import signal
 from dataclasses import dataclass
 from enum import Enum
 from hmac import compare_digest
-from typing import TypeAlias, final
+from typing import final
 
 from maniple.runtime.agreement import Agreement, Fault, Told
 from maniple.runtime.control import place
+from maniple.runtime.head_event import (
+    Event,
+    Finish,
+    Garbled,
+    Instruction,
+    Interrupted,
+    Kill,
+    ProcessExited,
+    Received,
+    SendTo,
+)
 from maniple.runtime.message import (
     MAX_STRING,
     PROTOCOL,
@@ -43,85 +54,6 @@ REFUSAL_S = 5.0
 SUSPENDED_S = 1.0
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A message came over a connection."""
-
-    identity: bytes
-    message: Message
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Garbled:
-    """Bytes that are no message came over a connection; the text says what was wrong."""
-
-    identity: bytes
-    text: str
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ProcessExited:
-    """A rank's process ended; the code is the exit status, or minus the signal."""
-
-    rank: int
-    returncode: int
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time went by; comes several times a second."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    """The user wants the run to end."""
-
-
-Event: TypeAlias = Received | Garbled | ProcessExited | Tick | Interrupted
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class SendTo:
-    """Send a message over a connection."""
-
-    identity: bytes
-    message: Message
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Send a signal to everything that these ranks started."""
-
-    ranks: tuple[int, ...]
-    signal: int
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The run is over and all processes have ended.
-
-    Args:
-        status: exit status.
-        message: what to tell the user; None where a rank has said it.
-        rank: the rank at fault, if one is.
-    """
-
-    status: int
-    message: str | None
-    rank: int | None
-
-
-Instruction: TypeAlias = SendTo | Kill | Finish
-
-
 class Phase(Enum):
     """Where a run is."""
 
@@ -139,6 +71,7 @@ class _Member:
     ended: bool = False
 
 
+@final
 class Head:
     """The rendezvous and supervision of one run, as `handle(event, now) -> instructions`.
 
@@ -333,11 +266,9 @@ class Head:
         return Finish(1, f"{place(rank, self._ranks_per_node)} {self._refusals[rank]}", rank)
 
     def _interrupted(self, now: float) -> list[Instruction]:
-        if self._finish.status == 130:
-            self._kill_at = None
+        if self.phase is Phase.STOPPING:
             return [Kill(self._alive(), signal.SIGKILL)]
         found = self._stop(Finish(130, "interrupted", None), now)
-        self._finish = Finish(130, "interrupted", None)
         self._terminate_at, self._kill_at = None, now + TERMINATION_S
         return [*found, Kill(self._alive(), signal.SIGTERM)]
 

@@ -91,7 +91,6 @@ class Issuer:
 
     def __init__(self, runtime: RankRuntime) -> None:
         self.runtime = runtime
-        self.under_way = 0
 
     def movements(self, live: LiveRegion, moves: Sequence[Move], first: int) -> list[Issued]:
         """Make rows of the movements of one use of a region, as far as this rank takes part.
@@ -139,7 +138,7 @@ class Issuer:
         for live, node in nodes:
             live.rows[node] = row
         with self.runtime.lock:
-            self.under_way += 1
+            self.runtime.under_way += 1
 
     def _movement(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
         here, engine = self.runtime.memory.id, self.runtime.engine
@@ -188,8 +187,8 @@ class Issuer:
         with self.runtime.lock:
             row.done = True
             waiting, row.after = row.after, []
-            self.under_way -= 1
-            if not self.under_way:
+            self.runtime.under_way -= 1
+            if not self.runtime.under_way:
                 self.runtime.finished.notify_all()
         for later in waiting:
             self._count_down(later)
@@ -200,8 +199,5 @@ class Issuer:
         Raises:
             RunError: a task failed, here or on another rank.
         """
-        with self.runtime.finished:
-            while self.under_way:
-                self.runtime.check()
-                self.runtime.finished.wait()
+        self.runtime.await_issued()
         self.runtime.check()

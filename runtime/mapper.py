@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection
 
     from maniple.runtime.machine import Machine
 
@@ -119,16 +120,19 @@ def map_launch(mapper: Mapper, launch: LaunchView, variants: tuple[str, ...]) ->
     """
     machine = launch.machine
     ranks = sorted({memory.rank for memory in machine.memories if machine.processors_of(memory.id)})
-    shards = list(mapper.shard(launch))
+    answer = mapper.shard(launch)
+    if not isinstance(answer, Sequence):
+        raise _illegal(mapper, "shard", launch.name, repr(answer), f"a sequence of {len(launch.colors)} ranks")
+    shards = list(answer)
     if len(shards) != len(launch.colors):
         raise _illegal(mapper, "shard", launch.name, f"{len(shards)} ranks", f"{len(launch.colors)}, one per point")
     processors, chosen, priorities = [], [], []
     for index, rank in enumerate(shards):
-        _check(mapper, "shard", launch, index, rank, ranks.__contains__, f"ranks {ranks}")
+        _check(mapper, "shard", launch, index, rank, _among(ranks), f"ranks {ranks}")
         owned = tuple(p.id for p in machine.processors if machine.rank_of(p.id) == rank)
         task = TaskView(launch, index, rank, owned, variants)
         processor = mapper.select_processor(task)
-        _check(mapper, "select_processor", launch, index, processor, owned.__contains__, f"processors {list(owned)}")
+        _check(mapper, "select_processor", launch, index, processor, _among(owned), f"processors {list(owned)}")
         variant = mapper.select_variant(task)
         _check(mapper, "select_variant", launch, index, variant, variants.__contains__, f"variants {list(variants)}")
         priority = mapper.order(task)
@@ -137,6 +141,11 @@ def map_launch(mapper: Mapper, launch: LaunchView, variants: tuple[str, ...]) ->
         chosen.append(variant)
         priorities.append(priority)
     return Mapping(tuple(processors), tuple(chosen), tuple(priorities))
+
+
+def _among(choices: Collection[int]) -> Callable[[object], bool]:
+    """Accept whole numbers of a collection; 1.0 and True are none, though they are equal to one."""
+    return lambda answer: isinstance(answer, int) and not isinstance(answer, bool) and answer in choices
 
 
 def _check(
@@ -154,6 +163,4 @@ def _check(
 
 
 def _illegal(mapper: Mapper, callback: str, where: str, answer: str, legal: str) -> RequestError:
-    return RequestError(
-        f"mapper {type(mapper).__name__}.{callback} answered {answer} for {where}; legal: {legal}"
-    )
+    return RequestError(f"mapper {type(mapper).__name__}.{callback} answered {answer} for {where}; legal: {legal}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgpack
 
@@ -20,7 +20,11 @@ def gather_bytes(world: World, account: int | None) -> int:
     mine = 0
     if world.transport is not None:
         mine = world.transport.total() if account is None else world.transport.measured(account)
-    return sum(msgpack.unpackb(part) for part in world.control.gather(msgpack.packb(mine)))
+    return sum(msgpack.unpackb(part) for part in world.control.gather(_packed(mine)))
+
+
+def _packed(value: object) -> bytes:
+    return cast("bytes", msgpack.packb(value))
 
 
 def gather_timeline(world: World, run: Run) -> Timeline:
@@ -28,7 +32,7 @@ def gather_timeline(world: World, run: Run) -> Timeline:
     replay = run.replay
     rows = [row for row in range(len(replay.schedule)) if replay.here(row)]
     mine = measured_events(replay.schedule, replay.times[run.slot], world.rank, rows)
-    packed = msgpack.packb([(e.name, e.category, e.rank, e.lane, e.start_ns, e.end_ns, e.row) for e in mine])
+    packed = _packed([(e.name, e.category, e.rank, e.lane, e.start_ns, e.end_ns, e.row) for e in mine])
     events = [Event(*fields) for part in world.control.gather(packed) for fields in msgpack.unpackb(part)]
     nodes = tuple(rank // world.ranks_per_node for rank in range(world.size))
     return Timeline(tuple(sorted(events, key=lambda event: (event.start_ns, event.rank, event.row))), nodes)

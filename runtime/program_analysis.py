@@ -12,11 +12,11 @@ from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
 from maniple.runtime.failure import UnwrittenRegion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.analysis import Move
+    from maniple.runtime.analysis import Advance, Move
     from maniple.runtime.launch import Launch, Requirement
     from maniple.runtime.machine import Machine
     from maniple.runtime.schedule import Access
@@ -70,28 +70,41 @@ class ProgramAnalysis:
         """Analyse a launch: one operation, however many points it has.
 
         Raises:
-            RequestError: points that interfere, or a read before the first write.
+            RequestError: points that interfere, or a read before the first write; nothing has changed then.
         """
         check_interference(launch)
-        return tuple(self._use(launch, requirement) for requirement in launch.requirements)
+        advances: dict[int, Advance] = {}
+        found = []
+        for requirement in launch.requirements:
+            tasks = self._tasks(launch, requirement)
+            region = requirement.region.id
+            advance = advances[region] = self._advance(launch, requirement, tasks, advances.get(region))
+            found.append((requirement, tasks, advance))
+        return tuple(self._use(requirement, tasks, advance) for requirement, tasks, advance in found)
 
-    def _use(self, launch: Launch, requirement: Requirement) -> AnalysedUse:
-        analysis = self.regions[requirement.region.id]
-        ordinal = analysis.uses
-        tasks = [
+    def _tasks(self, launch: Launch, requirement: Requirement) -> list[PlacedUse]:
+        return [
             PlacedUse(i, point.color, point.processor, self.machine.memory_of(point.processor), rect)
             for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
             if not rect.is_empty
         ]
+
+    def _advance(
+        self, launch: Launch, requirement: Requirement, tasks: Sequence[PlacedUse], after: Advance | None
+    ) -> Advance:
         try:
-            accesses = analysis.use(requirement.privilege, tasks)
+            return self.regions[requirement.region.id].advance(requirement.privilege, tasks, after)
         except UnwrittenRead as error:
             raise UnwrittenRegion.of(launch, requirement.region, error) from error
         except RequestError as error:
             msg = f"launch {launch.name}, region {requirement.region.name}: {error}"
             raise RequestError(msg) from error
+
+    def _use(self, requirement: Requirement, tasks: Sequence[PlacedUse], advance: Advance) -> AnalysedUse:
+        analysis = self.regions[requirement.region.id]
+        accesses = analysis.use(requirement.privilege, tasks, advance)
         first, moves, edges = analysis.take()
-        placed = tuple((point, Node(analysis.step, ordinal, point), access) for point, access in accesses)
+        placed = tuple((point, Node(analysis.step, advance.ordinal, point), access) for point, access in accesses)
         return AnalysedUse(requirement.region.id, first, tuple(moves), tuple(edges), placed)
 
 

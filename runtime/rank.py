@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from maniple.runtime.control import RankStopped
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.memory import Memory
@@ -44,6 +46,7 @@ class RankRuntime:
         self.finished = threading.Condition(self.lock)
         self.current: Replay | None = None
         self.last: Run | None = None
+        self.under_way = 0
         self.error: BaseException | None = None
         self._watched = [self.finished]
         self._submissions = 0
@@ -51,6 +54,8 @@ class RankRuntime:
         if world.transport is not None:
             self.engine = CopyEngine(world.transport, credit_bytes, self.fail)
             self.engine.begin()
+            # Registered after the world's own ending, so run before it: the engine lets go of the wire first.
+            atexit.register(self.engine.close)
         world.control.on_stop(self.fail)
 
     @classmethod
@@ -66,13 +71,6 @@ class RankRuntime:
         if found is None:
             found = _RUNTIMES[world] = cls(world)
         return found
-
-    @staticmethod
-    def leave(world: World) -> None:
-        """End the copy engine of a world's runtime, if there is one; the process is about to end."""
-        found = _RUNTIMES.get(world)
-        if found is not None and found.engine is not None:
-            found.engine.close()
 
     def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:
         """Bind a schedule to this rank.
@@ -110,18 +108,33 @@ class RankRuntime:
         """
         if self.last is not None:
             self.last.wait()
+        self.await_issued()
+
+    def await_issued(self) -> None:
+        """Block until every untraced row issued so far is done at this rank.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        with self.finished:
+            while self.under_way:
+                self.check()
+                self.finished.wait()
 
     def watch(self, condition: threading.Condition) -> None:
         """Have a condition (on this runtime's lock) notified when the rank fails."""
         self._watched.append(condition)
 
     def fail(self, error: BaseException) -> None:
-        """Record the first failure and wake everybody who waits."""
+        """Record the first failure, wake everybody who waits, and have the other ranks stopped."""
         with self.lock:
-            if self.error is None:
+            first = self.error is None
+            if first:
                 self.error = error
             for condition in self._watched:
                 condition.notify_all()
+        if first and not isinstance(error, RankStopped):
+            self.world.control.fail("", f"{type(error).__name__}: {error}")
 
     def check(self) -> None:
         """Raise the failure, if there was one."""

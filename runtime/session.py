@@ -66,7 +66,6 @@ class Session:
         if any(not isinstance(extent, int) or extent < 1 for extent in shape):
             msg = f"region {name or ''}: expected extents >= 1, got {tuple(shape)}"
             raise RequestError(msg)
-        torch_dtype(dtype)
         logical = self.runtime.regions.region(name or "region", tuple(shape), dtype)
         self._live[logical.id] = LiveRegion(logical, self._analysis.add(logical))
         return Region(self, logical)
@@ -156,6 +155,9 @@ class Session:
     def _rects(
         self, task: Task[..., Any], parameter: str, value: object, colors: Sequence[tuple[int, ...]]
     ) -> tuple[LogicalRegion, tuple[Rect, ...]]:
+        region = value.region if isinstance(value, PartitionedRegion) else value
+        if isinstance(region, Region):
+            self._own(region)
         if isinstance(value, Region):
             return value.logical, (value.logical.bounds,) * len(colors)
         if not isinstance(value, PartitionedRegion):
@@ -165,10 +167,16 @@ class Session:
         if tiles.colors.ndim == 0:
             return value.region.logical, (tiles.tiles[0],) * len(colors)
         for color in colors:
-            if not tiles.colors.contains(Rect(color, tuple(i + 1 for i in color))):
-                msg = f"task {task}: parameter {parameter}: no tile for point {color}; the partition has colors {tiles.colors}"
+            if len(color) != tiles.colors.ndim or not tiles.colors.contains(Rect(color, tuple(i + 1 for i in color))):
+                msg = f"task {task}: parameter {parameter}: no tile for point {color}; the partition has {tiles.colors}"
                 raise RequestError(msg)
         return value.region.logical, tuple(tiles.tile(color) for color in colors)
+
+    def _own(self, region: Region) -> None:
+        """Refuse a region of another program; its number may be that of one of ours."""
+        if region.session is not self:
+            msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
+            raise RequestError(msg)
 
     def issue(self, launch: Launch, priorities: Sequence[int] | None = None) -> None:
         """Analyse a mapped launch and start what of it runs here.
@@ -177,6 +185,7 @@ class Session:
             RequestError: points that interfere, or a read before the first write; nothing was started.
         """
         self.runtime.check()
+        self.runtime.current = None
         rows: list[Issued] = []
         nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
         views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
@@ -233,23 +242,24 @@ class Session:
             )
             raise RequestError(msg)
         held = values.detach().clone()
+
+        def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+            (view,) = views
+            return lambda: None if view is None else view.copy_(held)
+
         points = self._everywhere(())
         requirement = Requirement(region.logical, WRITE_DISCARD, (region.logical.bounds,) * len(points))
         self.runtime.world.control.call(f"write {region}")
-        self.issue(
-            Launch("write", points, (requirement,), lambda _point, views, _cores: lambda: views[0].copy_(held))  # type: ignore[union-attr]
-        )
+        self.issue(Launch("write", points, (requirement,), binder))
 
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy."""
         found: list[torch.Tensor] = []
         arrived = threading.Event()
-        points = tuple(
-            Point((rank,), point.processor) for rank, point in enumerate(self._everywhere(()))
-        )
+        points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._everywhere(())))
         requirement = Requirement(region.logical, READ, (region.logical.bounds,) * len(points))
 
-        def binder(_point: int, views: Sequence[torch.Tensor | None], _cores: int) -> Callable[[], None]:
+        def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
             def copy() -> None:
                 if views[0] is not None:
                     found.append(views[0].clone())
@@ -305,4 +315,3 @@ def _provenance() -> str:
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(package):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-

@@ -115,7 +115,7 @@ class Timeline:
                 json.dump(self.to_chrome(), file)
             Path(file.name).replace(target)
         except OSError as error:
-            msg = f"cannot write the timeline to {target}: {error.strerror}; choose a folder that exists and is open to you"
+            msg = f"cannot write the timeline to {target}: {error.strerror}; choose a folder that exists"
             raise RequestError(msg) from error
 
     def to_json(self) -> list[dict[str, object]]:

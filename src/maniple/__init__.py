@@ -86,7 +86,7 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [*_HOME]  # pyright: ignore[reportUnsupportedDunderAll]  # the names of _HOMES, each imported above
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the names of _HOMES, each imported above
 
 
 def __getattr__(name: str) -> object:

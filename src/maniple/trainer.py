@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -43,11 +43,21 @@ DIGEST_EVERY = 100
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A program ready to run, with the ports through which values enter and leave it."""
+    """A program ready to run, with the ports through which values enter and leave it, and the losses not yet taken."""
 
     replay: Replay
     inputs: dict[str, Port]
     results: dict[str, Port]
+    unread: deque[_Step] = field(default_factory=deque)
+
+
+@dataclass(eq=False)
+class _Step:
+    """A step under way; others of its program may be asked for their loss before or after it."""
+
+    run: Run
+    loaded: _Loaded
+    loss: float | None = None
 
 
 class Trainer:
@@ -157,7 +167,7 @@ class Trainer:
         Args:
             batches: each a mapping from input names, or a sequence in the graph's order.
         """
-        waiting: deque[tuple[Run, Port]] = deque()
+        waiting: deque[_Step] = deque()
         for batch in batches:
             named = batch if isinstance(batch, Mapping) else {}
             waiting.append(self._submit(() if isinstance(batch, Mapping) else tuple(batch), named))
@@ -166,7 +176,7 @@ class Trainer:
         while waiting:
             yield self._collect(waiting.popleft())
 
-    def _submit(self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor]) -> tuple[Run, Port]:
+    def _submit(self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor]) -> _Step:
         self._check_open()
         names = [tensor.name for tensor in self.graph.inputs]
         batch, size = check_batch(self.graph, args, kwargs, names)
@@ -176,16 +186,25 @@ class Trainer:
             digest = _digest(batch)
         self._world.control.call(f"trainer.step {self._steps} of {size} samples", digest)
         self._steps += 1
-        for name, port in loaded.inputs.items():
-            port.values.append(batch[name])
+        self._feed(loaded, batch)
         run = loaded.replay.submit()
         self._last = run
-        return run, loaded.results["loss"]
+        step = _Step(run, loaded)
+        loaded.unread.append(step)
+        return step
 
-    def _collect(self, submitted: tuple[Run, Port]) -> float:
-        run, port = submitted
-        run.wait()
-        return float(port.values.popleft().item())
+    def _feed(self, loaded: _Loaded, batch: Mapping[str, torch.Tensor]) -> None:
+        """Queue the inputs that this rank's tasks will take."""
+        for name, port in loaded.inputs.items():
+            if self._runtime.memory.id in port.memories:
+                port.values.append(batch[name])
+
+    def _collect(self, step: _Step) -> float:
+        step.run.wait()
+        losses = step.loaded.results["loss"].values
+        while step.loss is None:
+            step.loaded.unread.popleft().loss = float(losses.popleft().item())
+        return step.loss
 
     def evaluate(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Compute the graph's outputs for one batch, whole on every rank.
@@ -205,16 +224,21 @@ class Trainer:
         batch, size = check_batch(self.graph, args, kwargs, names)
         loaded = self._load("evaluate", size)
         self._world.control.call(f"trainer.evaluate of {size} samples")
-        for name, port in loaded.inputs.items():
-            port.values.append(batch[name])
-        loaded.replay.submit().wait()
-        return {name: port.values.popleft() for name, port in loaded.results.items()}
+        return self._results(loaded, batch)
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Give every parameter whole, in the order of creation, on every rank."""
         self._check_open()
         loaded = self._load("parameters", self.graph.batch)
         self._world.control.call("trainer.parameters")
+        return self._results(loaded, {})
+
+    def _results(self, loaded: _Loaded, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Run a program and take its results, and no others: an interrupted call may have left some."""
+        self._runtime.drain()
+        for port in loaded.results.values():
+            port.values.clear()
+        self._feed(loaded, batch)
         loaded.replay.submit().wait()
         return {name: port.values.popleft() for name, port in loaded.results.items()}
 

@@ -35,9 +35,9 @@ def mixed() -> Graph:
     x, y = g.input("x", (6, 2, 9, 9), "float64"), g.input("y", (6,), "int64")
     h = g.conv2d(x, 4, (3, 2), stride=(2, 1), padding=(1, 0), bias=False, name="stem")
     h = g.avg_pool2d(h, 2, stride=1, padding=1)
-    h = g.reshape(g.max_pool2d(h, 2), (6, -1, 3))
-    first = g.linear(h, 3, name="first")
-    second = g.linear(first, 3, weight=g.handle("first.weight"), bias=g.handle("first.bias"))
+    h = g.reshape(g.max_pool2d(h, 2), (6, -1, 4))
+    first = g.linear(h, 4, name="first")
+    second = g.linear(first, 4, weight=g.handle("first.weight"), bias=g.handle("first.bias"))
     logits = g.flatten(g.add(first, g.relu(second)))
     g.output("logits", logits)
     g.loss(g.cross_entropy(logits, y))
@@ -79,7 +79,7 @@ def test_the_table() -> None:
         "x                                             input                   (4, 3) float32",
         "y                                             input                   (4,) int64",
         "linear         x, linear.weight, linear.bias  b k, n k, [n]@k -> b n  (4, 2) float32",
-        "cross_entropy  linear, y                      b c!, b ->              () float32              loss",
+        "cross_entropy  linear, y                      b c!, b ->              () float32      loss",
     ]
 
 
@@ -129,7 +129,8 @@ def test_rebatching_keeps_every_id(make: Callable[[], Graph]) -> None:
 
 
 def test_the_fingerprint_is_the_same_in_every_process_and_covers_everything() -> None:
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_graph as t; print(t.mixed().fingerprint())"
+    folder = str(Path(__file__).parent)
+    code = f"import sys; sys.path.insert(0, {folder!r}); import test_graph as t; print(t.mixed().fingerprint())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == mixed().fingerprint()
     changed = digits()
@@ -178,8 +179,11 @@ def refusals() -> dict[str, tuple[Callable[[Graph], object], str]]:
         "pool padding": (lambda g: g.avg_pool2d(g.handle(image), 3, padding=2), "at most half"),
         "out_features": (lambda g: g.linear(g.handle("x"), 0), "linear.out_features: expected an integer >= 1, got 0"),
         "shared shape": (
-            lambda g: (g.linear(g.handle("x"), 2, name="a"), g.linear(g.handle("x"), 5, weight=g.handle("a.weight"))),
-            "linear.weight: expected a parameter of shape .5, 3., got parameter 'a.weight' of shape .2, 3.",
+            lambda g: (
+                g.linear(g.handle("x"), 2, name="a"),
+                g.linear(g.handle("x"), 5, name="b", weight=g.handle("a.weight")),
+            ),
+            "b.weight: expected a parameter of shape .5, 3., got parameter 'a.weight' of shape .2, 3.",
         ),
         "reshape batch": (lambda g: g.reshape(g.handle("x"), (2, 6)), "dimension 0 .the samples. to stay"),
         "reshape size": (lambda g: g.reshape(g.handle("x"), (4, 4)), "expected 3 elements per sample"),

@@ -83,7 +83,7 @@ CASES = {
     "conv_reads_padding_alone": conv(1, 2, 1, p=2, size=3),
     "conv_unread_tail": conv(2, 1, 2, s=2, size=7),
     "conv_wide": conv(1, 2, 5, p=2, size=6),
-    "conv_dilated": conv(2, 2, 2, d=2, p=1, size=6),
+    "conv_dilated": conv(2, 1, 2, d=2, p=1, size=5),
     "max_pool": pool("max", 2, 2),
     "max_pool_overlap": pool("max", 3, 1, 1),
     "max_pool_tail": pool("max", 2, 3, 1, 7),

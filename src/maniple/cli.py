@@ -1,0 +1,198 @@
+"""The command line: `maniple run`, `maniple doctor`, `maniple list`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from maniple.regions.error import ManipleError, RequestError, RunError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__: list[str] = []
+
+LAUNCHERS = ("local",)
+
+
+def _strategies() -> Sequence[str]:
+    from maniple.strategies.registry import strategy_names
+
+    return strategy_names()
+
+
+def _mappers() -> Sequence[str]:
+    from maniple.mappers.registry import mapper_names
+
+    return mapper_names()
+
+
+def _machines() -> Sequence[str]:
+    return ("cpu:PROCESSORS", "cpu:RANKSxPROCESSORS")
+
+
+def _operators() -> Sequence[str]:
+    from maniple.operators.library.catalogue import CATALOGUE
+
+    return sorted(CATALOGUE)
+
+
+LISTS: dict[str, Callable[[], Sequence[str]]] = {
+    "machines": _machines,
+    "mappers": _mappers,
+    "operators": _operators,
+    "strategies": _strategies,
+}
+"""What `maniple list` can list: names by kind, found when they are asked for."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="maniple", message="maniple %(version)s")
+def cli() -> None:
+    """Run and inspect Maniple programs.
+
+    Exit status: 0 done, 1 the run failed, 2 the request was wrong, 130 interrupted.
+    """
+
+
+# Options end at the script: everything after it belongs to the script.
+@cli.command(context_settings={"allow_interspersed_args": False})
+@click.option("--nodes", "--nnodes", default=1, show_default=True, help="Nodes, each with its own processes.")
+@click.option("--ranks-per-node", "--nproc-per-node", default=1, show_default=True, help="Processes of each node.")
+@click.option("--processors", default=1, show_default=True, help="Processors of each rank.")
+@click.option("--cores", type=int, help="Cores of each processor.  [default: the host's, shared evenly]")
+@click.option("--mapper", metavar="NAME", help="Mapper that the program uses by default.")
+@click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
+@click.option("--join-timeout", default=60.0, show_default=True, help="Seconds that ranks wait for each other.")
+@click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
+@click.option("--launcher", default="local", show_default=True, help="How ranks are started.")
+@click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
+@click.option("-m", "as_module", is_flag=True, help="Run a module instead of a script.")
+@click.argument("target", nargs=-1, type=click.UNPROCESSED, metavar="(SCRIPT | -m MODULE) [ARGUMENTS]...")
+def run(
+    nodes: int,
+    ranks_per_node: int,
+    processors: int,
+    cores: int | None,
+    mapper: str | None,
+    port: int | None,
+    join_timeout: float,
+    log_dir: Path | None,
+    launcher: str,
+    dry_run: bool,  # noqa: FBT001  (click passes flags by name)
+    as_module: bool,  # noqa: FBT001
+    target: tuple[str, ...],
+) -> int:
+    """Run a script as one program on several ranks.
+
+    Rank 0's output is shown; every rank's goes to its log file.
+    """
+    from maniple.runtime import launcher as local
+
+    if launcher not in LAUNCHERS:
+        raise RequestError(f"--launcher {launcher!r} is not built; built: {', '.join(LAUNCHERS)}")
+    request = local.LaunchRequest(
+        target=("-m", *target) if as_module else target,
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        processors=processors,
+        cores=cores,
+        port=port,
+        join_timeout_s=join_timeout,
+        mapper=mapper,
+        log_dir=log_dir,
+    )
+    if dry_run:
+        _show_commands(request)
+        return 0
+    return local.run(request)
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(as_json: bool) -> int:  # noqa: FBT001
+    """Print what this installation and host offer, and what is missing."""
+    from maniple.doctor import examine, text
+
+    findings = examine()
+    if as_json:
+        rows = [{"name": f.name, "value": f.value, "ok": f.ok, "next": f.next} for f in findings]
+        click.echo(json.dumps({"ok": all(f.ok for f in findings), "findings": rows}))
+    else:
+        click.echo(text(findings))
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+@cli.command(name="list")
+@click.argument("kind")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def list_names(kind: str, as_json: bool) -> int:  # noqa: FBT001
+    """Print the names of all strategies, mappers, machines or operators."""
+    if kind not in LISTS:
+        raise RequestError(f"there is no list of {kind!r}{nearest(kind, LISTS)}")
+    names = list(LISTS[kind]())
+    click.echo(json.dumps({kind: names}) if as_json else "\n".join(names))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status.
+
+    Args:
+        arguments: default those of this process.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    sys.exit(_status(given))
+
+
+def _status(arguments: list[str]) -> int:
+    # What follows `run SCRIPT` belongs to the script, --json included; `run` itself has no --json.
+    as_json = "--json" in arguments and arguments[:1] != ["run"]
+    try:
+        outcome: object = cli.main(arguments, prog_name="maniple", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        _complain("request", error.format_message(), as_json=as_json)
+        return 2
+    except RunError as error:
+        _complain("run", str(error), as_json=as_json)
+        return 1
+    except ManipleError as error:
+        _complain("request", str(error), as_json=as_json)
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _complain(kind: str, message: str, *, as_json: bool) -> None:
+    if not as_json:
+        click.echo(f"error: {message}", err=True)
+        return
+    what, _, following = message.partition("; ")
+    told = {"kind": kind, "message": what, "next": following or "see maniple --help"}
+    click.echo(json.dumps({"error": told}))
+
+
+def _show_commands(request: object) -> None:
+    import shlex
+
+    from maniple.runtime.control import place
+    from maniple.runtime.launcher import LaunchRequest, command
+
+    if not isinstance(request, LaunchRequest):
+        raise TypeError(f"expected a LaunchRequest, got {type(request).__name__}")
+    for rank in range(request.size):
+        argv, variables = command(request, rank, "(chosen at launch)", "(secret)")
+        told = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+        click.echo(f"{place(rank, request.ranks_per_node)}: {told} {shlex.join(argv)}")
+
+
+if __name__ == "__main__":
+    main()
