@@ -28,7 +28,7 @@ import torch.nn.functional as F
 
 import maniple as mp
 from maniple.models import digits_cnn, mlp
-from maniple.runtime.world import solo
+from maniple.runtime.world import World
 
 BATCH = 256
 NAMED = ("data_parallel", "model_parallel", "expert")
@@ -117,7 +117,7 @@ def one_processor(name: str, count: int, steps: int) -> dict[str, object]:
     graph = make(batch=BATCH)
     machine = mp.Machine.preset("cpu:1")
     plan = mp.search(graph, machine, strategy="data_parallel")
-    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.01, momentum=0.9), world=solo(cores=1)) as trainer:
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.01, momentum=0.9), world=World.solo(cores=1)) as trainer:
         sides: dict[str, Step] = {
             "torch": torch_step(module(), x, y, fused=False),
             "torch_fused": torch_step(module(), x, y, fused=True),

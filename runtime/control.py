@@ -1,4 +1,4 @@
-"""The control plane as one rank sees it: what it tells the others of its program, and how it learns that it must stop."""
+"""The control plane as one rank sees it: what it tells of its program, and how it learns that it must stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TEXT = 1000
 """Characters of a call's text that travel; its digest covers all of them."""
 
 
-class RankStopped(RunError):
+class RankStopped(RunError):  # noqa: N818 - it is no error of this rank
     """The run was stopped; its message says why, and the launcher prints it once."""
 
 

@@ -1,7 +1,14 @@
 """The head of a run: brings the ranks together, watches them, and decides when and why the run ends. Pure.
 
-    JOINING --all said hello--> RUNNING --all ended--> DONE
-       \\---- a rank at fault, or an interrupt ----> STOPPING --all ended--> DONE
+=========  ===========================================  =========
+phase      what happens                                 next
+=========  ===========================================  =========
+joining    all ranks said hello                         running
+joining    all processes ended with 0, none joined      done
+running    all processes ended                          done
+either     a rank is at fault, or the user interrupts   stopping
+stopping   all processes ended                          done
+=========  ===========================================  =========
 """
 
 from __future__ import annotations
@@ -280,8 +287,10 @@ class Head:
         fault = self._agreement.tick(now)
         if fault is not None:
             return self._blame(fault, now)
+        # A rank beats until every rank has said goodbye; its own goodbye does not excuse it.
+        ended = all(member.ended for member in self._members.values())
         for rank, member in sorted(self._members.items()):
-            if rank not in self._exits and not member.ended and now - member.heard > self._heartbeat_timeout:
+            if rank not in self._exits and not ended and now - member.heard > self._heartbeat_timeout:
                 silence = f"has not answered for {self._heartbeat_timeout:g} s (stopped or unreachable)"
                 last = self._agreement.last[rank]
                 told = f", last call: `{last}`" if last else ", before its first call"
@@ -345,7 +354,9 @@ class Head:
 
     def _to_all(self, message: Message) -> list[Instruction]:
         return [
-            SendTo(member.identity, message) for rank, member in sorted(self._members.items()) if rank not in self._exits
+            SendTo(member.identity, message)
+            for rank, member in sorted(self._members.items())
+            if rank not in self._exits
         ]
 
     def _alive(self) -> tuple[int, ...]:

@@ -115,7 +115,7 @@ class HeadControl(Control):
             welcome = self._welcome
         if welcome is None or len(welcome.endpoints) != launch.world_size or len(welcome.hosts) != launch.world_size:
             came = 0 if welcome is None else len(welcome.endpoints)
-            raise RunError(f"expected a world of {launch.world_size} ranks, got one of {came}; start it with maniple run")
+            raise RunError(f"expected a world of {launch.world_size} ranks, got {came}; start it with maniple run")
         return welcome
 
     def call(self, text: str, digest: bytes = b"") -> None:

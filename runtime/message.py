@@ -178,9 +178,7 @@ def encode(message: Message) -> bytes:
         ProtocolError: a field is out of bounds.
     """
     number = RECORDS.index(type(message))
-    values = [
-        check(getattr(message, name), f"{type(message).__name__}.{name}") for name, check in _LAYOUTS[number]
-    ]
+    values = [check(getattr(message, name), f"{type(message).__name__}.{name}") for name, check in _LAYOUTS[number]]
     packed: bytes = msgpack.packb([SCHEMA, number, *values])
     if len(packed) > MAX_MESSAGE:
         raise ProtocolError(f"{type(message).__name__}: expected at most {MAX_MESSAGE} bytes, got {len(packed)}")
@@ -211,7 +209,7 @@ def decode(data: bytes) -> Message:
     record, layout = RECORDS[number], _LAYOUTS[number]
     if len(values) != len(layout):
         raise ProtocolError(f"{record.__name__}: expected {len(layout)} fields, got {len(values)}")
-    return record(
+    return _MAKERS[number](
         *(check(value, f"{record.__name__}.{name}") for value, (name, check) in zip(values, layout, strict=True))
     )
 
@@ -279,5 +277,8 @@ _CHECKS: dict[str, Callable[[object, str], object]] = {
     "tuple[str, ...]": _strings,
     "tuple[bytes, ...]": _several_bytes,
 }
+
+# The checks below give each record the types that its fields declare, which a type checker cannot follow.
+_MAKERS: tuple[Callable[..., Message], ...] = RECORDS
 
 _LAYOUTS = tuple(tuple((field.name, _CHECKS[str(field.type)]) for field in fields(record)) for record in RECORDS)

@@ -24,8 +24,8 @@ def order(
     Algorithm 1 of Jia, Zaharia and Aiken, "Beyond Data and Model Parallelism for Deep Neural Networks" (section 5.2),
     with rows that may hold several resources, as a collective holds the links between its members:
 
-        row  resources  duration  after      p0  |0000 2
-        0    p0         4         -          p1  |11  3
+        row  resources  duration  after      p0  |0000
+        0    p0         4         -          p1  |11    3
         1    p1         2         -          0-1 |    22
         2    0-1        2         0          start: 0 -> 0, 1 -> 0, 2 -> 4, 3 -> 6
         3    p1         1         1, 2       order: 0, 1, 2, 3

@@ -106,7 +106,7 @@ class Supervisor:
         file = self._stack.enter_context(log.open("ab", buffering=0))
         streams = [PassThrough(target, file) for target in (1, 2)] if shown else []
         # A session of its own: the terminal's signals come to the launcher alone, which passes on what it decides.
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - the command is what the user asked the launcher to run
             argv,
             env=environ,
             stdin=None if shown else subprocess.DEVNULL,

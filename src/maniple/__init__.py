@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from maniple.runtime import ending, environment
+
 if TYPE_CHECKING:
     from maniple.mappers.registry import register_mapper as register_mapper
     from maniple.models import model as model
@@ -87,6 +89,11 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the names of _HOMES, each imported above
+
+
+if environment.read() is not None:
+    # A rank that the launcher started: an error before it has joined is told in the same way as one after.
+    ending.install()
 
 
 def __getattr__(name: str) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import click
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 LAUNCHERS = ("local",)
+
+
+def _models() -> Sequence[str]:
+    from maniple.models import ZOO
+
+    return sorted(ZOO)
 
 
 def _strategies() -> Sequence[str]:
@@ -44,13 +50,26 @@ def _operators() -> Sequence[str]:
 LISTS: dict[str, Callable[[], Sequence[str]]] = {
     "machines": _machines,
     "mappers": _mappers,
+    "models": _models,
     "operators": _operators,
     "strategies": _strategies,
 }
 """What `maniple list` can list: names by kind, found when they are asked for."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@final
+class _Commands(click.Group):
+    """The group of all commands; a slip in a command's name gets the nearest."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise RequestError(f"there is no command {args[0]!r}{nearest(args[0], self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="maniple", message="maniple %(version)s")
 def cli() -> None:
     """Run and inspect Maniple programs.
@@ -131,7 +150,7 @@ def doctor(as_json: bool) -> int:  # noqa: FBT001
 @click.argument("kind")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_names(kind: str, as_json: bool) -> int:  # noqa: FBT001
-    """Print the names of all strategies, mappers, machines or operators."""
+    """Print the names of all models, strategies, mappers, machines or operators."""
     if kind not in LISTS:
         raise RequestError(f"there is no list of {kind!r}{nearest(kind, LISTS)}")
     names = list(LISTS[kind]())

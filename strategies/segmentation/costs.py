@@ -1,0 +1,206 @@
+"""What a stage costs: the named assumptions, the levels of the machine, and the integer ticks that searches count in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, final
+
+import numpy as np
+
+from maniple.regions.error import RequestError, nearest
+
+if TYPE_CHECKING:
+    from maniple.strategies.segmentation.cost_graph import CostGraph
+    from maniple.strategies.segmentation.ideals import Ticks
+
+__all__: list[str] = []
+
+Overlap = Literal["overlap", "add"]
+Order = Literal["1f1b", "gpipe", "pipedream", "2bw"]
+ORDERS: tuple[Order, ...] = ("1f1b", "gpipe", "pipedream", "2bw")
+
+_TICK_S = 1e-12
+_MOST_TICKS = 1e16
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of the machine: groups of equal members joined by equal links.
+
+    Args:
+        members: how many devices (or groups of the level below) a group has.
+        bandwidth: bytes per second of a member's link; infinite: communication costs nothing.
+    """
+
+    members: int
+    bandwidth: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if self.members < 1:
+            raise RequestError(f"level: expected at least 1 device, got {self.members}")
+        if not self.bandwidth > 0:
+            raise RequestError(f"bandwidth: expected more than 0 bytes per second, got {self.bandwidth:g}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What a prediction takes for granted, each with its default.
+
+    Args:
+        transfers: whether a stage's transfers ``overlap`` its work (the larger counts) or ``add`` to it.
+        synchronization: whether the replicas' weight synchronisation ``add``s to their work or ``overlap``s it.
+        crossings: how often a cut tensor crosses: the activation forward and its gradient backward make 2.
+        compression: a cut tensor's bytes are divided by this before they are sent.
+        synchronized: bytes that r replicas of a stage move per byte of weights, times r / (r - 1).
+        gradients: bytes of gradients per byte of weights.
+        optimizer: bytes of optimizer state per byte of weights: 0 plain, 1 momentum, 2 Adam.
+        order: the pipeline order whose activations and weight versions a stage holds.
+        micro_batches: into how many parts a mini-batch is cut.
+    """
+
+    transfers: Overlap = "overlap"
+    synchronization: Overlap = "add"
+    crossings: float = 2.0
+    compression: float = 1.0
+    synchronized: float = 4.0
+    gradients: float = 1.0
+    optimizer: float = 1.0
+    order: Order = "pipedream"
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the choices and numbers."""
+        for what, value in (("transfers", self.transfers), ("synchronization", self.synchronization)):
+            if value not in {"overlap", "add"}:
+                raise RequestError(f"{what}: {value!r} is no choice{nearest(str(value), ('add', 'overlap'))}")
+        if self.order not in ORDERS:
+            raise RequestError(f"order: {self.order!r} is no choice{nearest(str(self.order), ORDERS)}")
+        for what in ("crossings", "synchronized", "gradients", "optimizer"):
+            number: float = getattr(self, what)
+            if not (math.isfinite(number) and number >= 0):
+                raise RequestError(f"{what}: expected a finite number >= 0, got {number:g}")
+        if not (math.isfinite(self.compression) and self.compression > 0):
+            raise RequestError(f"compression: expected a finite number > 0, got {self.compression:g}")
+        if self.micro_batches < 1:
+            raise RequestError(f"micro-batches: expected at least 1, got {self.micro_batches}")
+
+    def in_flight(self, downstream: int, replicas: int) -> int:
+        """The (micro-)batches whose activations a stage holds at once.
+
+        ``pipedream`` and ``2bw`` admit a mini-batch per device from this stage on, per replica of the stage
+        (Narayanan et al., SOSP 2019, section 3.2); ``1f1b`` as many micro-batches, at most all; ``gpipe`` all.
+
+        Args:
+            downstream: devices of the stages after it.
+            replicas: devices of the stage.
+        """
+        if self.order == "gpipe":
+            return self.micro_batches
+        admitted = -(-downstream // replicas) + 1
+        return min(admitted, self.micro_batches) if self.order == "1f1b" else admitted
+
+    def versions(self, downstream: int, replicas: int) -> int:
+        """The copies of its weights that a stage holds: one for each batch in flight where they are stashed."""
+        if self.order == "pipedream":
+            return self.in_flight(downstream, replicas)
+        return 2 if self.order == "2bw" else 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Integer time: how many seconds a tick has.
+
+    Ticks of a picosecond where everything fits, of ten, a hundred, ... picoseconds where not.
+    """
+
+    tick_s: float
+
+    @staticmethod
+    def fitting(longest_s: float) -> Clock:
+        """The finest clock that can count a time with room to add.
+
+        Raises:
+            RequestError: the time is not finite.
+        """
+        if not math.isfinite(longest_s):
+            raise RequestError("the costs add up to no finite time; check bandwidths and times")
+        tick = _TICK_S
+        while longest_s / tick > _MOST_TICKS:
+            tick *= 10
+        return Clock(tick)
+
+    def ticks(self, seconds: float) -> int:
+        """The nearest number of ticks."""
+        return round(seconds / self.tick_s)
+
+    def seconds(self, ticks: int) -> float:
+        """The seconds of some ticks."""
+        return ticks * self.tick_s
+
+
+def synchronization_s(assumptions: Assumptions, level: Level, replicas: int, shared: int, parameters: float) -> float:
+    """Seconds per mini-batch in which some replicas synchronise weights.
+
+    Args:
+        assumptions: see there.
+        level: whose links they use.
+        replicas: how many.
+        shared: devices in each replica, every one of which synchronises a part over its own link.
+        parameters: bytes.
+    """
+    if replicas == 1:
+        return 0.0
+    return assumptions.synchronized * (replicas - 1) * parameters / (level.bandwidth * replicas**2 * shared)
+
+
+def transfer_s(assumptions: Assumptions, level: Level, replicas: int, size: float) -> float:
+    """Seconds per mini-batch in which one replica moves its part of a cut.
+
+    Args:
+        assumptions: see there.
+        level: whose links are used.
+        replicas: of the stage.
+        size: bytes that cross the cut in one direction.
+    """
+    return assumptions.crossings * size / (assumptions.compression * level.bandwidth * replicas)
+
+
+def clock_for(graph: CostGraph, levels: tuple[Level, ...], assumptions: Assumptions) -> Clock:
+    """A clock that can count anything a stage of the graph may cost."""
+    longest = graph.compute_s
+    activations = sum(node.activation_bytes for node in graph.nodes)
+    parameters = sum(node.parameter_bytes for node in graph.nodes)
+    for level in levels:
+        longest += assumptions.synchronized * parameters / level.bandwidth
+        longest += transfer_s(assumptions, level, 1, activations)
+    return Clock.fitting(longest)
+
+
+def node_work(
+    graph: CostGraph, level: Level, assumptions: Assumptions, replicas: int, clock: Clock, shared: int = 1
+) -> Ticks:
+    """Ticks of each node on 1, 2, ... replicas, synchronisation added, shape (nodes, replicas)."""
+    return np.array(
+        [
+            [
+                clock.ticks(
+                    node.compute_s / m + synchronization_s(assumptions, level, m, shared, node.parameter_bytes)
+                )
+                for m in range(1, replicas + 1)
+            ]
+            for node in graph.nodes
+        ],
+        dtype=np.int64,
+    ).reshape(-1, replicas)
+
+
+def cut_ticks(crossing: Ticks, level: Level, assumptions: Assumptions, replicas: int, clock: Clock) -> Ticks:
+    """Ticks of transfers over each ideal's cut on 1, 2, ... replicas, shape (ideals, replicas)."""
+    counts = np.arange(1, replicas + 1, dtype=np.float64)
+    per_byte = transfer_s(assumptions, level, 1, 1.0) / clock.tick_s
+    return np.rint(crossing.astype(np.float64)[:, None] * per_byte / counts).astype(np.int64)

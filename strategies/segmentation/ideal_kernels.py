@@ -1,0 +1,204 @@
+"""Compiled loops over ideals as bit sets."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+__all__: list[str] = []
+
+Words = npt.NDArray[np.uint64]
+Index = npt.NDArray[np.int32]
+Ticks = npt.NDArray[np.int64]
+
+_ONE = np.uint64(1)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def holds(row: Words, node: int) -> bool:
+    """Whether a bit set has a node."""
+    return ((row[node >> 6] >> np.uint64(node & 63)) & _ONE) != np.uint64(0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _mixed(node: int) -> np.uint64:
+    """A fixed random-looking word for a node (splitmix64)."""
+    z = np.uint64(node + 1) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@numba.njit(cache=True, nogil=True)
+def _rehash(hashes: Words, count: int, slots: int) -> Index:
+    table = np.full(slots, -1, dtype=np.int32)
+    for i in range(count):
+        slot = np.int64(hashes[i] & np.uint64(slots - 1))
+        while table[slot] >= 0:
+            slot = (slot + 1) & (slots - 1)
+        table[slot] = i
+    return table
+
+
+@numba.njit(cache=True, nogil=True)
+def _grown(array: Words, count: int, size: int) -> Words:
+    larger = np.empty((size, array.shape[1]), dtype=array.dtype)
+    larger[:count] = array[:count]
+    return larger
+
+
+@numba.njit(cache=True, nogil=True)
+def _longer(array: Index, count: int, size: int) -> Index:
+    longer = np.empty(size, dtype=array.dtype)
+    longer[:count] = array[:count]
+    return longer
+
+
+@numba.njit(cache=True, nogil=True)
+def enumerate_all(
+    n: int, words: int, below: Index, sources: Index, above: Index, targets: Index, limit: int
+) -> tuple[int, Words, Index, Index, Index, Index]:
+    """All ideals, breadth first: by size, and in the order in which they are reached by adding the lowest node first.
+
+    Returns:
+        How many there are (limit + 1: too many), the sets, rows of the steps to sets with one node more, and for each
+        set one with a node less and that node.
+    """
+    mixed = np.empty(n, dtype=np.uint64)
+    for node in range(n):
+        mixed[node] = _mixed(node)
+    room, slots, edge_room = 1024, 4096, 4096
+    members, free = np.zeros((room, words), dtype=np.uint64), np.zeros((room, words), dtype=np.uint64)
+    hashes = np.zeros(room, dtype=np.uint64)
+    parent, added = np.full(room, -1, dtype=np.int32), np.full(room, -1, dtype=np.int32)
+    first, larger = np.zeros(room + 1, dtype=np.int32), np.empty(edge_room, dtype=np.int32)
+    for node in range(n):
+        if below[node] == below[node + 1]:
+            free[0, node >> 6] |= _ONE << np.uint64(node & 63)
+    table = _rehash(hashes, 1, slots)
+    count, edges, i = 1, 0, 0
+    while i < count:
+        first[i] = edges
+        if edges + n > edge_room:
+            edge_room = 2 * (edges + n)
+            larger = _longer(larger, edges, edge_room)
+        for word in range(words):
+            rest = free[i, word]
+            while rest != np.uint64(0):
+                low = rest & (~rest + _ONE)
+                rest ^= low
+                node = (word << 6) + _trailing(low)
+                key = hashes[i] ^ mixed[node]
+                slot = np.int64(key & np.uint64(slots - 1))
+                j = table[slot]
+                while j >= 0 and not (hashes[j] == key and _is_extension(members[j], members[i], word, low)):
+                    slot = (slot + 1) & (slots - 1)
+                    j = table[slot]
+                if j < 0:
+                    if count == limit:
+                        return limit + 1, members[:1], first[:2], larger[:0], parent[:1], added[:1]
+                    if count == room:
+                        room *= 2
+                        members, free = _grown(members, count, room), _grown(free, count, room)
+                        hashes = _longer(hashes, count, room)
+                        parent, added = _longer(parent, count, room), _longer(added, count, room)
+                        first = _longer(first, count, room + 1)
+                    j = count
+                    members[j], free[j] = members[i], free[i]
+                    members[j, word] |= low
+                    free[j, word] ^= low
+                    _release(node, members[j], free[j], below, sources, above, targets)
+                    hashes[j], parent[j], added[j] = key, i, node
+                    table[slot] = j
+                    count += 1
+                    if 2 * count > slots:
+                        slots *= 4
+                        table = _rehash(hashes, count, slots)
+                larger[edges] = j
+                edges += 1
+        i += 1
+    first[count] = edges
+    return (
+        count,
+        members[:count].copy(),
+        first[: count + 1].copy(),
+        larger[:edges].copy(),
+        parent[:count].copy(),
+        added[:count].copy(),
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def _trailing(low: np.uint64) -> int:
+    """The place of the only bit that is set."""
+    place = 0
+    for step in (32, 16, 8, 4, 2, 1):
+        if low >> np.uint64(step) != np.uint64(0):
+            low >>= np.uint64(step)
+            place += step
+    return place
+
+
+@numba.njit(cache=True, nogil=True)
+def _is_extension(candidate: Words, row: Words, word: int, low: np.uint64) -> bool:
+    for w in range(row.size):
+        expected = row[w] | low if w == word else row[w]
+        if candidate[w] != expected:
+            return False
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _release(node: int, inside: Words, free: Words, below: Index, sources: Index, above: Index, targets: Index) -> None:
+    """Mark the successors of a node that now have all their predecessors inside as free to join."""
+    for e in range(above[node], above[node + 1]):
+        target = targets[e]
+        ready = True
+        for p in range(below[target], below[target + 1]):
+            if not holds(inside, sources[p]):
+                ready = False
+                break
+        if ready:
+            free[target >> 6] |= _ONE << np.uint64(target & 63)
+
+
+@numba.njit(cache=True, nogil=True)
+def totals(parent: Index, added: Index, weights: Ticks) -> Ticks:
+    """Sums of node weights over each ideal, shape (ideals, k)."""
+    sums = np.zeros((parent.size, weights.shape[1]), dtype=np.int64)
+    for i in range(1, parent.size):
+        for k in range(weights.shape[1]):
+            sums[i, k] = sums[parent[i], k] + weights[added[i], k]
+    return sums
+
+
+@numba.njit(cache=True, nogil=True)
+def crossings(
+    parent: Index,
+    added: Index,
+    members: Words,
+    below: Index,
+    sources: Index,
+    above: Index,
+    targets: Index,
+    sizes: Ticks,
+) -> Ticks:
+    """Bytes of the outputs that leave each ideal, shape (ideals,)."""
+    out = np.zeros(parent.size, dtype=np.int64)
+    for i in range(1, parent.size):
+        node = added[i]
+        size = out[parent[i]]
+        if above[node] < above[node + 1]:
+            size += sizes[node]
+        for p in range(below[node], below[node + 1]):
+            source = sources[p]
+            used_up = True
+            for e in range(above[source], above[source + 1]):
+                if not holds(members[i], targets[e]):
+                    used_up = False
+                    break
+            if used_up:
+                size -= sizes[source]
+        out[i] = size
+    return out

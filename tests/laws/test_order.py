@@ -1,0 +1,84 @@
+"""The order of a schedule: total, in agreement with every dependence, and enough to keep uses of an instance apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from happens_before import HappensBefore
+from hypothesis import settings
+from planned_step import lowered, plans
+
+from maniple.runtime.schedule import RowKind, Schedule, csr
+
+SEEDS = settings().max_examples // 4
+SCHEDULES = [(label, lowered(graph, plan, machine)) for label, graph, plan, machine in plans(SEEDS)]
+
+
+def test_the_order_is_total_and_agrees_with_every_dependence() -> None:
+    for label, schedule in SCHEDULES:
+        assert sorted(schedule.order.tolist()) == list(range(len(schedule))), label
+        wrong = [(a, b) for a, b in schedule.edges() if schedule.order[a] >= schedule.order[b]]
+        assert wrong == [], label
+
+
+def test_every_row_runs_somewhere() -> None:
+    for label, schedule in SCHEDULES:
+        for row in range(len(schedule)):
+            on_processor = schedule.kind[row] in {RowKind.TASK, RowKind.FOLD}
+            assert (schedule.processor[row] >= 0) == on_processor, label
+            pushes = schedule.transfers(row)
+            ends = {(schedule.instances[p.source].memory, schedule.instances[p.target].memory) for p in pushes}
+            assert bool(pushes) == (not on_processor), label
+            assert all(source != target for source, target in ends), label
+
+
+def test_what_a_row_touches_is_in_its_accesses_and_where_it_runs() -> None:
+    for label, schedule in SCHEDULES:
+        for row in range(len(schedule)):
+            accesses = schedule.accesses(row)
+            here = schedule.memories(row)
+            assert {schedule.instances[access.instance].memory for access in accesses} <= set(here), label
+            for access in accesses:
+                assert schedule.instances[access.instance].rect.contains(access.rect), label
+            touched = [(p.source, p.rect, False) for p in schedule.transfers(row)]
+            touched += [(p.target, p.rect, True) for p in schedule.transfers(row)]
+            for piece in schedule.pieces.get(row, ()):
+                touched += [(part, piece.rect, False) for part in piece.parts] + [(piece.target, piece.rect, True)]
+            for instance, rect, writes in touched:
+                assert any(
+                    access.instance == instance and access.rect.contains(rect) and (access.writes or not writes)
+                    for access in accesses
+                ), f"{label}: {schedule.label(row)} instance {instance}{rect}"
+
+
+def test_no_interleaving_of_two_runs_lets_conflicting_uses_overlap() -> None:
+    conflicts = 0
+    for label, schedule in SCHEDULES:
+        happens = HappensBefore(schedule)
+        assert happens.races() == [], label
+        conflicts += sum(1 for _ in happens.conflicts())
+    assert conflicts > 1000 * len(SCHEDULES)
+
+
+def without(schedule: Schedule, edge: tuple[int, int], *, carried: bool) -> Schedule:
+    pairs = [pair for pair in (schedule.carries() if carried else schedule.edges()) if pair != edge]
+    columns = csr(len(schedule), pairs)
+    return replace(schedule, carried=columns) if carried else replace(schedule, successors=columns)
+
+
+@pytest.mark.parametrize("carried", [False, True], ids=["edge", "carried edge"])
+def test_a_dependence_that_is_missing_is_seen_as_a_race(carried: bool) -> None:
+    seen = 0
+    for label, schedule in SCHEDULES:
+        if "random" not in label or len(schedule.machine.memories) == 1 or len(schedule) > 150:
+            continue
+        pairs = list(schedule.carries() if carried else schedule.edges())
+        chance = np.random.default_rng(len(schedule))
+        for number in chance.choice(len(pairs), size=min(4, len(pairs)), replace=False):
+            broken = without(schedule, pairs[number], carried=carried)
+            seen += HappensBefore(broken).races() != []
+        if seen > 10:
+            return
+    pytest.fail(f"only {seen} of the removed dependences were missed")

@@ -1,0 +1,123 @@
+"""Processors: one thread each, priorities, cores, and failures that are handed on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from maniple.runtime.processor import CpuProcessor
+
+TIMEOUT_S = 30.0
+
+
+class Failures(list[BaseException]):
+    """What escaped from work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = threading.Event()
+
+    def take(self, error: BaseException) -> None:
+        self.append(error)
+        self.came.set()
+
+
+@pytest.fixture
+def failures() -> Failures:
+    return Failures()
+
+
+@pytest.fixture
+def processor(failures: Failures) -> Iterator[CpuProcessor]:
+    made = CpuProcessor(0, 2, failures.take)
+    yield made
+    made.close()
+
+
+def finish(processor: CpuProcessor) -> None:
+    """Wait until the least important work has run, and so all other."""
+    done = threading.Event()
+    processor.submit(done.set, -1000)
+    assert done.wait(TIMEOUT_S)
+
+
+def test_greater_priority_runs_first_then_what_came_first(processor: CpuProcessor) -> None:
+    begun, go, ran = threading.Event(), threading.Event(), list[str]()
+
+    def hold() -> None:
+        begun.set()
+        assert go.wait(TIMEOUT_S)
+
+    processor.submit(hold, 0)
+    assert begun.wait(TIMEOUT_S)
+    for name, priority in [("a", 0), ("b", 5), ("c", 0), ("d", -1), ("e", 5)]:
+        processor.submit(lambda name=name: ran.append(name), priority)  # type: ignore[misc]
+    go.set()
+    finish(processor)
+    assert ran == ["b", "e", "a", "c", "d"]
+
+
+def test_all_work_runs_on_one_thread_with_its_cores_and_without_gradients(processor: CpuProcessor) -> None:
+    seen = []
+    here = torch.get_num_threads()
+    for _ in range(3):
+        processor.submit(
+            lambda: seen.append((threading.get_ident(), torch.get_num_threads(), torch.is_grad_enabled())), 0
+        )
+    finish(processor)
+    assert len({ident for ident, _, _ in seen}) == 1
+    assert seen[0][0] != threading.get_ident()
+    assert {(threads, grad) for _, threads, grad in seen} == {(2, False)}
+    assert torch.is_grad_enabled()
+    assert torch.get_num_threads() == here
+
+
+def test_what_escapes_is_handed_on_and_the_thread_goes_on(processor: CpuProcessor, failures: Failures) -> None:
+    def raises() -> None:
+        raise KeyError("lost")
+
+    processor.submit(raises, 0)
+    assert failures.came.wait(TIMEOUT_S)
+    finish(processor)
+    assert [type(error) for error in failures] == [KeyError]
+
+
+def test_closing_ends_the_work_at_hand_and_drops_the_queue(failures: Failures) -> None:
+    processor = CpuProcessor(1, 1, failures.take)
+    begun, go, ran = threading.Event(), threading.Event(), list[str]()
+
+    def hold() -> None:
+        begun.set()
+        assert go.wait(TIMEOUT_S)
+        ran.append("held")
+
+    processor.submit(hold, 0)
+    assert begun.wait(TIMEOUT_S)
+    processor.submit(lambda: ran.append("dropped"), 0)
+    closer = threading.Thread(target=processor.close)
+    closer.start()
+    while processor._queue:  # the closer has emptied it, or is about to
+        pass
+    go.set()
+    closer.join(TIMEOUT_S)
+    assert not closer.is_alive()
+    assert ran == ["held"]
+    assert failures == []
+
+
+def test_work_may_close_its_own_processor(failures: Failures) -> None:
+    processor = CpuProcessor(2, 1, failures.take)
+    done = threading.Event()
+
+    def leave() -> None:
+        processor.close()
+        done.set()
+
+    processor.submit(leave, 0)
+    assert done.wait(TIMEOUT_S)
+    processor.close()
+    assert not processor._thread.is_alive()
+    assert failures == []

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from maniple import cli, doctor
+
+
+def status_of(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ending:
+        cli.main(arguments)
+    assert isinstance(ending.value.code, int)
+    return ending.value.code
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text("pass\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rum"], "did you mean 'run'?"),
+        (["list", "oper"], "did you mean 'operators'?"),
+        (["run", "--nodes", "0", "SCRIPT"], "--nodes"),
+        (["run", "--nodes", "two", "SCRIPT"], "--nodes"),
+        (["run", "--nodez", "2", "SCRIPT"], "--nodez"),
+        (["run", "--port", "70000", "SCRIPT"], "--port"),
+        (["run", "--join-timeout", "0", "SCRIPT"], "--join-timeout"),
+        (["run", "--launcher", "ssh", "SCRIPT"], "not built; built: local"),
+        (["run"], "script"),
+        (["run", "-m"], "module"),
+        (["run", "-m", "no_such_package_here"], "no_such_package_here"),
+        (["run", "--nodes", "2", "missing.py"], "missing.py"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_status_2(
+    arguments: list[str], said: str, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(*(script if word == "SCRIPT" else word for word in arguments)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
+    assert said in shown.err
+
+
+def test_with_json_an_error_is_one_object_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("list", "oper", "--json") == 2
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    error = json.loads(shown.out)["error"]
+    assert error["kind"] == "request"
+    assert "'oper'" in error["message"]
+    assert "operators" in error["next"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("machines", "cpu:PROCESSORS"),
+        ("mappers", "default"),
+        ("models", "digits_cnn"),
+        ("operators", "conv2d"),
+        ("strategies", "data_parallel"),
+    ],
+)
+def test_every_list_has_its_names(kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("list", kind, "--json") == 0
+    names = json.loads(capsys.readouterr().out)[kind]
+    assert name in names
+    assert status_of("list", kind) == 0
+    assert capsys.readouterr().out.splitlines() == names
+
+
+def test_everything_after_the_script_belongs_to_it(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        status_of("run", "--nnodes", "2", "--nproc-per-node=2", "--dry-run", script, "--nodes", "7", "--json", "-m")
+        == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"node {rank // 2} (rank {rank})" for rank in range(4)]
+    assert all(line.endswith(f"{script} --nodes 7 --json -m") for line in lines)
+    assert ["WORLD_SIZE=4" in line for line in lines] == [True] * 4
+
+
+def test_a_module_takes_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("run", "--dry-run", "-m", "json.tool", "--indent", "2") == 0
+    assert capsys.readouterr().out.endswith("-m json.tool --indent 2\n")
+
+
+def test_the_doctor_looks_at_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("doctor", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    names = {finding["name"] for finding in report["findings"]}
+    assert names >= {"python", "torch", "cores", "memory", "shared memory", "ports", "torch threads"}
+    assert report["ok"] is True
+
+
+def test_the_doctor_names_what_is_missing_and_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "REQUIRED", ("no-such-package-here",))
+    assert status_of("doctor") == 1
+    assert "no-such-package-here: not installed; pip install no-such-package-here" in capsys.readouterr().out
+
+
+def test_the_command_line_imports_no_heavy_package() -> None:
+    code = "import sys, maniple.cli; print([n for n in ('torch', 'numba', 'zmq', 'numpy') if n in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_module_can_be_run() -> None:
+    command = [sys.executable, "-m", "maniple.cli", "list", "machines"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert "cpu:PROCESSORS" in result.stdout
