@@ -91,6 +91,9 @@ def main(
     timeline: str,
 ) -> None:
     """Train on the digits and report the test accuracy."""
+    for path in (timeline, losses, save_plan):
+        if path and not Path(path).absolute().parent.is_dir():
+            raise click.BadParameter(f"the folder of {path} does not exist")
     console = Console()
     digits = load_digits(seed)
     graph = digits_cnn(BATCH)

@@ -27,6 +27,8 @@ class PassThrough:
         self._target = target
         self._log = log
         self._reader, self.child = _terminal(target) if os.isatty(target) else os.pipe()
+        self._copied = 0
+        self._writing = False
         self._thread = threading.Thread(target=self._copy, name=f"output {target}", daemon=True)
 
     def start(self) -> None:
@@ -34,9 +36,19 @@ class PassThrough:
         os.close(self.child)
         self._thread.start()
 
-    def finish(self, timeout_s: float) -> None:
-        """Wait until the child's side is closed, or the time is over."""
-        self._thread.join(timeout_s)
+    def finish(self, idle_s: float) -> None:
+        """Wait until all of it has been copied.
+
+        A slow reader is waited for; a child's child that holds the stream open and says nothing is not.
+
+        Args:
+            idle_s: how long nothing may come.
+        """
+        while self._thread.is_alive():
+            before = self._copied
+            self._thread.join(idle_s)
+            if not self._writing and self._copied == before:
+                return
 
     def _copy(self) -> None:
         shown = True
@@ -49,7 +61,10 @@ class PassThrough:
                 break
             with suppress(OSError):  # a full disk must not stop the run
                 self._log.write(chunk)
+            self._writing = True
             shown = shown and _write(self._target, chunk)
+            self._writing = False
+            self._copied += len(chunk)
         os.close(self._reader)
 
 

@@ -144,7 +144,8 @@ class Schedule:
         bytes: payload that leaves a memory.
         order: position in one order of all rows that every dependence agrees with.
         successors: starts and rows (CSR) that wait for a row of the same step.
-        carried: starts and rows (CSR) of the next step that wait for a row of this one.
+        carried: starts and rows (CSR) of the next step that wait for a row of this one; that a row waits for its own
+            run of the step before goes without saying.
         rects: the rectangles that accesses and transfers refer to.
         access: starts (by row), instance, rect, writes, slot: the columns behind `accesses`.
         transfer: starts (by row), source, target, rect, feeds, after: the columns behind `transfers`.

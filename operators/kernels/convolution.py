@@ -39,10 +39,10 @@ def _torch_padding(context: TileContext) -> tuple[int, int] | None:
     operator, tile, shape = _operator(context), context.tile, _shape(context)
     padding = []
     for axis, name in enumerate("yx"):
-        below, above = tile.padding[axis]
+        below, _ = tile.padding[axis]
         reach = operator.dilation[axis] * (operator.kernel_size[axis] - 1) + 1
         rows = (shape[2 + axis] + 2 * below - reach) // operator.stride[axis] + 1
-        if above > below or rows != tile.extent(name) or shape[2 + axis] == 0:
+        if rows != tile.extent(name) or shape[2 + axis] == 0:
             return None
         padding.append(below)
     return padding[0], padding[1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from maniple.mappers.registry import make_mapper
 from maniple.operators.batch import check_batch
 from maniple.operators.expansion import Expansion, weights
 from maniple.operators.initialization import initial
@@ -72,7 +73,8 @@ class Trainer:
         optimizer: how parameters are updated.
         seed: of the parameters' initial values.
         world: the ranks; default those of this launch.
-        mapper: asked for the processor of every task and weight; default the plan's word.
+        mapper: asked for the processor of every task and weight; default the one that the launcher was given, if any,
+            and else the plan's word.
 
     Raises:
         RequestError: a graph that cannot be trained, or a plan that does not fit it or the world.
@@ -94,6 +96,8 @@ class Trainer:
         self._world = world if world is not None else current()
         self.machine = host_machine(self._world, plan.processors_used())
         plan.validate(graph, self.machine)
+        if mapper is None and self._world.mapper is not None:
+            mapper = make_mapper(self._world.mapper)
         self.plan = plan if mapper is None else mapped(plan, graph, self.machine, mapper)
         self._world.control.call(
             f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",

@@ -40,22 +40,30 @@ def lowered(graph: mp.Graph, plan: mp.Plan, machine: mp.Machine) -> Schedule:
     return lower(program(graph, plan, machine), FragmentCache(machine))
 
 
-def plans(seeds: int, first: int = 0) -> Iterator[tuple[str, mp.Graph, mp.Plan, mp.Machine]]:
+def plans(
+    seeds: int, first: int = 0, machines: tuple[mp.Machine, ...] = MACHINES
+) -> Iterator[tuple[str, mp.Graph, mp.Plan, mp.Machine]]:
     """Every network under every named strategy, and under random plans, each on one of the machines in turn.
 
     Args:
         seeds: how many random plans for each network.
         first: the first seed.
+        machines: to choose from.
     """
     turn = first
     for name in ("digits", "mlp13", "residual"):
         graph = NETWORKS[name].graph("float32")
         drawn = [(strategy, 0) for strategy in NAMED] + [("random", first + seed) for seed in range(seeds)]
         for strategy, seed in drawn:
-            machine = MACHINES[turn % len(MACHINES)]
+            machine = machines[turn % len(machines)]
             turn += 1
-            label = f"{name}, {strategy} {seed}, {machine.name} of {len(machine.hosts)} nodes"
+            label = f"{name}, {strategy} {seed}, {described(machine)}"
             plan = mp.search(graph, machine, strategy=strategy, seed=seed)
             yield label, graph, plan, machine
             small = graph.with_batch(NETWORKS[name].last)
             yield f"{label}, smaller batch", small, plan.for_graph(small), machine
+
+
+def described(machine: mp.Machine) -> str:
+    """A machine in words for a test's name."""
+    return f"{len(machine.processors)} processors, {len(machine.memories)} ranks, {len(machine.hosts)} nodes"

@@ -133,8 +133,11 @@ def test_steps_mean_the_same_in_every_order_that_the_dependences_allow(program: 
     for step in range(STEPS):
         for first, then in schedule.edges():
             before[step, then].add((step, first))
-        for first, then in schedule.carries() if step else ():
-            before[step, then].add((step - 1, first))
+        if step:
+            for row in range(len(schedule)):
+                before[step, row].add((step - 1, row))
+            for first, then in schedule.carries():
+                before[step, then].add((step - 1, first))
     interpreter = Interpreter(schedule)
     done: set[tuple[int, int]] = set()
     left = list(nodes)

@@ -1,0 +1,89 @@
+"""Wrong requests to whole programs: one clear error, the design's exit status, nothing left running."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import maniple as mp
+from maniple.models import digits_cnn
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = str(ROOT / "examples" / "digits.py")
+
+
+def maniple(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "maniple.cli", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, timeout=100, stdin=subprocess.DEVNULL
+    )
+
+
+def changed_plan(folder: Path, processors: int, **changes: object) -> str:
+    """Save a plan of the digits network, with top-level entries replaced."""
+    plan = mp.search(digits_cnn(64), mp.Machine.preset(f"cpu:{processors}"), strategy="data_parallel")
+    path = folder / "plan.json"
+    plan.save(path)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, **changes}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("run", "missing.py"), "missing.py"),
+        (("run", "--nodes", "0", DIGITS), "--nodes"),
+        (("run", "--launcher", "srun", DIGITS), "local"),
+        (("run", "--nodes", "2", DIGITS, "--strategy", "expret"), "did you mean 'expert'"),
+        (("run", "--nodes", "2", "--mapper", "defalt", DIGITS), "did you mean 'default'"),
+        (("run", "--nodes", "2", DIGITS, "--timeline", "no/such/folder/step.json"), "no/such/folder"),
+        (("run", "--nodes", "2", DIGITS, "--plan", "missing.json"), "missing.json"),
+        (("runn",), "run"),
+    ],
+)
+def test_a_wrong_request_ends_with_status_2(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
+    ended = maniple(*arguments, cwd=tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert expected in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("processors", "changes", "expected"),
+    [
+        (4, {}, "processor"),
+        (2, {"version": 99}, "version"),
+        (2, {"graph": "0" * 32}, "graph"),
+        (2, {"operators": {}}, "operators"),
+        (2, {"wish": 1}, "wish"),
+    ],
+)
+def test_a_plan_that_cannot_run_is_refused_before_the_first_step(
+    tmp_path: Path, processors: int, changes: dict[str, object], expected: str
+) -> None:
+    plan = changed_plan(tmp_path, processors, **changes)
+    ended = maniple("run", "--nodes", "2", DIGITS, "--plan", plan, cwd=tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert expected in ended.stderr
+    assert "epoch" not in ended.stdout
+
+
+def test_a_truncated_plan_is_refused(tmp_path: Path) -> None:
+    path = Path(changed_plan(tmp_path, 2))
+    path.write_text(path.read_text()[:100])
+    ended = maniple("run", "--nodes", "2", DIGITS, "--plan", str(path), cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "plan.json" in ended.stderr
+
+
+def test_an_unwritable_timeline_is_refused(tmp_path: Path) -> None:
+    ended = maniple("run", "--nodes", "2", DIGITS, "--epochs", "1", "--timeline", str(tmp_path), cwd=tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert f"cannot write the timeline to {tmp_path}" in ended.stderr

@@ -1,0 +1,95 @@
+"""Faults while two nodes train: every rank stops within seconds, with one message that names the rank at fault."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+
+SCRIPT = Path(__file__).resolve().parent / "scripts" / "train.py"
+STOP_S = 10.0
+FOR_EVER = "1000000"
+
+
+def launch(logs: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", "2", "--log-dir", str(logs), str(SCRIPT), *arguments]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def pids_of(run: subprocess.Popen[str]) -> list[int]:
+    """Wait until the ranks train, and give their processes."""
+    assert run.stdout is not None
+    for line in run.stdout:
+        if line.startswith("pids "):
+            return [int(word) for word in line.split()[1:]]
+    raise AssertionError(f"the ranks never trained: {run.communicate()[1]}")
+
+
+def assert_gone(pids: list[int]) -> None:
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def finish(run: subprocess.Popen[str]) -> tuple[int, str, float]:
+    begun = time.monotonic()
+    try:
+        _, errors = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    return run.returncode, errors, time.monotonic() - begun
+
+
+@pytest.mark.parametrize("kind", ["raise", "evaluate", "bad-label", "other-batch", "leave"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_misbehaves_stops_all(tmp_path: Path, rank: int, kind: str) -> None:
+    run = launch(tmp_path, FOR_EVER, str(rank), kind)
+    pids = [] if kind == "other-batch" else pids_of(run)
+    status, errors, seconds = finish(run)
+    assert status == 1, errors
+    assert seconds < (60 if kind == "other-batch" else STOP_S)  # the former includes the start
+    assert len(re.findall(r"^error: ", errors, re.MULTILINE)) == 1, errors
+    message = next(line for line in errors.splitlines() if line.startswith("error: "))
+    # With two ranks nobody can tell which of the two diverged; rank 0's calls are the reference.
+    blamed = 1 if kind in {"evaluate", "other-batch"} else rank
+    assert f"node {blamed} (rank {blamed})" in message
+    expected = {
+        "raise": "a bug in the user's program",
+        "evaluate": "trainer.evaluate",
+        "bad-label": "cross_entropy.forward",
+        "other-batch": "inputs",
+        "leave": "trainer.step 5",
+    }
+    assert expected[kind] in errors
+    assert_gone(pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_or_frozen_stops_all(tmp_path: Path, rank: int, number: int) -> None:
+    run = launch(tmp_path, FOR_EVER, "-1", "none")
+    pids = pids_of(run)
+    os.kill(pids[rank], number)
+    status, errors, seconds = finish(run)
+    assert status == 1
+    assert seconds < STOP_S
+    assert f"node {rank} (rank {rank})" in errors
+    assert "trainer.step" in errors
+    assert_gone(pids)
+
+
+def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
+    runs = [launch(tmp_path / str(number), "8", "-1", "none") for number in range(2)]
+    for run in runs:
+        status, errors, _ = finish(run)
+        assert status == 0, errors
