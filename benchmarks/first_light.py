@@ -84,7 +84,7 @@ def torch_step(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, *, fus
 def rounds(sides: dict[str, Step], count: int, steps: int, barrier: Callable[[], None]) -> dict[str, list[float]]:
     """Time the sides in turn: milliseconds per step, one figure per round."""
     found: dict[str, list[float]] = {name: [] for name in sides}
-    for name, step in sides.items():
+    for step in sides.values():
         barrier()
         for _ in range(3):
             step()
@@ -171,7 +171,12 @@ def main(*, as_json: bool, count: int, steps: int, pair: str | None) -> None:
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     results: dict[str, object] = {
-        "host": {"machine": platform.machine(), "cores": cores, "python": platform.python_version(), "torch": torch.__version__},
+        "host": {
+            "machine": platform.machine(),
+            "cores": cores,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
         "one_processor": {name: one_processor(name, count, steps) for name in MODELS},
         "two_nodes_mlp": launched(count, steps),
     }

@@ -1,7 +1,7 @@
 """A mapper of one's own: it decides where tasks run, and cannot change what they compute.
 
-    python examples/custom_mapper.py
-    maniple run --nodes 2 --processors 2 examples/custom_mapper.py
+python examples/custom_mapper.py
+maniple run --nodes 2 --processors 2 examples/custom_mapper.py
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def main() -> None:
             print(f"  point {color[0]} ran on {place}")
         results.append((y.read(), sums.read()))
     (first_y, first_sum), (second_y, second_sum) = results
-    print(f"sum {first_sum.item():.0f} under both mappers: {bool(torch.equal(first_y, second_y))}")
+    same = torch.equal(first_y, second_y) and torch.equal(first_sum, second_sum)
+    print(f"sum {first_sum.item():.0f}, the same under both mappers: {same}")
 
 
 if __name__ == "__main__":

@@ -105,7 +105,8 @@ def main(
     show(plan, console)
     begun = time.perf_counter()
     history: list[float] = []
-    columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
+    epoch_column, state_column = TextColumn("epoch {task.fields[epoch]}"), TextColumn("{task.fields[state]}")
+    columns = (epoch_column, BarColumn(), MofNCompleteColumn(), state_column)
     with (
         mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1, momentum=0.9), seed=seed) as trainer,
         Progress(*columns, console=console) as progress,

@@ -110,11 +110,15 @@ class Timeline:
             RequestError: the file cannot be written there.
         """
         target = Path(path)
+        written: Path | None = None
         try:
             with tempfile.NamedTemporaryFile("w", dir=target.parent, suffix=".tmp", delete=False) as file:
+                written = Path(file.name)
                 json.dump(self.to_chrome(), file)
-            Path(file.name).replace(target)
+            written.replace(target)
         except OSError as error:
+            if written is not None:
+                written.unlink(missing_ok=True)
             msg = f"cannot write the timeline to {target}: {error.strerror}; choose a folder that exists"
             raise RequestError(msg) from error
 

@@ -28,8 +28,10 @@ def panel(axes: Axes, title: str, shape: tuple[int, int], rects: list[tuple[int,
     for row in range(1, height):
         axes.plot([0, width], [row, row], color="#dddddd", linewidth=0.6, zorder=0)
     for part, (low, high) in enumerate(rects):
-        axes.add_patch(Rectangle((0.15 + 0.1 * part, low + 0.06), width - 0.5, high - low - 0.12, color=COLORS[part], alpha=0.45))
-        axes.text(width + 0.35 + 3.4 * part, (low + high) / 2, f"task {part}\nrows {low}:{high}", color=COLORS[part], fontsize=8, va="center")
+        corner, size = (0.15 + 0.1 * part, low + 0.06), (width - 0.5, high - low - 0.12)
+        axes.add_patch(Rectangle(corner, *size, color=COLORS[part], alpha=0.45))
+        label = f"task {part}\nrows {low}:{high}"
+        axes.text(width + 0.35 + 3.4 * part, (low + high) / 2, label, color=COLORS[part], fontsize=8, va="center")
     axes.set_xlim(-0.5, width + 8)
     axes.set_ylim(height + 0.5, -0.5)
     axes.set_aspect("equal")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
+import numpy.typing as npt
 
 from maniple.regions.error import RequestError, nearest
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Floats = npt.NDArray[np.float64]
 Overlap = Literal["overlap", "add"]
 Order = Literal["1f1b", "gpipe", "pipedream", "2bw"]
 ORDERS: tuple[Order, ...] = ("1f1b", "gpipe", "pipedream", "2bw")
@@ -183,20 +185,27 @@ def clock_for(graph: CostGraph, levels: tuple[Level, ...], assumptions: Assumpti
 
 def node_work(
     graph: CostGraph, level: Level, assumptions: Assumptions, replicas: int, clock: Clock, shared: int = 1
+) -> tuple[Ticks, Ticks]:
+    """Ticks of each node on 1, 2, ... replicas: of both passes, and of synchronisation; shape (nodes, replicas)."""
+    compute = np.array([node.compute_s for node in graph.nodes], dtype=np.float64)
+    return per_replica(compute, replicas, clock), synchronization_ticks(
+        graph, level, assumptions, replicas, clock, shared
+    )
+
+
+def per_replica(seconds: Floats, replicas: int, clock: Clock) -> Ticks:
+    """Ticks of each node when 1, 2, ... replicas share its work, shape (nodes, replicas)."""
+    counts = np.arange(1, replicas + 1, dtype=np.float64)
+    return np.rint(seconds[:, None] / counts / clock.tick_s).astype(np.int64)
+
+
+def synchronization_ticks(
+    graph: CostGraph, level: Level, assumptions: Assumptions, replicas: int, clock: Clock, shared: int = 1
 ) -> Ticks:
-    """Ticks of each node on 1, 2, ... replicas, synchronisation added, shape (nodes, replicas)."""
-    return np.array(
-        [
-            [
-                clock.ticks(
-                    node.compute_s / m + synchronization_s(assumptions, level, m, shared, node.parameter_bytes)
-                )
-                for m in range(1, replicas + 1)
-            ]
-            for node in graph.nodes
-        ],
-        dtype=np.int64,
-    ).reshape(-1, replicas)
+    """Ticks of synchronising each node's weights among 1, 2, ... replicas, shape (nodes, replicas)."""
+    parameters = np.array([node.parameter_bytes for node in graph.nodes], dtype=np.float64)
+    factors = [synchronization_s(assumptions, level, m, shared, 1.0) for m in range(1, replicas + 1)]
+    return np.rint(parameters[:, None] * np.array(factors) / clock.tick_s).astype(np.int64)
 
 
 def cut_ticks(crossing: Ticks, level: Level, assumptions: Assumptions, replicas: int, clock: Clock) -> Ticks:

@@ -178,27 +178,41 @@ def crossings(
     parent: Index,
     added: Index,
     members: Words,
-    below: Index,
-    sources: Index,
-    above: Index,
-    targets: Index,
+    made: Index,
+    read_rows: Index,
+    read: Index,
+    reader_rows: Index,
+    readers: Index,
     sizes: Ticks,
 ) -> Ticks:
-    """Bytes of the outputs that leave each ideal, shape (ideals,)."""
+    """Bytes of the tensors that leave each ideal, shape (ideals,).
+
+    Args:
+        parent: an ideal with one node less.
+        added: that node.
+        members: the ideals.
+        made: where the tensors of each node start; they are numbered by producer.
+        read_rows: where the tensors that each node reads start in ``read``.
+        read: tensors.
+        reader_rows: where the readers of each tensor start in ``readers``.
+        readers: nodes.
+        sizes: bytes of each tensor.
+    """
     out = np.zeros(parent.size, dtype=np.int64)
     for i in range(1, parent.size):
         node = added[i]
         size = out[parent[i]]
-        if above[node] < above[node + 1]:
-            size += sizes[node]
-        for p in range(below[node], below[node + 1]):
-            source = sources[p]
+        for tensor in range(made[node], made[node + 1]):
+            if reader_rows[tensor] < reader_rows[tensor + 1]:
+                size += sizes[tensor]
+        for place in range(read_rows[node], read_rows[node + 1]):
+            tensor = read[place]
             used_up = True
-            for e in range(above[source], above[source + 1]):
-                if not holds(members[i], targets[e]):
+            for e in range(reader_rows[tensor], reader_rows[tensor + 1]):
+                if not holds(members[i], readers[e]):
                     used_up = False
                     break
             if used_up:
-                size -= sizes[source]
+                size -= sizes[tensor]
         out[i] = size
     return out

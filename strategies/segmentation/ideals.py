@@ -20,8 +20,6 @@ from maniple.strategies.segmentation import ideal_kernels as kernels
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.segmentation.cost_graph import CostGraph
-
 __all__: list[str] = []
 
 Words = npt.NDArray[np.uint64]
@@ -64,6 +62,45 @@ class Links:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Tensors:
+    """What nodes hand to each other: every tensor has one producer, a size, and readers.
+
+    Args:
+        made: where the tensors of each node start; tensors are numbered by producer. Shape (nodes + 1,).
+        read_rows: where the tensors that each node reads start in ``read``, shape (nodes + 1,).
+        read: tensors, row by row.
+        reader_rows: where the readers of each tensor start in ``readers``, shape (tensors + 1,).
+        readers: nodes, row by row.
+        sizes: bytes of each tensor.
+    """
+
+    made: Index
+    read_rows: Index
+    read: Index
+    reader_rows: Index
+    readers: Index
+    sizes: Ticks
+
+    @staticmethod
+    def of(count: int, made: Sequence[tuple[int, int, Sequence[int]]]) -> Tensors:
+        """The tensors of ``count`` nodes.
+
+        Args:
+            count: nodes.
+            made: (producer, bytes, readers other than the producer) of each tensor, by producer.
+        """
+        producers = np.array([producer for producer, _, _ in made], dtype=np.int32)
+        starts, _ = _rows(producers, producers, count)
+        pairs = [(tensor, reader) for tensor, (_, _, readers) in enumerate(made) for reader in readers]
+        table = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+        read_rows, read = _rows(table[:, 1], table[:, 0], count)
+        reader_rows, readers = _rows(table[:, 0], table[:, 1], len(made))
+        sizes = np.array([size for _, size, _ in made], dtype=np.int64)
+        return Tensors(starts, read_rows, read, reader_rows, readers, sizes)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Lattice:
     """All ideals of a graph, by size; each but the last is joined to the ideals that have one node more.
 
@@ -99,25 +136,18 @@ class Lattice:
         sums: Ticks = kernels.totals(self.parent, self.added, flat)
         return sums.reshape(len(self), *weights.shape[1:])
 
-    def crossing(self, sizes: Ticks) -> Ticks:
-        """The bytes that leave each ideal: of every node in it that feeds a node outside, once.
-
-        Args:
-            sizes: bytes of each node's output, shape (nodes,).
-
-        Returns:
-            Shape (ideals,).
-        """
-        links = self.links
+    def crossing(self, tensors: Tensors) -> Ticks:
+        """The bytes that leave each ideal: of every tensor made in it and read outside, once; shape (ideals,)."""
         found: Ticks = kernels.crossings(
             self.parent,
             self.added,
             self.members,
-            links.below,
-            links.sources,
-            links.above,
-            links.targets,
-            sizes.astype(np.int64),
+            tensors.made,
+            tensors.read_rows,
+            tensors.read,
+            tensors.reader_rows,
+            tensors.readers,
+            tensors.sizes,
         )
         return found
 

@@ -20,9 +20,25 @@ FOR_EVER = "1000000"
 
 
 def launch(logs: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", "2", "--log-dir", str(logs), str(SCRIPT), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "maniple.cli",
+        "run",
+        "--nodes",
+        "2",
+        "--log-dir",
+        str(logs),
+        str(SCRIPT),
+        *arguments,
+    ]
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 

@@ -135,12 +135,13 @@ def junk(rect: Rect, dtype: torch.dtype, strided: bool) -> Tensor:
     return place(torch.full(rect.shape, fill, dtype=dtype), strided)
 
 
-def again(body: Callable[[], None], reads: Sequence[Tensor | None]) -> None:
-    """Run a body on other values first, as in an earlier step on the same memory, and then on these."""
+def twice(bind: Callable[[], Callable[[], None]], reads: Sequence[Tensor | None]) -> None:
+    """Bind and run a body on other values, as in an earlier step on the same memory, and then run it on these."""
     floats = [value for value in reads if value is not None and value.is_floating_point()]
     kept = [value.clone() for value in floats]
     for value in floats:
         value.mul_(-0.5)
+    body = bind()
     body()
     for value, before in zip(floats, kept, strict=True):
         value.copy_(before)
@@ -191,8 +192,7 @@ class Split:
             junk(rect, DTYPES[item.dtype] if item.dtype else result.dtype, self.strided)
             for (item, _), rect in zip(bound.rule.saved, tile.saved_rects, strict=True)
         )
-        forward = kernels.bind_forward(context, parts, part, saved)
-        again(forward, parts)
+        twice(lambda: kernels.bind_forward(context, parts, part, saved), parts)
         result[tile.result_rect.slices((0,) * result.ndim)] += part
         reads = operator.backward_reads
         targets: list[Tensor | None] = []
@@ -202,15 +202,12 @@ class Split:
         if not any(target is not None for target in targets):
             return
         gradient = cut(result_gradient, tile.result_rect, self.strided)
-        backward = kernels.bind_backward(
-            context,
-            gradient,
-            tuple(value if number in reads.operands else None for number, value in enumerate(parts)),
-            part if reads.result else None,
-            saved,
-            tuple(targets),
+        reread = tuple(value if number in reads.operands else None for number, value in enumerate(parts))
+        result_part = part if reads.result else None
+        twice(
+            lambda: kernels.bind_backward(context, gradient, reread, result_part, saved, tuple(targets)),
+            (gradient, *parts, part, *saved),
         )
-        again(backward, (gradient, *parts, part, *saved))
         for whole, count, rect, target in zip(gradients, written, tile.gradient_rects, targets, strict=True):
             if whole is not None and count is not None and rect is not None and target is not None:
                 whole[rect.slices((0,) * whole.ndim)] += target

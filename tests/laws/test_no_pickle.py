@@ -1,0 +1,55 @@
+"""Law 7: no code on the wire. Two ranks train while pickle raises."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from placed_program import Placed, opened
+from thread_ranks import run_on_ranks
+from trained_networks import NETWORKS, trained
+
+import maniple as mp
+from maniple.runtime.world import World
+
+
+@pytest.fixture
+def no_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("pickle was used")
+
+    for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler", "_Pickler", "_Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+
+
+@mp.task
+def total(x: mp.Read, names: list[str]) -> list[object]:
+    return [int(x.sum()), *names]
+
+
+@pytest.mark.usefixtures("no_pickle")
+def test_training_needs_no_pickle() -> None:
+    network = NETWORKS["mlp7"]
+
+    def body(world: World) -> int:
+        plan = mp.search(network.graph("float32"), world.machine(), strategy="expert")
+        return trained(network, "float32", plan, world).moved[-1][1]
+
+    assert min(run_on_ranks(2, body)) > 0
+
+
+@pytest.mark.usefixtures("no_pickle")
+def test_programs_of_launches_need_no_pickle() -> None:
+    def body(world: World) -> object:
+        session = opened(world)
+        x = session.region((10,), "int64")
+        x.fill(3)
+        return session.launch(total, x, ["a", "b"], mapper=Placed([1])).get()
+
+    assert run_on_ranks(2, body) == [[30, "a", "b"]] * 2
+
+
+@pytest.mark.usefixtures("no_pickle")
+def test_pickle_does_raise() -> None:
+    with pytest.raises(AssertionError, match="pickle was used"):
+        pickle.dumps(1)

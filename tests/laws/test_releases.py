@@ -1,0 +1,202 @@
+"""What is in flight stays within the credits, and nothing lands where somebody still reads."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+import pytest
+import torch
+from placed_program import Placed, opened, tighten
+from thread_ranks import run_on_ranks
+from trained_networks import NETWORKS, trained
+
+import maniple as mp
+from maniple.regions.error import RunError
+from maniple.runtime import movement
+from maniple.runtime.engine import CopyEngine, _Peer
+from maniple.runtime.loopback import LoopbackHub
+from maniple.runtime.transport import Delivery
+from maniple.runtime.world import World
+
+# How long a test waits for what must not happen.
+NEVER_S = 0.02
+
+
+class Flight:
+    """The bytes between each two ranks, counted on the wire: from the sender's hands until they have landed.
+
+    Args:
+        credit: the most that may be under way, unless it is a single push.
+    """
+
+    def __init__(self, credit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.peak = 0
+        self.largest = 0
+        self.faults: list[str] = []
+        self._lock = threading.Lock()
+        self._bytes: defaultdict[tuple[int, int], int] = defaultdict(int)
+        put, receive = LoopbackHub.put, CopyEngine._receive
+
+        def counted_put(hub: LoopbackHub, peer: int, delivery: Delivery) -> None:
+            if delivery.payload is not None:
+                size, pair = delivery.payload.nbytes, (delivery.peer, peer)
+                with self._lock:
+                    before = self._bytes[pair]
+                    self._bytes[pair] += size
+                    self.peak = max(self.peak, before + size)
+                    self.largest = max(self.largest, size)
+                    if before and before + size > credit:
+                        self.faults.append(f"{before} + {size} bytes from {pair[0]} to {pair[1]}")
+            put(hub, peer, delivery)
+
+        def counted_receive(engine: CopyEngine, delivery: Delivery) -> None:
+            receive(engine, delivery)
+            if delivery.payload is not None:
+                with self._lock:
+                    self._bytes[delivery.peer, engine.transport.rank] -= delivery.payload.nbytes
+
+        monkeypatch.setattr(LoopbackHub, "put", counted_put)
+        monkeypatch.setattr(CopyEngine, "_receive", counted_receive)
+
+
+@pytest.mark.parametrize("credit", [1, 100, 700, 5000])
+@pytest.mark.parametrize(("ranks", "strategy", "seed"), [(2, "spatial", 0), (3, "data_parallel", 0), (4, "random", 8)])
+def test_bytes_in_flight_stay_within_the_credit(
+    ranks: int, strategy: str, seed: int, credit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = NETWORKS["residual"]
+    flight = Flight(credit, monkeypatch)
+
+    def body(world: World, limit: int | None) -> tuple[tuple[float, ...], int]:
+        runtime = None if limit is None else tighten(world, limit)
+        plan = mp.search(network.graph("float32"), world.machine(), strategy=strategy, seed=seed)
+        losses = trained(network, "float32", plan, world).losses
+        return losses, 0 if runtime is None or runtime.engine is None else runtime.engine.peak_in_flight
+
+    found = run_on_ranks(ranks, lambda world: body(world, credit), shuffle=credit)
+    assert flight.faults == []
+    assert all(told <= max(credit, flight.largest) for _, told in found)
+    assert max(told for _, told in found) >= flight.peak > 0  # a sender knows of a landing only later
+    free = run_on_ranks(ranks, lambda world: body(world, None))
+    assert {losses for losses, _ in found} == {losses for losses, _ in free}
+
+
+def test_a_credit_that_is_ignored_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(10, monkeypatch)
+    network = NETWORKS["residual"]
+
+    def body(world: World) -> None:
+        plan = mp.search(network.graph("float32"), world.machine(), strategy="spatial")
+        trained(network, "float32", plan, world)
+
+    run_on_ranks(2, body)  # with the default credits
+    assert flight.faults != []
+
+
+@mp.task
+def write(x: mp.WriteDiscard, value: int) -> None:
+    x.fill_(value)
+
+
+@mp.task
+def look(x: mp.Read, value: int, overwritten: object) -> bool:
+    assert isinstance(overwritten, threading.Event)
+    overwritten.clear()  # set by the landing of this very value
+    before = bool((x == value).all())
+    overwritten.wait(NEVER_S)
+    return before and bool((x == value).all())
+
+
+def rewrite_what_is_read(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Rank 0 writes a region over and over, as fast as it may, and rank 1 takes its time to read each value."""
+    landed = threading.Event()
+    bind = movement.bind_unpack
+
+    def bind_unpack(view: torch.Tensor) -> Callable[[memoryview], object]:
+        land = bind(view)
+
+        def landing(payload: memoryview) -> None:
+            land(payload)
+            landed.set()
+
+        return landing
+
+    monkeypatch.setattr(movement, "bind_unpack", bind_unpack)
+
+    def body(world: World) -> list[bool]:
+        session = opened(world)
+        x = session.region((300,), "int64", "x")
+        seen = []
+        for value in range(8):
+            session.launch(write, x, value, mapper=Placed([0]))
+            seen.append(session.launch(look, x, value, landed, mapper=Placed([1])))
+        return [future.get() for future in seen]
+
+    return run_on_ranks(2, body)[0]
+
+
+def test_nothing_lands_where_somebody_still_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rewrite_what_is_read(monkeypatch) == [True] * 8
+
+
+def test_a_sender_that_does_not_wait_for_releases_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    pump = CopyEngine._pump
+
+    def hasty(engine: CopyEngine, number: int, peer: _Peer) -> None:
+        peer.allowed = 1 << 60
+        pump(engine, number, peer)
+
+    monkeypatch.setattr(CopyEngine, "_pump", hasty)
+    try:
+        assert not all(rewrite_what_is_read(monkeypatch))
+    except RunError as error:  # or the receiver notices a tile that it did not ask for
+        assert "expected no push" in str(error)
+
+
+def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight pushes of 800 bytes with a credit of 2000: while nothing lands, two are under way and no third."""
+    gate, second, third = threading.Event(), threading.Event(), threading.Event()
+    sent: Counter[int] = Counter()
+    bind, put = movement.bind_unpack, LoopbackHub.put
+
+    def bind_unpack(view: torch.Tensor) -> Callable[[memoryview], object]:
+        land = bind(view)
+
+        def landing(payload: memoryview) -> None:
+            assert gate.wait(30)
+            land(payload)
+
+        return landing
+
+    def counted_put(hub: LoopbackHub, peer: int, delivery: Delivery) -> None:
+        if delivery.payload is not None:
+            sent[peer] += 1
+            (second if sent[peer] == 2 else third if sent[peer] == 3 else threading.Event()).set()
+        put(hub, peer, delivery)
+
+    monkeypatch.setattr(movement, "bind_unpack", bind_unpack)
+    monkeypatch.setattr(LoopbackHub, "put", counted_put)
+
+    def body(world: World) -> tuple[bool, list[bool]]:
+        session = opened(world, credit_bytes=2000)
+        regions = [session.region((100,), "int64", f"x{number}") for number in range(8)]
+        for number, x in enumerate(regions):
+            session.launch(write, x, number, mapper=Placed([0]))
+        free = threading.Event()
+        free.set()
+        seen = [
+            session.launch(look, x, number, free, mapper=Placed([1])) for number, x in enumerate(regions)
+        ]
+        held = True
+        if world.rank == 0:
+            assert second.wait(30)
+            held = not third.wait(NEVER_S)
+            gate.set()
+        return held, [future.get() for future in seen]
+
+    found = run_on_ranks(2, body)
+    assert [held for held, _ in found] == [True, True]
+    assert [right for _, right in found] == [[True] * 8] * 2
+    assert sent == {1: 8}

@@ -1,0 +1,88 @@
+"""Tasks: signatures, variants, versions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import maniple as mp
+from maniple.regions.error import RequestError
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
+from maniple.runtime.task import Parameter
+
+
+@mp.task
+def scale(a: float, color: mp.Color, x: mp.Read, y: mp.ReadWrite, plain) -> float:  # type: ignore[no-untyped-def]
+    y += a * x
+    return float(y.sum())
+
+
+def test_parameters_say_how_regions_are_used() -> None:
+    assert scale.parameters == (
+        Parameter("a", None),
+        Parameter("color", None, is_color=True),
+        Parameter("x", READ),
+        Parameter("y", READ_WRITE),
+        Parameter("plain", None),
+    )
+    assert scale.name.endswith("test_task.scale")
+    assert str(scale) == f"{scale.name}(a, color, x: read, y: read-write, plain)"
+
+
+def test_every_annotation_has_its_privilege() -> None:
+    @mp.task(name="all")
+    def every(
+        a: mp.Read, b: mp.WriteDiscard, c: mp.ReduceSum, d: mp.ReduceProduct, e: mp.ReduceMin, f: mp.ReduceMax
+    ) -> None: ...
+
+    wanted = [READ, WRITE_DISCARD, reduce("+"), reduce("*"), reduce("min"), reduce("max")]
+    assert [parameter.privilege for parameter in every.parameters] == wanted
+    assert every.name == "all"
+
+
+def test_a_task_can_be_called_like_the_function_it_is() -> None:
+    y = torch.ones(2)
+    assert scale(2.0, (0,), torch.ones(2), y, None) == 6.0
+    assert y.tolist() == [3.0, 3.0]
+
+
+def test_variadic_parameters_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"parameter \*xs: .* is variadic"):
+
+        @mp.task
+        def many(*xs: mp.Read) -> None: ...
+
+    with pytest.raises(RequestError, match=r"parameter \*\*xs: .* is variadic"):
+
+        @mp.task
+        def named(**xs: mp.Read) -> None: ...
+
+
+def test_variants_take_the_parameters_of_the_task() -> None:
+    @mp.task
+    def twice(x: mp.ReadWrite) -> None:
+        x *= 2
+
+    @twice.variant("shift")
+    def shift(x: torch.Tensor) -> None:
+        x += x
+
+    assert list(twice.variants) == ["cpu", "shift"]
+    assert twice.variants["shift"] is shift
+    with pytest.raises(RequestError, match=r"variant 'bad' of task .*twice has parameters \('y',\)"):
+
+        @twice.variant("bad")
+        def bad(y: torch.Tensor) -> None: ...
+
+
+def test_the_version_is_that_of_the_source() -> None:
+    def made(text: str) -> str:
+        space: dict[str, object] = {"__name__": "cell"}
+        exec(text, space)
+        found = space["f"]
+        assert isinstance(found, mp.Task)
+        return found.version
+
+    first = "import maniple as mp\n@mp.task\ndef f(a: float) -> float:\n    return a + 1\n"
+    assert made(first) == made(first)
+    assert made(first) != made(first.replace("a + 1", "a * 2"))
