@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from maniple.runtime.analysis import PlacedUse
 from maniple.runtime.composition import Composer
-from maniple.runtime.fragment import FragmentKey, analyse
+from maniple.runtime.fragment import FragmentKey, analyse, distance
 
 if TYPE_CHECKING:
     import torch
@@ -82,6 +82,7 @@ class FragmentCache:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self._near = distance(machine)
         self.hits = 0
         self._fragments: dict[FragmentKey, Fragment] = {}
 
@@ -97,12 +98,6 @@ class FragmentCache:
         else:
             self.hits += 1
         return found
-
-    def _near(self, first: int, second: int) -> int:
-        memories = self.machine.memories
-        if first == second:
-            return 0
-        return 1 if memories[first].host == memories[second].host else 2
 
 
 def lower(program: Program, cache: FragmentCache) -> Schedule:

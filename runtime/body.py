@@ -68,11 +68,12 @@ class TaskBinder:
             for view, identity in identities:
                 view.fill_(identity)
             before = [view.clone() for _, view in guarded]
-            outcome(body(*arguments))
+            found = body(*arguments)
             for (name, view), held in zip(guarded, before, strict=True):
                 if not torch.equal(_bits(view), _bits(held)):
                     msg = f"the body wrote its argument {name!r}, which it declares as read; declare it ReadWrite"
                     raise RunError(msg)
+            outcome(found)
 
         return call
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from maniple.regions.privilege import Privilege
     from maniple.regions.rectangle import Rect
+    from maniple.runtime.machine import Machine
     from maniple.runtime.schedule import Access, InstanceKind
 
 __all__: list[str] = []
@@ -51,6 +52,12 @@ class Fragment:
     instances: tuple[tuple[int, InstanceKind, Rect], ...]
     edges: tuple[tuple[Node, Node], ...]
     carried: tuple[tuple[Node, Node], ...]
+
+
+def distance(machine: Machine) -> Callable[[int, int], int]:
+    """How far two memories are apart: 0 for the same one, 1 within a host, 2 between hosts."""
+    hosts = [memory.host for memory in machine.memories]
+    return lambda first, second: 0 if first == second else 1 if hosts[first] == hosts[second] else 2
 
 
 def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:

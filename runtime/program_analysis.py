@@ -10,6 +10,7 @@ from maniple.regions.privilege import READ
 from maniple.regions.validity import UnwrittenRead
 from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
 from maniple.runtime.failure import UnwrittenRegion
+from maniple.runtime.fragment import distance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +55,7 @@ class ProgramAnalysis:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self._near = distance(machine)
         self.regions: dict[int, RegionAnalysis] = {}
 
     def add(self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None) -> RegionAnalysis:
@@ -63,7 +65,7 @@ class ProgramAnalysis:
             region: the region.
             home: what is valid where at first; nothing by default.
         """
-        made = self.regions[region.id] = RegionAnalysis(region.bounds, home or {}, persistent=True)
+        made = self.regions[region.id] = RegionAnalysis(region.bounds, home or {}, persistent=True, near=self._near)
         return made
 
     def launch(self, launch: Launch) -> tuple[AnalysedUse, ...]:

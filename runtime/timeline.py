@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
+from maniple.runtime.entry import write_atomically
 from maniple.runtime.schedule import RowKind
 
 if TYPE_CHECKING:
@@ -109,17 +108,10 @@ class Timeline:
         Raises:
             RequestError: the file cannot be written there.
         """
-        target = Path(path)
-        written: Path | None = None
         try:
-            with tempfile.NamedTemporaryFile("w", dir=target.parent, suffix=".tmp", delete=False) as file:
-                written = Path(file.name)
-                json.dump(self.to_chrome(), file)
-            written.replace(target)
-        except OSError as error:
-            if written is not None:
-                written.unlink(missing_ok=True)
-            msg = f"cannot write the timeline to {target}: {error.strerror}; choose a folder that exists"
+            write_atomically(path, json.dumps(self.to_chrome()))
+        except RequestError as error:
+            msg = f"cannot write the timeline to {path}: {error}"
             raise RequestError(msg) from error
 
     def to_json(self) -> list[dict[str, object]]:

@@ -25,9 +25,6 @@ __all__: list[str] = []
 Pipeline = tuple[tuple[Part, ...], int]
 """The stages and the ticks of the value that is minimised."""
 
-Solve = "Callable[[Space, int | None], Pipeline | None]"
-"""The best pipeline of a space below a ceiling."""
-
 
 def lines(graph: CostGraph) -> list[list[Group]]:
     """The graph made linear in several orders, every node a group."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -30,11 +31,16 @@ class Part:
 
     Args:
         nodes: places in the graph, ascending.
-        replicas: devices of the stage.
+        path: from the outermost level in: which stage of its group it is (part of), and that stage's replicas.
     """
 
     nodes: tuple[int, ...]
-    replicas: int
+    path: tuple[tuple[int, int], ...]
+
+    @property
+    def replicas(self) -> int:
+        """The devices that compute it."""
+        return prod(count for _, count in self.path)
 
 
 @final
@@ -126,12 +132,12 @@ class Space:
 
     def parts(self, cuts: tuple[Cut, ...]) -> tuple[Part, ...]:
         """The stages that end at some cuts."""
-        parts = []
+        parts: list[Part] = []
         done: set[int] = set()
         for cut in cuts:
             groups = set(self.lattice.nodes(cut.ideal))
             nodes = sorted(node for group in groups - done for node in self.coarse.groups[group])
-            parts.append(Part(tuple(nodes), cut.replicas))
+            parts.append(Part(tuple(nodes), ((len(parts), cut.replicas),)))
             done = groups
         return tuple(parts)
 

@@ -198,8 +198,6 @@ class Oracle:
     def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
         self.values = [torch.zeros(shape, dtype=torch.int64) for shape in shapes]
         self.written = [torch.zeros(shape, dtype=torch.bool) for shape in shapes]
-        # Elements that only reductions have touched: their base was never written.
-        self.baseless: list[dict[tuple[int, ...], str]] = [{} for _ in shapes]
 
     def write(self, step: Written) -> None:
         self.values[step.region].copy_(initial(tuple(self.values[step.region].shape), step.factor))
@@ -225,7 +223,7 @@ class Oracle:
         uses = [(a, p) for a in range(len(step.arguments)) for p in range(len(step.places))]
         for (a, p), (b, q) in itertools.combinations(uses, 2):
             one, other = step.arguments[a], step.arguments[b]
-            shared = not one.region != other.region and not tiles[a][p].intersect(tiles[b][q]).is_empty
+            shared = one.region == other.region and not tiles[a][p].intersect(tiles[b][q]).is_empty
             if shared and (one.privilege != other.privilege or one.privilege.writes):
                 raise Refused("interference")
         for argument, boxes_ in zip(step.arguments, tiles, strict=True):
@@ -295,7 +293,6 @@ def ran(case: Case, world: World) -> list[object]:
     """The same on this rank of a world."""
     session = opened(world)
     regions = [session.region(shape, "int64", f"r{number}") for number, shape in enumerate(case.shapes)]
-    known = Oracle(case.shapes)
     outcomes: list[object] = []
     for step in case.steps:
         try:
@@ -312,7 +309,6 @@ def ran(case: Case, world: World) -> list[object]:
             outcomes.append(region.read().tolist())
         except RequestError:
             outcomes.append(None)
-    del known
     return [list(entry.values()) if isinstance(entry, mp.FutureMap) else resolved(entry) for entry in outcomes]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -159,7 +160,7 @@ def programs(draw: st.DrawFn) -> list[Use]:
     for _ in range(draw(st.integers(1, 7))):
         privilege = draw(st.sampled_from([READ, WRITE_DISCARD, READ_WRITE, SUM, reduce("max")]))
         cuts = sorted(draw(st.lists(st.integers(0, SIZE), min_size=2, max_size=5)))
-        rects = [span(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        rects = [span(a, b) for a, b in pairwise(cuts)]
         if not privilege.writes:
             rects = [draw(st.sampled_from([rect, WHOLE])) for rect in rects]
         uses = [on(draw(st.integers(0, 2)), rect, point) for point, rect in enumerate(rects)]

@@ -187,7 +187,9 @@ def test_a_region_used_twice_by_a_launch_has_two_accesses_of_its_rows() -> None:
 
 
 def test_an_empty_rectangle_is_no_access() -> None:
-    first = Launch("first", (Point((0,), 0), Point((1,), 1)), (Requirement(PASSING, WRITE_DISCARD, (WHOLE, span(0, 0))),))
+    first = Launch(
+        "first", (Point((0,), 0), Point((1,), 1)), (Requirement(PASSING, WRITE_DISCARD, (WHOLE, span(0, 0))),)
+    )
     schedule = lower(Program((first,), {}), FragmentCache(MACHINE))
     assert [len(schedule.accesses(row)) for row in range(2)] == [1, 0]
 
@@ -196,7 +198,9 @@ def test_a_task_costs_the_greater_of_its_work_and_its_bytes() -> None:
     """Rows 0 and 1 are alike but for their flops, so the processor of the cheaper one is free sooner."""
     flops = MACHINE.processors[0].flops_per_s  # one second of work
     points = (Point((0,), 0), Point((1,), 1))
-    heavy = Launch("heavy", points, (Requirement(PASSING, WRITE_DISCARD, (span(0, 3), span(3, 6))),), None, (flops, 0.0))
+    heavy = Launch(
+        "heavy", points, (Requirement(PASSING, WRITE_DISCARD, (span(0, 3), span(3, 6))),), None, (flops, 0.0)
+    )
     after = Launch("after", points, (Requirement(LASTING, WRITE_DISCARD, (span(0, 3), span(3, 6))),))
     schedule = lower(Program((heavy, after), {}), FragmentCache(MACHINE))
     ranked = sorted(range(4), key=lambda row: int(schedule.order[row]))

@@ -82,9 +82,7 @@ class Rig:
 
     def arrival(self, row: int, size: int) -> Movement:
         movement = self.movement(row)
-        movement.incoming.append(
-            Incoming(1, size, lambda payload: self.landed.append((row, bytes(payload))), movement)
-        )
+        movement.incoming.append(Incoming(1, size, lambda payload: self.landed.append((row, bytes(payload))), movement))
         return movement
 
     def submit(self, *movements: Movement, start: bool = True) -> None:

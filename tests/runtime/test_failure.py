@@ -32,8 +32,7 @@ def test_a_launch_is_named_with_its_privileges() -> None:
     cause = KeyError("k")
     error = TaskFailed.of_launch(LAUNCH, 0, "node 0 (rank 0)", cause)
     assert str(error) == (
-        "task write[2]@p1 failed on node 0 (rank 0): KeyError: 'k' "
-        "(uses write-discard x[0:6], launched at train.py:7)"
+        "task write[2]@p1 failed on node 0 (rank 0): KeyError: 'k' (uses write-discard x[0:6], launched at train.py:7)"
     )
     assert error.__cause__ is cause
 

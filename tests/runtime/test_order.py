@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,7 +59,7 @@ def test_equal_starts_are_ordered_by_row() -> None:
 
 @pytest.mark.parametrize("chain", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
 def test_zero_durations_still_follow_dependences(chain: list[int]) -> None:
-    position, begin = order([0.0] * 3, [(row,) for row in range(3)], csr(3, list(zip(chain, chain[1:], strict=False))))
+    position, begin = order([0.0] * 3, [(row,) for row in range(3)], csr(3, list(pairwise(chain))))
     assert begin == [0.0] * 3
     assert sorted(range(3), key=lambda row: int(position[row])) == chain
 

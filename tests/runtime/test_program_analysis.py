@@ -22,7 +22,9 @@ def span(low: int, high: int) -> Rect:
     return Rect((low,), (high,))
 
 
-def launch(*requirements: tuple[LogicalRegion, Privilege, tuple[Rect, ...]], processors: tuple[int, ...] = (0,)) -> Launch:
+def launch(
+    *requirements: tuple[LogicalRegion, Privilege, tuple[Rect, ...]], processors: tuple[int, ...] = (0,)
+) -> Launch:
     points = tuple(Point((number,), processor) for number, processor in enumerate(processors))
     return Launch("work", points, tuple(Requirement(*one) for one in requirements))
 
@@ -42,6 +44,16 @@ def test_each_requirement_has_its_movements_dependences_and_accesses(program: Pr
     assert use.edges == ((Node(0, 0, 0), Node(0, -1, 0)), (Node(0, -1, 0), Node(0, 1, 0)))
     ((point, node, access),) = use.accesses
     assert (point, node, access.rect, access.writes) == (0, Node(0, 1, 0), WHOLE, False)
+
+
+@pytest.mark.parametrize(("reader", "source"), [(1, 0), (3, 2)])
+def test_a_value_comes_from_the_nearest_memory(reader: int, source: int) -> None:
+    """Ranks 0 and 1 share a host, and so do 2 and 3."""
+    program = ProgramAnalysis(Machine.cpu(1, ranks=4, nodes=2))
+    region = program.add(X, {0: (WHOLE,), 2: (WHOLE,)})
+    (use,) = program.launch(launch((X, READ, (WHOLE,)), processors=(reader,)))
+    ((push,),) = [move.transfers for move in use.moves]
+    assert region.extents[push.source][0] == source
 
 
 def test_a_region_may_be_named_twice_by_one_launch(program: ProgramAnalysis) -> None:

@@ -228,7 +228,9 @@ def test_a_task_that_raises_ends_every_wait() -> None:
 
     replay = runtime.load(chain([explode, lambda point, views: None]), [])
     run = replay.submit()
-    with pytest.raises(TaskFailed, match=r"task write\[0\]@p0 failed on node 0 \(rank 0\): ZeroDivisionError") as caught:
+    with pytest.raises(
+        TaskFailed, match=r"task write\[0\]@p0 failed on node 0 \(rank 0\): ZeroDivisionError"
+    ) as caught:
         run.wait()
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     for again in (run.wait, runtime.drain, replay.submit):

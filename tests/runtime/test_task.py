@@ -12,7 +12,7 @@ from maniple.runtime.task import Parameter
 
 
 @mp.task
-def scale(a: float, color: mp.Color, x: mp.Read, y: mp.ReadWrite, plain) -> float:  # type: ignore[no-untyped-def]
+def scale(a: float, color: mp.Color, x: mp.Read, y: mp.ReadWrite, plain: object) -> float:
     y += a * x
     return float(y.sum())
 

@@ -42,7 +42,12 @@ def test_a_launched_world_has_the_processors_it_was_launched_with() -> None:
 
 def test_local_worlds_number_their_nodes() -> None:
     worlds = local_worlds(4, nodes=2, processors=3, cores=2)
-    assert [(world.rank, world.node, world.ranks_per_node) for world in worlds] == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
+    assert [(world.rank, world.node, world.ranks_per_node) for world in worlds] == [
+        (0, 0, 2),
+        (1, 0, 2),
+        (2, 1, 2),
+        (3, 1, 2),
+    ]
     assert [world.place() for world in worlds] == [
         "node 0 (rank 0)",
         "node 0 (rank 1)",

@@ -1,0 +1,151 @@
+"""The pipeline with the least slowest stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from maniple.regions.error import RequestError
+from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compressed
+from maniple.strategies.segmentation.evaluation import stages
+from maniple.strategies.segmentation.hierarchy import MOST_TABLED, Hierarchy
+from maniple.strategies.segmentation.refinement import Pipeline, lines, refined
+from maniple.strategies.segmentation.space import MOST_PAIRED, NodeCosts, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.strategies.segmentation.problem import SegmentationProblem
+    from maniple.strategies.segmentation.space import Part
+
+__all__: list[str] = []
+
+_MOST_SWEPT = 70_000_000
+"""Numbers of one sweep's scratch: ideals times pairs of replicas and devices."""
+_NEIGHBOURHOOD = 200_000
+_FITTED_NEIGHBOURHOOD = 4_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A pipeline and what is known about better ones.
+
+    Args:
+        parts: its stages.
+        ticks: the value that was minimised.
+        bound: ticks that no pipeline of the problem goes below.
+        states: ideals of the last space that was searched whole.
+    """
+
+    parts: tuple[Part, ...]
+    ticks: int
+    bound: int
+    states: int
+
+
+def throughput(problem: SegmentationProblem, costs: NodeCosts) -> Answer:
+    """The pipeline with the least slowest stage, and a bound.
+
+    The ideals of the graph are searched exactly where they can be enumerated. Otherwise the graph is made linear in
+    several orders and compressed along its branches, and the best pipeline is improved around its cuts.
+
+    Raises:
+        RequestError: no pipeline keeps the memory limit.
+    """
+    coarse = CoarseGraph.whole(problem.graph)
+    space = Space.enumerated(problem, costs, coarse, most_states(problem))
+    bound, states = floor(problem, costs), 0
+    if space is not None:
+        states = len(space.lattice)
+        if states <= reach(problem):
+            found = best_of(space, None)
+            if found is None:
+                raise does_not_fit(problem)
+            return Answer(*found, found[1], states)
+        if len(problem.levels) == 1:
+            free = space.fastest() if space.passes_along else None
+            if free is not None:
+                bound = free.ticks
+                parts = space.parts(free.cuts)
+                if fits(problem, parts):
+                    return Answer(parts, free.ticks, free.ticks, states)
+    return _approximated(problem, costs, bound, states)
+
+
+def _approximated(problem: SegmentationProblem, costs: NodeCosts, bound: int, states: int) -> Answer:
+    """The best pipeline of coarser graphs."""
+    found: list[Pipeline] = []
+    groups = compressed(problem.graph)
+    if len(groups) < len(problem.graph.nodes):
+        limit = min(most_states(problem), reach(problem))
+        space = Space.enumerated(problem, costs, CoarseGraph.of(problem.graph, groups), limit)
+        if space is not None:
+            states = max(states, len(space.lattice))
+            pipeline = best_of(space, None)
+            found += [] if pipeline is None else [pipeline]
+    for line in lines(problem.graph):
+        ceiling = min((ticks for _, ticks in found), default=None)
+        pipeline = best_of(Space.line(problem, costs, CoarseGraph.of(problem.graph, line)), ceiling)
+        found += [] if pipeline is None else [pipeline]
+    if not found:
+        raise does_not_fit(problem)
+    best = min(found, key=lambda pipeline: pipeline[1])
+    if best[1] > bound:
+        limit = _NEIGHBOURHOOD if reach(problem) > MOST_PAIRED else min(_FITTED_NEIGHBOURHOOD, reach(problem))
+        best = refined(problem, costs, best, best_of, limit)
+    return Answer(*best, bound, max(states, len(problem.graph.nodes) + 1))
+
+
+def best_of(space: Space, ceiling: int | None) -> Pipeline | None:
+    """The best pipeline of a space that keeps the memory limit and is below a ceiling."""
+    problem = space.problem
+    if len(problem.levels) > 1:
+        return Hierarchy(space).solve(ceiling)
+    found = space.fastest(ceiling)
+    if found is None:
+        return None
+    parts = space.parts(found.cuts)
+    if fits(problem, parts):
+        return parts, found.ticks
+    fitting = space.fitting(ceiling, problem.memory_bytes)
+    return None if fitting is None else (space.parts(fitting.cuts), fitting.ticks)
+
+
+def fits(problem: SegmentationProblem, parts: Sequence[Part]) -> bool:
+    """Whether every device holds its stage."""
+    limit = problem.memory_bytes
+    return limit is None or all(stage.memory_bytes <= limit for stage in stages(problem, parts))
+
+
+def reach(problem: SegmentationProblem) -> int:
+    """The most ideals that one search of the problem can go through exactly."""
+    if len(problem.levels) > 1:
+        return MOST_TABLED
+    swept = problem.memory_bytes is None and (
+        not problem.replicate or problem.assumptions.synchronization == "add"
+    )
+    return problem.states if swept else MOST_PAIRED
+
+
+def most_states(problem: SegmentationProblem) -> int:
+    """The most ideals to enumerate."""
+    replicas = problem.levels[0].members if problem.replicate else 1
+    pairs = sum(problem.devices - m for m in range(replicas))
+    return max(2, min(problem.states, _MOST_SWEPT // pairs))
+
+
+def floor(problem: SegmentationProblem, costs: NodeCosts) -> int:
+    """Ticks that no pipeline of the problem goes below, whatever its graph looks like."""
+    if len(problem.levels) == 1:
+        return costs.floor(problem.devices)
+    total, most = int(costs.work[:, 0].sum()), problem.devices if problem.replicate else 1
+    return max(total // problem.devices - len(costs.work), int(costs.work[:, 0].max()) // most - 1, 0)
+
+
+def does_not_fit(problem: SegmentationProblem) -> RequestError:
+    """The refusal of a memory limit that no pipeline was found for."""
+    return RequestError(
+        f"{problem.graph.name}: memory: no pipeline on {problem.devices} devices holds at most "
+        f"{problem.memory_bytes:.0f} bytes on each; give more devices or memory, or more micro-batches"
+    )

@@ -1,0 +1,174 @@
+"""The examples as a user starts them: alone and on two nodes, under every strategy, with the same losses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(150)]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+DIGITS = ROOT / "examples" / "digits.py"
+EPOCHS = 2
+STEPS = EPOCHS * 23
+LAST_LINE = re.compile(r"test accuracy \d+\.\d %, \d+\.\d s, \d+\.\d MB moved")
+
+# Started first in every process of a run, the launcher too. numba may keep its own compiled code in its own cache.
+NO_PICKLE = """
+import pickle, sys
+
+def refuse(*args, **kwargs):
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("numba."):
+            return None
+        frame = frame.f_back
+    sys.stderr.write("PICKLE WAS USED\\n")
+    raise RuntimeError("pickle was used")
+
+def guarded(function):
+    def call(*args, **kwargs):
+        refuse()
+        return function(*args, **kwargs)
+    return call
+
+for name in ("dump", "dumps", "load", "loads"):
+    setattr(pickle, name, guarded(getattr(pickle, name)))
+for name in ("Pickler", "Unpickler", "_Pickler", "_Unpickler"):
+    kind = getattr(pickle, name)
+    setattr(pickle, name, type(name, (kind,), {"__init__": guarded(kind.__init__)}))
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    out: str
+    err: str
+    folder: Path
+
+    def losses(self) -> list[float]:
+        return [float(line) for line in (self.folder / "losses.txt").read_text().splitlines()]
+
+
+def run(folder: Path, *arguments: str, nodes: int = 0, python_path: Path | None = None) -> Ended:
+    """Run a program to its end in a folder of its own; with nodes, under the launcher."""
+    folder.mkdir()
+    launcher = ["-m", "maniple.cli", "run", "--nodes", str(nodes), "--log-dir", str(folder / "logs")] if nodes else []
+    added = {} if python_path is None else {"PYTHONPATH": str(python_path)}
+    ended = subprocess.run(
+        [sys.executable, *launcher, *arguments],
+        cwd=folder,
+        env={**os.environ, **added},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    return Ended(ended.stdout, ended.stderr, folder)
+
+
+def digits(folder: Path, *arguments: str, nodes: int = 0, python_path: Path | None = None) -> Ended:
+    own = ("--epochs", str(EPOCHS), "--losses", "losses.txt")
+    return run(folder, str(DIGITS), *own, *arguments, nodes=nodes, python_path=python_path)
+
+
+def check(found: Ended, alone: Ended, nodes: int) -> None:
+    """Near the losses of one process, one last line, and a timeline of every rank."""
+    wanted = alone.losses()
+    assert len(wanted) == len(found.losses()) == STEPS
+    assert wanted[-1] < 0.5 * wanted[0]
+    # A NaN on either side fails: the comparison is for what is near, not for what is far.
+    far = [pair for pair in zip(found.losses(), wanted, strict=True) if not abs(pair[0] - pair[1]) <= 1e-4 * pair[1]]
+    assert far == []
+    lines = found.out.rstrip("\n").splitlines()
+    assert LAST_LINE.fullmatch(lines[-1])
+    assert sum(LAST_LINE.search(line) is not None for line in lines) == 1
+    assert (float(lines[-1].split()[-3]) > 0) == (nodes > 1)
+    events = json.loads((found.folder / "digits-timeline.json").read_text())["traceEvents"]
+    tasks = {(event["pid"], event["name"]) for event in events if event["ph"] == "X" and event["cat"] == "task"}
+    assert {rank for rank, _ in tasks} == set(range(max(1, nodes)))
+    assert any("forward" in name for _, name in tasks)
+    assert any("update" in name for _, name in tasks)
+    assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in events if event["ph"] == "X")
+    named = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert named == {f"node {rank} (rank {rank})" for rank in range(max(1, nodes))}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    pytest.importorskip("sklearn")
+    return digits(tmp_path_factory.mktemp("alone") / "run")
+
+
+def test_digits_in_one_process(alone: Ended) -> None:
+    check(alone, alone, nodes=0)
+
+
+@pytest.mark.parametrize("strategy", ["data_parallel", "expert", "spatial", "model_parallel", "random"])
+def test_digits_on_two_nodes(strategy: str, alone: Ended, tmp_path: Path) -> None:
+    check(digits(tmp_path / "run", "--strategy", strategy, nodes=2), alone, nodes=2)
+
+
+def test_digits_with_a_saved_plan(alone: Ended, tmp_path: Path) -> None:
+    saved = tmp_path / "my-plan.json"
+    first = digits(tmp_path / "saved", "--strategy", "expert", "--save-plan", str(saved), nodes=2)
+    again = digits(tmp_path / "again", "--plan", str(saved), nodes=2)
+    check(again, alone, nodes=2)
+    assert again.losses() == first.losses()
+    # A plan for two processors runs in one process too, on two processors of its own.
+    check(digits(tmp_path / "one", "--plan", str(saved)), alone, nodes=0)
+
+
+def test_digits_on_two_nodes_without_pickle(alone: Ended, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(NO_PICKLE)
+    found = digits(tmp_path / "run", nodes=2, python_path=tmp_path / "site")
+    check(found, alone, nodes=2)
+    logs = [path.read_text() for path in (tmp_path / "run" / "logs").rglob("*") if path.is_file()]
+    assert len(logs) == 2
+    assert all("PICKLE WAS USED" not in told for told in (found.err, *logs))
+
+
+def test_pickle_does_raise_without_pickle(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_PICKLE)
+    for code in ("pickle.dumps(1)", "pickle.Pickler(None)", "pickle.loads(b'')"):
+        ended = subprocess.run(
+            [sys.executable, "-c", f"import pickle; {code}"],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ended.returncode == 1
+        assert "PICKLE WAS USED" in ended.stderr
+
+
+@pytest.mark.parametrize("nodes", [0, 2])
+@pytest.mark.parametrize("example", [path for path in EXAMPLES if path != DIGITS], ids=lambda path: path.stem)
+def test_examples_run(example: Path, nodes: int, tmp_path: Path) -> None:
+    assert run(tmp_path / "run", str(example), nodes=nodes).out != ""
+
+
+@pytest.mark.parametrize(("nodes", "processors"), [(0, 1), (2, 2)])
+def test_a_custom_mapper_changes_places_and_nothing_else(nodes: int, processors: int, tmp_path: Path) -> None:
+    own = ("--processors", str(processors)) if nodes else ()
+    out = run(tmp_path / "run", *own, str(ROOT / "examples" / "custom_mapper.py"), nodes=nodes).out
+    default, odd_first = (part.split("sum ")[0] for part in out.split("mapper ")[1:3])
+    places = [re.findall(r"point \d ran on (p\d+) of node \d \(rank \d\)", part) for part in (default, odd_first)]
+    assert [len(found) for found in places] == [6, 6]
+    assert places[0] == sorted(places[0])
+    if nodes:
+        assert len(set(places[0])) == 4
+        assert places[1] == ["p3", "p0", "p2", "p0", "p1", "p0"]
+    assert out.rstrip().endswith("the same under both mappers: True")

@@ -1,0 +1,56 @@
+"""The face: few public names, each of which loads, and nothing heavy before it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import maniple as mp
+
+HEAVY = ["torch", "numba", "zmq", "msgpack", "numpy", "networkx", "rich", "click"]
+
+
+@pytest.mark.parametrize("name", mp.__all__)
+def test_every_name_loads_and_is_documented(name: str) -> None:
+    found = getattr(mp, name)
+    assert found is getattr(mp, name)
+    assert name in {"Read", "ReadWrite", "WriteDiscard", "Color"} or name.startswith("Reduce") or found.__doc__
+
+
+def test_there_are_few_names() -> None:
+    assert len(mp.__all__) < 60
+    assert len(set(mp.__all__)) == len(mp.__all__)
+    assert set(dir(mp)) == {*mp.__all__, "__version__"}
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'maniple' has no attribute 'Trainr'"):
+        _ = mp.Trainr  # type: ignore[attr-defined]
+
+
+def loaded(program: str) -> set[str]:
+    """The heavy packages that a fresh interpreter has loaded after a program."""
+    shown = f"{program}; import sys; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True, timeout=120)
+    return set(ran.stdout.split())
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    assert loaded("import maniple; dir(maniple); maniple.__version__; maniple.__all__") == set()
+
+
+def test_planning_needs_no_torch() -> None:
+    planned = (
+        "import maniple as mp; g = mp.Graph('g'); x = g.input('x', (8, 2)); y = g.input('y', (8,), dtype='int64'); "
+        "g.loss(g.cross_entropy(g.linear(x, 3), y)); mp.search(g, mp.Machine.cpu(2)).to_json()"
+    )
+    assert loaded(planned) & {"torch", "numba", "zmq"} == set()
+
+
+def test_a_type_checker_sees_the_names_that_are_loaded() -> None:
+    text = Path(mp.__file__ or "").read_text(encoding="utf-8")
+    declared = {line.rpartition(" as ")[2].strip() for line in text.splitlines() if line.startswith("    from maniple")}
+    assert declared == set(mp.__all__)
