@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from maniple.runtime.control import RankStopped
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+# How many submissions back a step's measured bytes can be asked for.
+REMEMBERED_SUBMISSIONS = 64
 # How often a wait for a value looks for a failure elsewhere; the value itself wakes it at once.
 PATIENCE_S = 0.1
 
@@ -48,7 +50,7 @@ class RankRuntime:
         self.last: Run | None = None
         self.under_way = 0
         self.error: BaseException | None = None
-        self._watched = [self.finished]
+        self._watched: WeakSet[threading.Condition] = WeakSet([self.finished])
         self._submissions = 0
         self.engine: CopyEngine | None = None
         if world.transport is not None:
@@ -96,9 +98,18 @@ class RankRuntime:
             self.processors[processor.id] = CpuProcessor(processor.id, processor.cores, self.fail)
 
     def next_submission(self) -> int:
-        """Number a submission; every rank numbers the same ones alike."""
+        """Number a submission; every rank numbers the same ones alike. Bytes of long ago are counted no more."""
         self._submissions += 1
+        if self.world.transport is not None:
+            self.world.transport.forget(self._submissions - REMEMBERED_SUBMISSIONS)
         return self._submissions
+
+    def retire(self, replays: Collection[Replay]) -> None:
+        """Let go of replays that will not run again, and of their storage."""
+        if self.current in replays:
+            self.current = None
+        if self.last is not None and self.last.replay in replays:
+            self.last = None
 
     def drain(self) -> None:
         """Block until nothing is under way at this rank.
@@ -122,8 +133,8 @@ class RankRuntime:
                 self.finished.wait()
 
     def watch(self, condition: threading.Condition) -> None:
-        """Have a condition (on this runtime's lock) notified when the rank fails."""
-        self._watched.append(condition)
+        """Have a condition (on this runtime's lock) notified when the rank fails, as long as it exists."""
+        self._watched.add(condition)
 
     def fail(self, error: BaseException) -> None:
         """Record the first failure, wake everybody who waits, and have the other ranks stopped."""

@@ -131,6 +131,9 @@ class Session:
                 if isinstance(value, Region | PartitionedRegion):
                     msg = f"task {task}: parameter {parameter.name} has no privilege, but was given a region"
                     raise RequestError(msg)
+                if isinstance(value, Future | FutureMap):
+                    msg = f"task {task}: parameter {parameter.name} was given a future; pass its value, future.get()"
+                    raise RequestError(msg)
                 values.append(value)
                 continue
             region, rects = self._rects(task, parameter.name, value, colors)

@@ -395,3 +395,22 @@ def test_ranks_with_different_batches_are_stopped() -> None:
     for message in found:
         assert "its inputs differ" in message
         assert "trainer.step 0 of 8 samples" in message
+
+
+def test_run_copies_a_batch_before_it_asks_for_the_next_one() -> None:
+    graph = network()
+    plan = mp.search(graph, mp.Machine.preset("cpu:1"))
+
+    def refilled() -> Iterator[dict[str, torch.Tensor]]:
+        """Give every batch in the same tensors."""
+        held = batch(0)
+        for seed in range(6):
+            for name, value in batch(seed).items():
+                held[name].copy_(value)
+            yield held
+
+    losses = []
+    for source in ([batch(seed) for seed in range(6)], refilled()):
+        with mp.Trainer(graph, plan, optimizer=SGD) as trainer:
+            losses.append(list(trainer.run(source)))
+    assert losses[0] == losses[1]

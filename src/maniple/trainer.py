@@ -168,19 +168,23 @@ class Trainer:
     def run(self, batches: Iterable[Batch]) -> Iterator[float]:
         """Train on batches and give their losses in order, with a later batch already under way.
 
+        A batch is copied before the next one is asked for, so a loader may fill the same tensors again.
+
         Args:
             batches: each a mapping from input names, or a sequence in the graph's order.
         """
         waiting: deque[_Step] = deque()
         for batch in batches:
             named = batch if isinstance(batch, Mapping) else {}
-            waiting.append(self._submit(() if isinstance(batch, Mapping) else tuple(batch), named))
+            waiting.append(self._submit(() if isinstance(batch, Mapping) else tuple(batch), named, keep=True))
             if len(waiting) > 1:
                 yield self._collect(waiting.popleft())
         while waiting:
             yield self._collect(waiting.popleft())
 
-    def _submit(self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor]) -> _Step:
+    def _submit(
+        self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], *, keep: bool = False
+    ) -> _Step:
         self._check_open()
         names = [tensor.name for tensor in self.graph.inputs]
         batch, size = check_batch(self.graph, args, kwargs, names)
@@ -190,7 +194,7 @@ class Trainer:
             digest = _digest(batch)
         self._world.control.call(f"trainer.step {self._steps} of {size} samples", digest)
         self._steps += 1
-        self._feed(loaded, batch)
+        self._feed(loaded, {name: value.clone() for name, value in batch.items()} if keep else batch)
         run = loaded.replay.submit()
         self._last = run
         step = _Step(run, loaded)
@@ -283,11 +287,16 @@ class Trainer:
         self._runtime.check()
 
     def close(self) -> None:
-        """Free the trainer's storage; the world stays."""
-        if self._closed:
-            return
+        """Wait for what is under way and free the trainer's storage; the world stays."""
+        if not self._closed and self._runtime.error is None:
+            self._runtime.drain()
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._closed = True
+        self._runtime.retire([loaded.replay for loaded in self._loaded.values()])
         self._loaded.clear()
+        self._last = None
         for weight in self._weights.values():
             for region in (weight.value, *weight.states):
                 self._runtime.memory.drop(region)
@@ -299,10 +308,11 @@ class Trainer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it, after what is under way has ended unless an error is on its way out."""
+        """Close it; with an error on its way out, without waiting for other ranks."""
         if kind is None:
-            self._runtime.drain()
-        self.close()
+            self.close()
+        else:
+            self._let_go()
 
 
 def _digest(batch: Mapping[str, torch.Tensor]) -> bytes:

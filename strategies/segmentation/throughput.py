@@ -13,7 +13,7 @@ from maniple.strategies.segmentation.refinement import Pipeline, lines, refined
 from maniple.strategies.segmentation.space import MOST_PAIRED, NodeCosts, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from maniple.strategies.segmentation.problem import SegmentationProblem
     from maniple.strategies.segmentation.space import Part
@@ -23,7 +23,7 @@ __all__: list[str] = []
 _MOST_SWEPT = 70_000_000
 """Numbers of one sweep's scratch: ideals times pairs of replicas and devices."""
 _NEIGHBOURHOOD = 200_000
-_FITTED_NEIGHBOURHOOD = 4_000
+_PAIRED_NEIGHBOURHOOD = 4_000
 
 
 @final
@@ -70,30 +70,48 @@ def throughput(problem: SegmentationProblem, costs: NodeCosts) -> Answer:
                 parts = space.parts(free.cuts)
                 if fits(problem, parts):
                     return Answer(parts, free.ticks, free.ticks, states)
-    return _approximated(problem, costs, bound, states)
+    return approximated(problem, costs, bound, states, best_of)
 
 
-def _approximated(problem: SegmentationProblem, costs: NodeCosts, bound: int, states: int) -> Answer:
-    """The best pipeline of coarser graphs."""
+def approximated(
+    problem: SegmentationProblem,
+    costs: NodeCosts,
+    bound: int,
+    states: int,
+    solve: Callable[[Space, int | None], Pipeline | None],
+) -> Answer:
+    """The best pipeline of coarser graphs, improved around its cuts.
+
+    Args:
+        problem: what is asked.
+        costs: of its nodes.
+        bound: ticks that no pipeline goes below.
+        states: ideals that were searched already.
+        solve: the best pipeline of a space below a ceiling.
+
+    Raises:
+        RequestError: none keeps the memory limit.
+    """
+    swept = solve is best_of and reach(problem) > MOST_PAIRED
     found: list[Pipeline] = []
     groups = compressed(problem.graph)
     if len(groups) < len(problem.graph.nodes):
-        limit = min(most_states(problem), reach(problem))
+        limit = most_states(problem) if swept else min(most_states(problem), reach(problem), _PAIRED_NEIGHBOURHOOD)
         space = Space.enumerated(problem, costs, CoarseGraph.of(problem.graph, groups), limit)
         if space is not None:
             states = max(states, len(space.lattice))
-            pipeline = best_of(space, None)
+            pipeline = solve(space, None)
             found += [] if pipeline is None else [pipeline]
     for line in lines(problem.graph):
         ceiling = min((ticks for _, ticks in found), default=None)
-        pipeline = best_of(Space.line(problem, costs, CoarseGraph.of(problem.graph, line)), ceiling)
+        pipeline = solve(Space.line(problem, costs, CoarseGraph.of(problem.graph, line)), ceiling)
         found += [] if pipeline is None else [pipeline]
     if not found:
         raise does_not_fit(problem)
     best = min(found, key=lambda pipeline: pipeline[1])
     if best[1] > bound:
-        limit = _NEIGHBOURHOOD if reach(problem) > MOST_PAIRED else min(_FITTED_NEIGHBOURHOOD, reach(problem))
-        best = refined(problem, costs, best, best_of, limit)
+        limit = _NEIGHBOURHOOD if swept else min(_PAIRED_NEIGHBOURHOOD, reach(problem))
+        best = refined(problem, costs, best, solve, limit)
     return Answer(*best, bound, max(states, len(problem.graph.nodes) + 1))
 
 
