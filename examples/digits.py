@@ -4,7 +4,8 @@
     maniple run --nodes 2 examples/digits.py
     maniple run --nodes 2 examples/digits.py --strategy spatial
 
-Every rank runs this file. The losses do not depend on how many there are, nor on the strategy.
+Every rank runs this file. The losses do not depend on how many there are, nor on the strategy, up to the rounding of
+re-ordered float32 sums.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def main(
     epoch_column, state_column = TextColumn("epoch {task.fields[epoch]}"), TextColumn("{task.fields[state]}")
     columns = (epoch_column, BarColumn(), MofNCompleteColumn(), state_column)
     with (
-        mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1, momentum=0.9), seed=seed) as trainer,
+        mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.03, momentum=0.9), seed=seed) as trainer,
         Progress(*columns, console=console) as progress,
     ):
         steps = epochs * len(batches(digits, seed, 0))

@@ -227,6 +227,8 @@ class CopyEngine:
         if not peer.incoming or delivery.payload.nbytes != peer.incoming[0].size:
             wanted = f"{peer.incoming[0].size} bytes" if peer.incoming else "no push"
             raise RunError(f"rank {delivery.peer} sent a tile of {delivery.payload.nbytes} bytes; expected {wanted}")
+        if not peer.incoming[0].movement.left:
+            raise RunError(f"rank {delivery.peer} sent a tile before its destination was released")
         arrival = peer.incoming.popleft()
         arrival.land(delivery.payload)
         peer.received += 1

@@ -7,7 +7,7 @@ become a record of a known type with fields of the right types and bounded sizes
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, TypeAlias, cast, final
 
 import msgpack
 
@@ -179,7 +179,7 @@ def encode(message: Message) -> bytes:
     """
     number = RECORDS.index(type(message))
     values = [check(getattr(message, name), f"{type(message).__name__}.{name}") for name, check in _LAYOUTS[number]]
-    packed: bytes = msgpack.packb([SCHEMA, number, *values])
+    packed = cast("bytes", msgpack.packb([SCHEMA, number, *values]))  # None only where a stream is given
     if len(packed) > MAX_MESSAGE:
         raise ProtocolError(f"{type(message).__name__}: expected at most {MAX_MESSAGE} bytes, got {len(packed)}")
     return packed

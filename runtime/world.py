@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import platform
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.runtime import environment
@@ -15,10 +15,7 @@ from maniple.runtime.loopback import ControlHub, LoopbackHub
 from maniple.runtime.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from maniple.runtime.environment import LaunchEnvironment
-    from maniple.runtime.machine import Machine
 
 __all__: list[str] = []
 
@@ -71,20 +68,6 @@ class World:
     def place(self) -> str:
         """Name this rank as messages do: `node 1 (rank 3)`."""
         return place(self.rank, self.ranks_per_node)
-
-    def machine(self, processors: Collection[int] = ()) -> Machine:
-        """The machine that this world is, the same value on every rank; every rank must ask.
-
-        Args:
-            processors: ids that a plan names; a world that was not launched has as many processors as they need.
-        """
-        from maniple.runtime.machine import Machine
-
-        if self.launched:
-            return Machine.detect(self)
-        count = max(self.processors, 1 + max(processors, default=0))
-        cores = self.cores if count == self.processors else max(1, available_cores() // count)
-        return Machine.detect(replace(self, processors=count, cores=cores))
 
 
 _lock = threading.Lock()

@@ -182,9 +182,7 @@ class Trainer:
         while waiting:
             yield self._collect(waiting.popleft())
 
-    def _submit(
-        self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], *, keep: bool = False
-    ) -> _Step:
+    def _submit(self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], *, keep: bool = False) -> _Step:
         self._check_open()
         names = [tensor.name for tensor in self.graph.inputs]
         batch, size = check_batch(self.graph, args, kwargs, names)

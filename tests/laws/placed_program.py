@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import maniple as mp
 from maniple.mappers.registry import make_mapper
 from maniple.runtime import rank
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
 from maniple.runtime.world import World
@@ -21,7 +22,7 @@ def opened(world: World, credit_bytes: int | None = None) -> Session:
     """
     if credit_bytes is not None:
         tighten(world, credit_bytes)
-    return Session(RankRuntime.of(world), world.machine(), make_mapper("default"))
+    return Session(RankRuntime.of(world), host_machine(world), make_mapper("default"))
 
 
 def tighten(world: World, credit_bytes: int) -> RankRuntime:

@@ -15,6 +15,7 @@ from trained_networks import NETWORKS, OPTIMIZER
 import maniple as mp
 from maniple.operators.expansion import Expansion, weights
 from maniple.operators.program import FragmentCache, lower
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.memory import Memory
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.region_table import RegionTable
@@ -73,7 +74,7 @@ def test_data_parallelism_moves_the_parameters_twice(name: str, dtype: str, rank
     graph = NETWORKS[name].graph(dtype)
 
     def body(world: World) -> tuple[Schedule, dict[str, int]]:
-        plan = mp.search(graph, world.machine(), strategy="data_parallel")
+        plan = mp.search(graph, host_machine(world), strategy="data_parallel")
         return stepped(graph, plan, world, graph.batch)
 
     wanted = 2 * (ranks - 1) * (sum(parameter_bytes(graph).values()) + ITEM[dtype])
@@ -145,7 +146,7 @@ def test_spatial_moves_halo_rows(parts: int, kernel: int, stride: int, rows: int
     graph = image_network(batch, height, kernel, stride)
 
     def body(world: World) -> tuple[Schedule, dict[str, int]]:
-        return stepped(graph, mp.search(graph, world.machine(), strategy="spatial"), world, batch)
+        return stepped(graph, mp.search(graph, host_machine(world), strategy="spatial"), world, batch)
 
     wanted = spatial_bytes(graph, batch, height, parts, kernel, stride)
     assert wanted["image"] == wanted["image.grad"] == (parts - 1) * rows * batch * 3 * 5 * 8
@@ -160,7 +161,7 @@ def test_spatial_moves_halo_rows_of_uneven_parts(batch: int, height: int, parts:
     graph = image_network(batch, height, kernel, 1)
 
     def body(world: World) -> tuple[Schedule, dict[str, int]]:
-        return stepped(graph, mp.search(graph, world.machine(), strategy="spatial"), world, batch)
+        return stepped(graph, mp.search(graph, host_machine(world), strategy="spatial"), world, batch)
 
     wanted = spatial_bytes(graph, batch, height, parts, kernel, 1)
     assert wanted["image"] == (parts - 1) * (kernel - 1) * batch * 3 * 5 * 8
@@ -193,7 +194,7 @@ def test_payloads_are_counted_where_they_are_sent(monkeypatch: pytest.MonkeyPatc
         send(self, peer, header, payload, account)
 
     def body(world: World) -> tuple[Schedule, dict[str, int]]:
-        return stepped(graph, mp.search(graph, world.machine(), strategy="random", seed=5), world, 7, steps=1)
+        return stepped(graph, mp.search(graph, host_machine(world), strategy="random", seed=5), world, 7, steps=1)
 
     monkeypatch.setattr(LoopbackTransport, "send", counted)
     for schedule, moved in run_on_ranks(2, body):
@@ -210,9 +211,7 @@ def test_every_point_runs_once_unless_the_plan_says_replicas(name: str, shape: t
     graph = NETWORKS[name].graph("float32")
     machine = mp.Machine.cpu(shape[1], ranks=shape[0])
     plans = [mp.search(graph, machine, strategy=strategy) for strategy in STRATEGIES[:-1]]
-    plans += [
-        mp.search(graph, machine, strategy="random", seed=seed) for seed in range(settings().max_examples // 10)
-    ]
+    plans += [mp.search(graph, machine, strategy="random", seed=seed) for seed in range(settings().max_examples // 10)]
     for plan in plans:
         check_points(graph, plan, planned(graph, machine, plan))
 
@@ -278,7 +277,7 @@ def test_memory_is_known_before_the_run(
     graph = network.graph("float64")
 
     def body(world: World) -> tuple[int, int]:
-        plan = mp.search(graph, world.machine(), strategy=strategy, seed=4)
+        plan = mp.search(graph, host_machine(world), strategy=strategy, seed=4)
         trainer = mp.Trainer(graph, plan, optimizer=OPTIMIZER, world=world)
         need = trainer.schedule.memory_bytes()[world.rank]
         for seed in range(2):

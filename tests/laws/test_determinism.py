@@ -14,6 +14,7 @@ from thread_ranks import run_on_ranks
 from trained_networks import NETWORKS, Training, trained
 
 import maniple as mp
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.world import World
 
 STRATEGIES = (*NAMED, "random")
@@ -77,7 +78,7 @@ def test_ten_runs_have_one_result(name: str, strategy: str, ranks: int, processo
     network = NETWORKS[name]
 
     def body(world: World) -> Training:
-        plan = mp.search(network.graph("float32"), world.machine(), strategy=strategy, seed=1)
+        plan = mp.search(network.graph("float32"), host_machine(world), strategy=strategy, seed=1)
         return trained(network, "float32", plan, world)
 
     runs = [

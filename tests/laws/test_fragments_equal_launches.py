@@ -105,9 +105,7 @@ def of_launches(steps: Program, machine: mp.Machine) -> Layout:
             regions[region].name,
             sum(push.rect.volume for push in move.transfers) * regions[region].itemsize,
             tuple((named(region, a.instance), a.rect, a.writes, a.slot) for a in move.accesses),
-            tuple(
-                (named(region, p.source), named(region, p.target), p.rect, p.feeds, p.after) for p in move.transfers
-            ),
+            tuple((named(region, p.source), named(region, p.target), p.rect, p.feeds, p.after) for p in move.transfers),
             tuple(
                 (p.memory, named(region, p.target), p.rect, tuple(named(region, part) for part in p.parts), p.op)
                 for p in move.pieces

@@ -150,9 +150,10 @@ def tilings(draw: st.DrawFn, shape: tuple[int, ...], points: int) -> tuple[mp.Re
 @st.composite
 def launches(draw: st.DrawFn, shapes: Sequence[tuple[int, ...]], processors: int) -> Step:
     points = draw(st.integers(1, 4))
-    arguments = []
-    for region in draw(st.lists(st.integers(0, len(shapes) - 1), min_size=1, max_size=3)):
-        arguments.append(Argument(region, draw(st.sampled_from(PRIVILEGES)), draw(tilings(shapes[region], points))))
+    arguments = [
+        Argument(region, draw(st.sampled_from(PRIVILEGES)), draw(tilings(shapes[region], points)))
+        for region in draw(st.lists(st.integers(0, len(shapes) - 1), min_size=1, max_size=3))
+    ]
     places = tuple(draw(st.integers(0, processors - 1)) for _ in range(points))
     single = points == 1 and draw(st.booleans())
     return Step(tuple(arguments), places, single, draw(st.integers(0, 50)))
@@ -162,10 +163,9 @@ def launches(draw: st.DrawFn, shapes: Sequence[tuple[int, ...]], processors: int
 def cases(draw: st.DrawFn) -> Case:
     world = draw(st.sampled_from(WORLDS))
     shapes = tuple(draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3)))
-    steps: list[Step | Written | Looked] = []
-    for region in range(len(shapes)):
-        if draw(st.integers(0, 9)):
-            steps.append(Written(region, draw(st.integers(0, 9))))
+    steps: list[Step | Written | Looked] = [
+        Written(region, draw(st.integers(0, 9))) for region in range(len(shapes)) if draw(st.integers(0, 9))
+    ]
     count = world[0] * world[1]
     some = st.one_of(
         launches(shapes, count),
@@ -184,7 +184,7 @@ def initial(shape: tuple[int, ...], factor: int) -> torch.Tensor:
     return values * 5 % 13 + factor
 
 
-class Refused(Exception):
+class RefusalError(Exception):
     """The oracle's word for a launch that must be refused."""
 
 
@@ -205,7 +205,7 @@ class Oracle:
 
     def look(self, region: int) -> torch.Tensor:
         if not bool(self.written[region].all()):
-            raise Refused("unwritten")
+            raise RefusalError("unwritten")
         return self.values[region].clone()
 
     def tiles(self, step: Step) -> list[list[mp.Rect]]:
@@ -225,12 +225,12 @@ class Oracle:
             one, other = step.arguments[a], step.arguments[b]
             shared = one.region == other.region and not tiles[a][p].intersect(tiles[b][q]).is_empty
             if shared and (one.privilege != other.privilege or one.privilege.writes):
-                raise Refused("interference")
-        for argument, boxes_ in zip(step.arguments, tiles, strict=True):
+                raise RefusalError("interference")
+        for argument, rects in zip(step.arguments, tiles, strict=True):
             if argument.privilege.reads:
-                for box in boxes_:
+                for box in rects:
                     if not bool(self.written[argument.region][box.slices((0,) * box.ndim)].all()):
-                        raise Refused("unwritten")
+                        raise RefusalError("unwritten")
 
     def launch(self, step: Step) -> list[int]:
         self.check(step)
@@ -281,12 +281,11 @@ def expected(case: Case) -> list[object]:
                 outcomes.append(oracle.look(step.region).tolist())
             else:
                 outcomes.append(oracle.launch(step))
-        except Refused as refusal:
+        except RefusalError as refusal:
             outcomes.append("refused")
             event(f"refused: {refusal}")
-    for region in range(len(case.shapes)):
-        outcomes.append(oracle.look(region).tolist() if bool(oracle.written[region].all()) else None)
-    return outcomes
+    ends = [oracle.look(r).tolist() if bool(oracle.written[r].all()) else None for r in range(len(case.shapes))]
+    return outcomes + ends
 
 
 def ran(case: Case, world: World) -> list[object]:
@@ -349,11 +348,11 @@ def test_the_oracle_refuses_and_folds() -> None:
     both = (mp.Rect((0,), (5,)), mp.Rect((2,), (7,)))
     oracle = Oracle(((7,),))
     for privilege, tiles in ((READ, halves), (READ_WRITE, both), (WRITE_DISCARD, both)):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusalError):
             oracle.launch(Step((Argument(0, privilege, tiles),), (0, 0), False, 1))
     oracle.write(Written(0, 1))
     before = oracle.look(0)
     oracle.launch(Step((Argument(0, reduce("+"), both),), (0, 0), False, 1))
     assert torch.equal(oracle.look(0) > before, torch.ones(7, dtype=torch.bool))
-    with pytest.raises(Refused):
+    with pytest.raises(RefusalError):
         oracle.launch(Step((Argument(0, READ, both), Argument(0, reduce("+"), both)), (0, 0), False, 1))

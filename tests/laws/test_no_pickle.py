@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import pickle  # noqa: TID251 - to see that nobody else does
 
 import pytest
 from placed_program import Placed, opened
@@ -10,6 +10,7 @@ from thread_ranks import run_on_ranks
 from trained_networks import NETWORKS, trained
 
 import maniple as mp
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.world import World
 
 
@@ -32,7 +33,7 @@ def test_training_needs_no_pickle() -> None:
     network = NETWORKS["mlp7"]
 
     def body(world: World) -> int:
-        plan = mp.search(network.graph("float32"), world.machine(), strategy="expert")
+        plan = mp.search(network.graph("float32"), host_machine(world), strategy="expert")
         return trained(network, "float32", plan, world).moved[-1][1]
 
     assert min(run_on_ranks(2, body)) > 0

@@ -16,6 +16,7 @@ import maniple as mp
 from maniple.runtime import movement
 from maniple.runtime.analysis import Node
 from maniple.runtime.engine import CopyEngine
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.issue import Issuer, LiveRegion
 from maniple.runtime.loopback import LoopbackHub
 from maniple.runtime.transport import Delivery
@@ -72,7 +73,7 @@ def test_bytes_in_flight_stay_within_the_credit(
 
     def body(world: World, limit: int | None) -> tuple[tuple[float, ...], int]:
         runtime = None if limit is None else tighten(world, limit)
-        plan = mp.search(network.graph("float32"), world.machine(), strategy=strategy, seed=seed)
+        plan = mp.search(network.graph("float32"), host_machine(world), strategy=strategy, seed=seed)
         losses = trained(network, "float32", plan, world).losses
         return losses, 0 if runtime is None or runtime.engine is None else runtime.engine.peak_in_flight
 
@@ -89,7 +90,7 @@ def test_a_credit_that_is_ignored_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
     network = NETWORKS["residual"]
 
     def body(world: World) -> None:
-        plan = mp.search(network.graph("float32"), world.machine(), strategy="spatial")
+        plan = mp.search(network.graph("float32"), host_machine(world), strategy="spatial")
         trained(network, "float32", plan, world)
 
     run_on_ranks(2, body)  # with the default credits
@@ -183,9 +184,7 @@ def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) 
             session.launch(write, x, number, mapper=Placed([0]))
         free = threading.Event()
         free.set()
-        seen = [
-            session.launch(look, x, number, free, mapper=Placed([1])) for number, x in enumerate(regions)
-        ]
+        seen = [session.launch(look, x, number, free, mapper=Placed([1])) for number, x in enumerate(regions)]
         held = True
         if world.rank == 0:
             assert second.wait(30)

@@ -467,6 +467,8 @@ def test_whatever_happens_the_run_ends_once_all_processes_have(events: list[Even
     assert finish.status in {0, 1, 2, 130}
     assert (finish.message is None) == (finish.status in {0, 2})
     assert run.take(Tick()) == []
+
+
 def test_a_stopped_rank_that_said_goodbye_does_not_hold_the_run_for_ever() -> None:
     run = Run(2)
     run.join()
@@ -474,5 +476,3 @@ def test_a_stopped_rank_that_said_goodbye_does_not_hold_the_run_for_ever() -> No
     run.beating.discard(1)  # it waits for rank 0's goodbye, and beats until then
     run.pass_time(30, obey=True)
     assert run.finish().rank == 1
-
-

@@ -14,6 +14,7 @@ from maniple.regions.error import RunError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import WRITE_DISCARD
 from maniple.regions.rectangle import Rect
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.launch import Launch, Point, Requirement
 from maniple.runtime.machine import Machine
 from maniple.runtime.mapper import Mapper
@@ -117,7 +118,7 @@ def test_a_replay_waits_for_untraced_launches_before_it() -> None:
     """A processor that runs a step runs it whole, so what was launched before must not be left behind it."""
     world = World.solo(processors=1, cores=1)
     runtime = RankRuntime.of(world)
-    machine = world.machine()
+    machine = host_machine(world)
     ran: list[str] = []
 
     def bind(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:

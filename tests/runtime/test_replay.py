@@ -14,6 +14,7 @@ from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import Rect
 from maniple.runtime.failure import TaskFailed
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.launch import Binder, Launch, Point, Requirement
 from maniple.runtime.machine import Machine
 from maniple.runtime.rank import RankRuntime
@@ -85,7 +86,7 @@ def test_steps_with_two_under_way_add_up_on_one_rank() -> None:
     world = World.solo(processors=2, cores=1)
     runtime = RankRuntime(world)
     seen: dict[int, list[float]] = {}
-    schedule = lower(at_home(counting((0, 1), (1, 0), seen), (0, 0)), FragmentCache(world.machine()))
+    schedule = lower(at_home(counting((0, 1), (1, 0), seen), (0, 0)), FragmentCache(host_machine(world)))
     replay = runtime.load(schedule, [0])
     runs = [replay.submit() for _ in range(50)]
     runs[-1].wait()
@@ -102,7 +103,7 @@ def on_ranks(size: int, shuffle: int | None, body: Callable[[RankRuntime, Machin
 
     def main(world: World) -> object:
         try:
-            return body(RankRuntime.of(world), world.machine())
+            return body(RankRuntime.of(world), host_machine(world))
         except BaseException as error:
             world.control.fail("", repr(error))
             raise

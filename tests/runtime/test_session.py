@@ -14,6 +14,7 @@ import torch
 import maniple as mp
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.failure import TaskFailed
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.mapper import LaunchView, Mapper, TaskView
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
@@ -90,7 +91,7 @@ class Place(Mapper):
 
 
 def made(world: World) -> Session:
-    return Session(RankRuntime.of(world), world.machine(), Mapper())
+    return Session(RankRuntime.of(world), host_machine(world), Mapper())
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import torch
 import maniple as mp
 from maniple.regions.error import RequestError
 from maniple.runtime.failure import TaskFailed, UnwrittenRegion
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.mapper import LaunchView, Mapper, TaskView
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
@@ -59,7 +60,7 @@ class Place(Mapper):
 
 
 def made(world: World) -> Session:
-    return Session(RankRuntime.of(world), world.machine(), Mapper())
+    return Session(RankRuntime.of(world), host_machine(world), Mapper())
 
 
 @pytest.fixture

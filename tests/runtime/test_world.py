@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from maniple.runtime.control import SoloControl
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.inventory import available_cores
 from maniple.runtime.machine import Machine
 from maniple.runtime.world import World, local_worlds
@@ -29,15 +30,15 @@ def test_processors_alone_share_the_cores() -> None:
 
 def test_a_world_alone_has_the_processors_that_a_plan_names() -> None:
     world = World.solo(processors=2, cores=1)
-    assert len(world.machine().processors) == 2
-    assert len(world.machine([0, 4]).processors) == 5
-    assert len(world.machine([0]).processors) == 2
-    assert {processor.memory for processor in world.machine([3]).processors} == {0}
+    assert len(host_machine(world).processors) == 2
+    assert len(host_machine(world, [0, 4]).processors) == 5
+    assert len(host_machine(world, [0]).processors) == 2
+    assert {processor.memory for processor in host_machine(world, [3]).processors} == {0}
 
 
 def test_a_launched_world_has_the_processors_it_was_launched_with() -> None:
     (world,) = local_worlds(1, processors=2)
-    assert len(world.machine([7]).processors) == 2
+    assert len(host_machine(world, [7]).processors) == 2
 
 
 def test_local_worlds_number_their_nodes() -> None:
@@ -61,7 +62,7 @@ def test_local_worlds_number_their_nodes() -> None:
 def test_every_rank_sees_the_same_machine() -> None:
     worlds = local_worlds(2, processors=2)
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda world: world.machine(), worlds)
+        first, second = pool.map(lambda world: host_machine(world), worlds)
     assert isinstance(first, Machine)
     assert first == second
     assert [processor.memory for processor in first.processors] == [0, 0, 1, 1]
