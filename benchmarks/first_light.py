@@ -81,16 +81,16 @@ def torch_step(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, *, fus
     return step
 
 
-def rounds(sides: dict[str, Step], count: int, steps: int, barrier: Callable[[], None]) -> dict[str, list[float]]:
-    """Time the sides in turn: milliseconds per step, one figure per round."""
+def rounds(sides: dict[str, Step], count: int, steps: int, begin: Callable[[str], None]) -> dict[str, list[float]]:
+    """Time the sides in turn: milliseconds per step, one figure per round; `begin` is called before each turn."""
     found: dict[str, list[float]] = {name: [] for name in sides}
-    for step in sides.values():
-        barrier()
+    for name, step in sides.items():
+        begin(name)
         for _ in range(3):
             step()
     for _ in range(count):
         for name, step in sides.items():
-            barrier()
+            begin(name)
             begun = time.perf_counter()
             for _ in range(steps):
                 step()
@@ -123,7 +123,7 @@ def one_processor(name: str, count: int, steps: int) -> dict[str, object]:
             "torch_fused": torch_step(module(), x, y, fused=True),
             "maniple": lambda: trainer.step(x, y),
         }
-        return summary(rounds(sides, count, steps, lambda: None))
+        return summary(rounds(sides, count, steps, lambda _: None))
 
 
 def two_nodes(count: int, steps: int) -> dict[str, object]:
@@ -138,11 +138,16 @@ def two_nodes(count: int, steps: int) -> dict[str, object]:
         for name in NAMED
     }
     sides: dict[str, Step] = {name: (lambda t=trainer: t.step(x, y)) for name, trainer in trainers.items()}  # type: ignore[misc]
-    torch.set_num_threads(2)
     for fused in (False, True):
         side = "torch_fused" if fused else "torch"
         sides[side] = torch_step(module(), x, y, fused=fused) if world.rank == 0 else lambda: 0.0
-    found = rounds(sides, count, steps, lambda: world.control.gather(b"") and None)
+
+    def begin(side: str) -> None:
+        """Have all ranks at one place, and torch's threads as the side wants them (the setting is the process's)."""
+        world.control.gather(b"")
+        torch.set_num_threads(2 if side.startswith("torch") else 1)
+
+    found = rounds(sides, count, steps, begin)
     moved = {name: trainer.bytes() for name, trainer in trainers.items()}
     return {**summary(found), "bytes": moved}
 

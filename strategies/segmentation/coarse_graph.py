@@ -1,6 +1,6 @@
 """Coarse graphs: some nodes of a graph taken together, so that there are fewer ideals to choose among.
 
-    nodes a b c d, groups (a b) (c) (d)      every ideal of the coarse graph is an ideal of the graph
+nodes a b c d, groups (a b) (c) (d)      every ideal of the coarse graph is an ideal of the graph
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import heapq
 import math
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.regions.error import RequestError
@@ -115,7 +116,7 @@ class CostGraph:
             raise RequestError(f"{name}: expected at least one node, got none")
         known = {node.id: index for index, node in enumerate(given)}
         if len(known) < len(given):
-            twice = next(a.id for a, b in zip(given, given[1:], strict=False) if a.id == b.id)
+            twice = next(a.id for a, b in pairwise(given) if a.id == b.id)
             raise RequestError(f"{name}: node {twice!r}: the id appears twice; ids must differ")
         for node in given:
             _check_costs(name, node)
@@ -126,6 +127,26 @@ class CostGraph:
             rank[index] = place
         ranked = sorted((rank[a], rank[b]) for a, b in pairs)
         return cls(name, tuple(given[index] for index in order), tuple(ranked), devices)
+
+    @classmethod
+    def in_order(cls, name: str, nodes: Iterable[CostNode], edges: Iterable[tuple[str, str]]) -> Self:
+        """The graph of nodes that are in a topological order already, which is kept.
+
+        Raises:
+            RequestError: as ``of``, or an edge that leads back.
+        """
+        given = tuple(nodes)
+        known = {node.id: place for place, node in enumerate(given)}
+        for node in given:
+            _check_costs(name, node)
+        pairs = tuple(sorted({(_place(name, known, a), _place(name, known, b)) for a, b in edges}))
+        for source, target in pairs:
+            if source >= target:
+                raise RequestError(
+                    f"{name}: expected nodes in topological order, got the edge "
+                    f"{given[source].id} -> {given[target].id}"
+                )
+        return cls(name, given, pairs)
 
     def place(self, node_id: str) -> int:
         """The place of the node of that id."""
@@ -198,8 +219,8 @@ def _topological(name: str, nodes: Sequence[CostNode], edges: Sequence[tuple[int
     if len(order) < len(nodes):
         cycle = _cycle(targets, {index for index, count in enumerate(missing) if count})
         raise RequestError(
-            f"{name}: expected a graph without cycles, got the cycle {' -> '.join(nodes[index].id for index in cycle)}; "
-            "remove one of these edges"
+            f"{name}: expected a graph without cycles, got the cycle "
+            f"{' -> '.join(nodes[index].id for index in cycle)}; remove one of these edges"
         )
     return order
 

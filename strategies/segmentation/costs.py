@@ -1,4 +1,4 @@
-"""What a stage costs: the named assumptions, the levels of the machine, and the integer ticks that searches count in."""
+"""What a stage costs: named assumptions, the levels of the machine, and the ticks that searches count in."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ __all__: list[str] = []
 
 Floats = npt.NDArray[np.float64]
 Overlap = Literal["overlap", "add"]
-Order = Literal["1f1b", "gpipe", "pipedream", "2bw"]
-ORDERS: tuple[Order, ...] = ("1f1b", "gpipe", "pipedream", "2bw")
+Order = Literal["1f1b", "1f1b-so", "fbp", "gpipe", "pipedream", "2bw"]
+ORDERS: tuple[Order, ...] = ("1f1b", "1f1b-so", "fbp", "gpipe", "pipedream", "2bw")
+FLUSHED: tuple[Order, ...] = ("1f1b", "1f1b-so", "fbp", "gpipe")
+"""The orders that end a mini-batch with a flush, after which weights are updated once."""
 
 _TICK_S = 1e-12
 _MOST_TICKS = 1e16
@@ -94,7 +96,8 @@ class Assumptions:
         """The (micro-)batches whose activations a stage holds at once.
 
         ``pipedream`` and ``2bw`` admit a mini-batch per device from this stage on, per replica of the stage
-        (Narayanan et al., SOSP 2019, section 3.2); ``1f1b`` as many micro-batches, at most all; ``gpipe`` all.
+        (Narayanan et al., SOSP 2019, section 3.2); ``1f1b`` as many micro-batches, at most all; ``1f1b-so`` and
+        ``fbp`` about twice as many, to overlap transfers or both passes (Zhao et al., BaPipe); ``gpipe`` all.
 
         Args:
             downstream: devices of the stages after it.
@@ -103,7 +106,9 @@ class Assumptions:
         if self.order == "gpipe":
             return self.micro_batches
         admitted = -(-downstream // replicas) + 1
-        return min(admitted, self.micro_batches) if self.order == "1f1b" else admitted
+        if self.order in {"1f1b-so", "fbp"}:
+            admitted = 2 * admitted - 1
+        return min(admitted, self.micro_batches) if self.order in FLUSHED else admitted
 
     def versions(self, downstream: int, replicas: int) -> int:
         """The copies of its weights that a stage holds: one for each batch in flight where they are stashed."""
@@ -212,4 +217,5 @@ def cut_ticks(crossing: Ticks, level: Level, assumptions: Assumptions, replicas:
     """Ticks of transfers over each ideal's cut on 1, 2, ... replicas, shape (ideals, replicas)."""
     counts = np.arange(1, replicas + 1, dtype=np.float64)
     per_byte = transfer_s(assumptions, level, 1, 1.0) / clock.tick_s
-    return np.rint(crossing.astype(np.float64)[:, None] * per_byte / counts).astype(np.int64)
+    ticks: Ticks = np.rint(crossing.astype(np.float64)[:, None] * per_byte / counts).astype(np.int64)
+    return ticks

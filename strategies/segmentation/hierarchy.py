@@ -70,9 +70,7 @@ class Hierarchy:
         level = problem.levels[depth]
         replicas = level.members if problem.replicate else 1
         shared = self._sizes[depth]
-        nodes = synchronization_ticks(
-            problem.graph, level, problem.assumptions, replicas, space.costs.clock, shared
-        )
+        nodes = synchronization_ticks(problem.graph, level, problem.assumptions, replicas, space.costs.clock, shared)
         return (
             space.lattice.total(space.coarse.gathered(nodes)),
             cut_ticks(space.crossing, level, problem.assumptions, replicas, space.costs.clock),

@@ -18,7 +18,7 @@ _ONE = np.uint64(1)
 @numba.njit(cache=True, nogil=True, inline="always")
 def holds(row: Words, node: int) -> bool:
     """Whether a bit set has a node."""
-    return ((row[node >> 6] >> np.uint64(node & 63)) & _ONE) != np.uint64(0)
+    return bool(((row[node >> 6] >> np.uint64(node & 63)) & _ONE) != np.uint64(0))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -49,7 +49,7 @@ def _grown(array: Words, count: int, size: int) -> Words:
 
 
 @numba.njit(cache=True, nogil=True)
-def _longer(array: Index, count: int, size: int) -> Index:
+def _longer(array: Any, count: int, size: int) -> Any:
     longer = np.empty(size, dtype=array.dtype)
     longer[:count] = array[:count]
     return longer
@@ -65,14 +65,11 @@ def enumerate_all(
         How many there are (limit + 1: too many), the sets, rows of the steps to sets with one node more, and for each
         set one with a node less and that node.
     """
-    mixed = np.empty(n, dtype=np.uint64)
-    for node in range(n):
-        mixed[node] = _mixed(node)
-    room, slots, edge_room = 1024, 4096, 4096
+    room, slots = 1024, 4096
     members, free = np.zeros((room, words), dtype=np.uint64), np.zeros((room, words), dtype=np.uint64)
-    hashes = np.zeros(room, dtype=np.uint64)
+    hashes, larger = np.zeros(room, dtype=np.uint64), np.empty(0, dtype=np.int32)
     parent, added = np.full(room, -1, dtype=np.int32), np.full(room, -1, dtype=np.int32)
-    first, larger = np.zeros(room + 1, dtype=np.int32), np.empty(edge_room, dtype=np.int32)
+    first = np.zeros(room + 1, dtype=np.int32)
     for node in range(n):
         if below[node] == below[node + 1]:
             free[0, node >> 6] |= _ONE << np.uint64(node & 63)
@@ -80,53 +77,52 @@ def enumerate_all(
     count, edges, i = 1, 0, 0
     while i < count:
         first[i] = edges
-        if edges + n > edge_room:
-            edge_room = 2 * (edges + n)
-            larger = _longer(larger, edges, edge_room)
+        if edges + n > larger.size:
+            larger = _longer(larger, edges, 2 * (edges + n))
+        # Every step from this set may lead to a new one.
+        if count + n > room:
+            room = 2 * (count + n)
+            members, free, hashes = _grown(members, count, room), _grown(free, count, room), _longer(hashes, count, room)
+            parent, added = _longer(parent, count, room), _longer(added, count, room)
+            first = _longer(first, count, room + 1)
+        if 2 * (count + n) > slots:
+            while 2 * (count + n) > slots:
+                slots *= 4
+            table = _rehash(hashes, count, slots)
         for word in range(words):
             rest = free[i, word]
             while rest != np.uint64(0):
                 low = rest & (~rest + _ONE)
                 rest ^= low
                 node = (word << 6) + _trailing(low)
-                key = hashes[i] ^ mixed[node]
-                slot = np.int64(key & np.uint64(slots - 1))
-                j = table[slot]
-                while j >= 0 and not (hashes[j] == key and _is_extension(members[j], members[i], word, low)):
-                    slot = (slot + 1) & (slots - 1)
-                    j = table[slot]
-                if j < 0:
+                key = hashes[i] ^ _mixed(node)
+                slot = _slot(table, hashes, members, i, word, low, key)
+                if table[slot] < 0:
                     if count == limit:
                         return limit + 1, members[:1], first[:2], larger[:0], parent[:1], added[:1]
-                    if count == room:
-                        room *= 2
-                        members, free = _grown(members, count, room), _grown(free, count, room)
-                        hashes = _longer(hashes, count, room)
-                        parent, added = _longer(parent, count, room), _longer(added, count, room)
-                        first = _longer(first, count, room + 1)
-                    j = count
-                    members[j], free[j] = members[i], free[i]
-                    members[j, word] |= low
-                    free[j, word] ^= low
-                    _release(node, members[j], free[j], below, sources, above, targets)
-                    hashes[j], parent[j], added[j] = key, i, node
-                    table[slot] = j
+                    members[count], free[count] = members[i], free[i]
+                    members[count, word] |= low
+                    free[count, word] ^= low
+                    _release(node, members[count], free[count], below, sources, above, targets)
+                    hashes[count], parent[count], added[count], table[slot] = key, i, node, count
                     count += 1
-                    if 2 * count > slots:
-                        slots *= 4
-                        table = _rehash(hashes, count, slots)
-                larger[edges] = j
+                larger[edges] = table[slot]
                 edges += 1
         i += 1
     first[count] = edges
-    return (
-        count,
-        members[:count].copy(),
-        first[: count + 1].copy(),
-        larger[:edges].copy(),
-        parent[:count].copy(),
-        added[:count].copy(),
-    )
+    return count, members[:count].copy(), first[: count + 1].copy(), larger[:edges].copy(), parent[:count], added[:count]
+
+
+@numba.njit(cache=True, nogil=True)
+def _slot(table: Index, hashes: Words, members: Words, row: int, word: int, low: np.uint64, key: np.uint64) -> int:
+    """Where a set with one node more is in the table, or belongs."""
+    slot = np.int64(key & np.uint64(table.size - 1))
+    while table[slot] >= 0:
+        j = table[slot]
+        if hashes[j] == key and _is_extension(members[j], members[row], word, low):
+            break
+        slot = (slot + 1) & (table.size - 1)
+    return slot
 
 
 @numba.njit(cache=True, nogil=True)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.regions.error import RequestError
+from maniple.regions.error import RequestError, nearest
 from maniple.strategies.segmentation import pair_kernels as pairs
 from maniple.strategies.segmentation.coarse_graph import CoarseGraph
-from maniple.strategies.segmentation.costs import cut_ticks, per_replica, synchronization_s, transfer_s
+from maniple.strategies.segmentation.costs import FLUSHED, cut_ticks, per_replica, synchronization_s, transfer_s
 from maniple.strategies.segmentation.evaluation import cut_bytes
 from maniple.strategies.segmentation.space import MOST_PAIRED, Space, traced
 from maniple.strategies.segmentation.throughput import Answer, approximated, does_not_fit, most_states
@@ -51,9 +51,10 @@ def latency(problem: SegmentationProblem, costs: NodeCosts) -> Answer:
         raise RequestError(
             "latency: expected a machine of one level; give one bandwidth (the slowest), or ask for throughput"
         )
-    if problem.assumptions.order not in {"1f1b", "gpipe"}:
+    if problem.assumptions.order not in FLUSHED:
         raise RequestError(
-            f"latency: expected the order 1f1b or gpipe, which end with a flush, got {problem.assumptions.order!r}"
+            f"latency: expected an order that ends with a flush, got {problem.assumptions.order!r}"
+            f"{nearest(problem.assumptions.order, FLUSHED)}"
         )
     limit = min(most_states(problem), MOST_PAIRED)
     space = Space.enumerated(problem, costs, CoarseGraph.whole(problem.graph), limit)
@@ -189,9 +190,7 @@ class _Search:
         bound = total + sum(w * least for w, least in zip(self._weights, low, strict=True))
         return _Box(bound, number, low, high, total, maxima)
 
-    def _solved(
-        self, low: tuple[int, ...], high: tuple[int, ...], number: int
-    ) -> tuple[_Box, tuple[Part, ...]] | None:
+    def _solved(self, low: tuple[int, ...], high: tuple[int, ...], number: int) -> tuple[_Box, tuple[Part, ...]] | None:
         """The box with the pipeline of the least sum under its upper bounds; None where there is no pipeline."""
         self._solves += 1
         devices = self._space.problem.devices

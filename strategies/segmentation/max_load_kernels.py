@@ -121,24 +121,14 @@ def least_load(
         The number of stages that were looked at.
     """
     count = tables.members.shape[0]
-    last = count - 1
     best[:] = INFINITE
     best[0, 0, 0] = 0
     seen = np.full(count, -1, dtype=np.int32)
     queue = np.empty(count, dtype=np.int32)
     lasting, passing = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     looked = 0
-    for i in range(last):
-        alive = False
-        rest = tables.accelerator[last] - tables.accelerator[i]
-        for a in range(accelerators + 1):
-            for c in range(cpus + 1):
-                if best[i, a, c] < ceiling:
-                    if rest > ceiling * ((accelerators - a) + (cpus - c) * saving):
-                        best[i, a, c] = INFINITE
-                    else:
-                        alive = True
-        if not alive:
+    for i in range(count - 1):
+        if not _alive(tables.accelerator[count - 1] - tables.accelerator[i], best[i], ceiling, saving):
             continue
         queue[0], seen[i], lasting[i], passing[i] = i, i, 0, 0
         head, tail = 0, 1
@@ -163,19 +153,98 @@ def least_load(
                 looked += 1
                 moved = lasting[k] + passing[k]
                 load = max(work, moved) if tables.overlap else work + moved
-                for a in range(accelerators + 1):
-                    for c in range(cpus + 1):
-                        known = best[i, a, c]
-                        if known >= ceiling:
-                            continue
-                        if holds and a < accelerators:
-                            total = max(known, load)
-                            if total < ceiling and total < best[k, a + 1, c]:
-                                best[k, a + 1, c] = total
-                                choice[k, a + 1, c, 0], choice[k, a + 1, c, 1] = i, 0
-                        if c < cpus:
-                            total = max(known, hosted)
-                            if total < ceiling and total < best[k, a, c + 1]:
-                                best[k, a, c + 1] = total
-                                choice[k, a, c + 1, 0], choice[k, a, c + 1, 1] = i, 1
+                _end(i, load if holds else INFINITE, hosted, ceiling, best[i], best[k], choice[k])
     return looked
+
+
+@numba.njit(cache=True, nogil=True)
+def _alive(rest: int, best: Ticks, ceiling: int, saving: float) -> bool:
+    """Whether the devices that are left can take the rest; strikes the counts of devices with which they cannot."""
+    alive = False
+    for a in range(best.shape[0]):
+        for c in range(best.shape[1]):
+            if best[a, c] < ceiling:
+                if rest > ceiling * ((best.shape[0] - 1 - a) + (best.shape[1] - 1 - c) * saving):
+                    best[a, c] = INFINITE
+                else:
+                    alive = True
+    return alive
+
+
+@numba.njit(cache=True, nogil=True)
+def _end(start: int, load: int, hosted: int, ceiling: int, before: Ticks, best: Ticks, choice: Index) -> None:
+    """End a stage on an accelerator or on a CPU, for every count of devices before it."""
+    for a in range(best.shape[0]):
+        for c in range(best.shape[1]):
+            total = max(before[a, c], load)
+            if a + 1 < best.shape[0] and total < ceiling and total < best[a + 1, c]:
+                best[a + 1, c], choice[a + 1, c, 0], choice[a + 1, c, 1] = total, start, 0
+            total = max(before[a, c], hosted)
+            if c + 1 < best.shape[1] and total < ceiling and total < best[a, c + 1]:
+                best[a, c + 1], choice[a, c + 1, 0], choice[a, c + 1, 1] = total, start, 1
+
+
+@numba.njit(cache=True, nogil=True)
+def least_serial(
+    tables: LoadTables, atom_cpu: Ticks, blocks: int, ceiling: int, rest: Ticks, best: Ticks, choice: Index
+) -> int:
+    """The least time of one sample that passes one block after the other, each on an accelerator of its own.
+
+    Args:
+        tables: see there.
+        atom_cpu: ticks of each atom on a CPU, where nothing is transferred.
+        blocks: how many accelerators there are.
+        ceiling: only times below it count.
+        rest: for each ideal, ticks that what is outside takes at least.
+        best: result, shape (ideals, blocks + 1).
+        choice: result, same shape and 2: the ideal before the last block or atom, and 1 for a CPU.
+
+    Returns:
+        The number of blocks that were looked at.
+    """
+    count = tables.members.shape[0]
+    best[:] = INFINITE
+    best[0, 0] = 0
+    seen = np.full(count, -1, dtype=np.int32)
+    queue = np.empty(count, dtype=np.int32)
+    lasting, passing = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    looked = 0
+    for i in range(count - 1):
+        for a in range(blocks + 1):
+            if best[i, a] + rest[i] >= ceiling:
+                best[i, a] = INFINITE
+        soonest = best[i].min()
+        if soonest == INFINITE:
+            continue
+        for e in range(tables.first[i], tables.first[i + 1]):
+            k = tables.larger[e]
+            _extend(i, atom_cpu[tables.steps[e]], 0, best[i], best[k], choice[k])
+        queue[0], seen[i], lasting[i], passing[i] = i, i, 0, 0
+        head, tail = 0, 1
+        while head < tail:
+            j = queue[head]
+            head += 1
+            for e in range(tables.first[j], tables.first[j + 1]):
+                k = tables.larger[e]
+                if seen[k] == i or tables.sizes[k] - tables.sizes[i] > tables.memory:
+                    continue
+                seen[k] = i
+                more, changed = grown(tables, i, j, tables.steps[e])
+                lasting[k], passing[k] = lasting[j] + more, passing[j] + changed
+                work = tables.accelerator[k] - tables.accelerator[i]
+                if soonest + work + lasting[k] + rest[k] >= ceiling:
+                    continue
+                queue[tail] = k
+                tail += 1
+                looked += 1
+                _extend(i, work + lasting[k] + passing[k], 1, best[i], best[k], choice[k])
+    return looked
+
+
+@numba.njit(cache=True, nogil=True)
+def _extend(start: int, load: int, blocks: int, before: Ticks, best: Ticks, choice: Index) -> None:
+    """Append a block on an accelerator (1), or an atom on a CPU (0)."""
+    for a in range(best.size - blocks):
+        total = before[a] + load
+        if total < best[a + blocks]:
+            best[a + blocks], choice[a + blocks, 0], choice[a + blocks, 1] = total, start, 1 - blocks

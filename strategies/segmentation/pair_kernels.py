@@ -55,7 +55,7 @@ def _load(work: Ticks, second: Ticks, transfer: Ticks, added: bool, i: int, j: i
     load = max(work[j, m] - work[i, m], second[j, m] - second[i, m])
     if added:
         return load + transfer[i, m] + transfer[j, m]
-    return max(load, max(transfer[i, m], transfer[j, m]))
+    return max(load, transfer[i, m], transfer[j, m])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -146,8 +146,8 @@ def slots(fill: Fill, i: int, j: int, m: int) -> tuple[int, int, int]:
         a += before + after
         b = b + before + after if fill.halves == 2 else b
     else:
-        a = max(a, max(before, after))
-        b = max(b, max(before, after)) if fill.halves == 2 else b
+        a = max(a, before, after)
+        b = max(b, before, after) if fill.halves == 2 else b
     return a, b, fill.synchronization[j, m] - fill.synchronization[i, m]
 
 

@@ -82,13 +82,16 @@ class Placement:
     memory_bytes: float
 
     @staticmethod
-    def of(graph: CostGraph, accelerators: int | None = None, cpus: int | None = None) -> Placement:
+    def of(
+        graph: CostGraph, accelerators: int | None = None, cpus: int | None = None, memory_bytes: float | None = None
+    ) -> Placement:
         """The problem that a graph poses.
 
         Args:
             graph: a graph with devices, as dnn-partitioning's files have it.
             accelerators: how many; by default as many as the file says.
             cpus: how many; by default as many as the file says.
+            memory_bytes: of each accelerator; by default what the file says.
 
         Raises:
             RequestError: the graph says nothing of devices, or there are none.
@@ -99,11 +102,16 @@ class Placement:
         hosts = graph.devices.cpus if cpus is None else cpus
         if count < 0 or hosts < 0 or count + hosts == 0:
             raise RequestError(f"{graph.name}: expected at least one device, got {count} accelerators and {hosts} CPUs")
-        classes = _merged(graph, _ordered(graph, _classes(graph)))
+        if count > len(graph.nodes):
+            raise RequestError(
+                f"{graph.name}: expected at most as many accelerators as nodes, {len(graph.nodes)}, got {count}"
+            )
+        memory = graph.devices.memory_bytes if memory_bytes is None else memory_bytes
+        classes = _merged(graph, _ordered(graph, _classes(graph)), memory)
         home = {node: place for place, nodes in enumerate(classes) for node in nodes}
         atoms = tuple(_atom(graph, nodes) for nodes in classes)
         edges = sorted({(home[a], home[b]) for a, b in _forward_edges(graph) if home[a] != home[b]})
-        return Placement(graph, atoms, tuple(edges), _sent(graph, home), count, hosts, graph.devices.memory_bytes)
+        return Placement(graph, atoms, tuple(edges), _sent(graph, home), count, hosts, memory)
 
     def accelerator_load_s(self, atoms: Iterable[int], *, overlap: bool = False) -> float:
         """Seconds per sample of an accelerator that runs some atoms."""
@@ -121,7 +129,7 @@ class Placement:
 
 def _forward_edges(graph: CostGraph) -> list[tuple[int, int]]:
     """The order of the forward pass; of backward nodes without a forward mate their order reversed."""
-    mated = {node.colour for node in graph.nodes if not node.backward and node.colour is not None}
+    mated: set[int | None] = {node.colour for node in graph.nodes if not node.backward and node.colour is not None}
     edges = []
     for a, b in graph.edges:
         first, second = graph.nodes[a], graph.nodes[b]
@@ -171,15 +179,13 @@ def _ordered(graph: CostGraph, classes: list[list[int]]) -> list[tuple[int, ...]
     return [tuple(classes[place]) for place in line]
 
 
-def _merged(graph: CostGraph, classes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _merged(graph: CostGraph, classes: list[tuple[int, ...]], memory_bytes: float) -> list[tuple[int, ...]]:
     """The classes with those that take no time and touch one other class only merged into that one.
 
     On the device of its only neighbour such a class costs nothing; anywhere else it may cost a transfer. So nothing
-    better is lost, as long as everything together fits on one device.
+    better is lost, as long as the class has no size or everything together fits on one device.
     """
-    sizes = fsum(node.device_bytes for node in graph.nodes)
-    if graph.devices is None or sizes > graph.devices.memory_bytes:
-        return classes
+    roomy = fsum(node.device_bytes for node in graph.nodes) <= memory_bytes
     while True:
         home = {node: place for place, nodes in enumerate(classes) for node in nodes}
         touched: list[set[int]] = [set() for _ in classes]
@@ -188,8 +194,11 @@ def _merged(graph: CostGraph, classes: list[tuple[int, ...]]) -> list[tuple[int,
                 touched[home[a]].add(home[b])
                 touched[home[b]].add(home[a])
         for place, nodes in enumerate(classes):
-            idle = all(graph.nodes[n].compute_s == 0 and not graph.nodes[n].cpu_s for n in nodes)
-            if idle and len(touched[place]) == 1 and all(graph.nodes[n].supported for n in nodes):
+            chosen = [graph.nodes[node] for node in nodes]
+            idle = all(node.compute_s == 0 and not node.cpu_s for node in chosen)
+            if not (roomy or all(node.device_bytes == 0 for node in chosen)):
+                continue
+            if idle and len(touched[place]) == 1 and all(node.supported for node in chosen):
                 target = next(iter(touched[place]))
                 merged = [list(members) for members in classes]
                 merged[target] = sorted([*merged[target], *nodes])

@@ -41,8 +41,8 @@ def read(path: str | os.PathLike[str]) -> CostGraph:
         ids[number] = entry["id"]
     edges: list[tuple[str, str]] = []
     costs: dict[int, tuple[float, Entry]] = {}
-    for entry in table["edges"].elements():
-        edge = _wanted(entry, ("sourceId", "destId", "cost"))
+    for row in table["edges"].elements():
+        edge = _wanted(row, ("sourceId", "destId", "cost"))
         source, target = edge["sourceId"].integer(0), edge["destId"].integer(0)
         for end, key in ((source, "sourceId"), (target, "destId")):
             if end not in ids:
@@ -54,7 +54,9 @@ def read(path: str | os.PathLike[str]) -> CostGraph:
         edges.append((str(source), str(target)))
     if not entries:
         raise table["nodes"].problem("at least one node")
-    nodes = [_node(entry, dict(node.items()), costs) for entry, node in zip(entries, table["nodes"].elements(), strict=True)]
+    nodes = [
+        _node(entry, dict(node.items()), costs) for entry, node in zip(entries, table["nodes"].elements(), strict=True)
+    ]
     return CostGraph.of(root.file, nodes, edges, devices)
 
 
@@ -67,7 +69,9 @@ def _wanted(entry: Entry, keys: tuple[str, ...]) -> dict[str, Entry]:
     return {key: found[key] for key in keys}
 
 
-def _node(entry: Mapping[str, Entry], everything: Mapping[str, Entry], costs: Mapping[int, tuple[float, Entry]]) -> CostNode:
+def _node(
+    entry: Mapping[str, Entry], everything: Mapping[str, Entry], costs: Mapping[int, tuple[float, Entry]]
+) -> CostNode:
     number = entry["id"].integer(0)
     backward = _flag(everything.get("isBackwardNode"), otherwise=False)
     latency = entry["fpgaLatency"].number(0.0) / 1e3

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, final
 
 from maniple.regions.error import RequestError, nearest
-from maniple.strategies.segmentation.costs import Assumptions, Level
+from maniple.strategies.segmentation.costs import FLUSHED, Assumptions, Level
 
 if TYPE_CHECKING:
     from maniple.strategies.segmentation.cost_graph import CostGraph
@@ -101,7 +101,7 @@ class SegmentationProblem:
         """Bytes held per byte of weights, and per byte of a mini-batch's activations."""
         given = self.assumptions
         copies = given.versions(downstream, replicas) + given.gradients + given.optimizer
-        shares = replicas if given.order in {"1f1b", "gpipe"} else 1
+        shares = replicas if given.order in FLUSHED else 1
         return copies, given.in_flight(downstream, replicas) / (given.micro_batches * shares)
 
 

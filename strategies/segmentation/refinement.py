@@ -1,8 +1,8 @@
 """Local improvement of a pipeline: all ideals near its cuts, exactly, the rest of every stage held together.
 
-    line of nodes    a b c d | e f g h i | j k        | cut
-    free             . . c d   e f . . i   j k        windows of two nodes on either side
-    coarse           (a b) c d e f (g h) i j k
+line of nodes    a b c d | e f g h i | j k        | cut
+free             . . c d   e f . . i   j k        windows of two nodes on either side
+coarse           (a b) c d e f (g h) i j k
 """
 
 from __future__ import annotations

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from maniple.strategies.segmentation.cost_graph import CostGraph, CostNode
+from maniple.strategies.segmentation.costs import Assumptions, Level
 from maniple.strategies.segmentation.evaluation import stages
 from maniple.strategies.segmentation.latency import fill_s, latency
-from maniple.strategies.segmentation.problem import Segmentation
+from maniple.strategies.segmentation.problem import Goal, Segmentation, SegmentationProblem
 from maniple.strategies.segmentation.space import NodeCosts
 from maniple.strategies.segmentation.throughput import throughput
 
-if TYPE_CHECKING:
-    from maniple.strategies.segmentation.problem import SegmentationProblem
-
 __all__: list[str] = []
+
+
+def load_compiled() -> None:
+    """Load the compiled searches, so that a time taken afterwards is that of a search alone."""
+    nodes = [CostNode(name, "", 1.0, 1.0, 1, 1, 1) for name in ("a", "b")]
+    graph = CostGraph.of("two nodes", nodes, [("a", "b")])
+    flat, levels = (Level(2, 1.0),), (Level(2, 1.0), Level(2, 1.0))
+    held = Assumptions(order="gpipe", synchronization="overlap")
+    trials: tuple[tuple[Goal, tuple[Level, ...], Assumptions], ...] = (
+        ("throughput", flat, Assumptions()),
+        ("throughput", flat, held),
+        ("throughput", levels, Assumptions()),
+        ("latency", flat, held),
+    )
+    for goal, machine, given in trials:
+        segment(SegmentationProblem(graph, machine, True, None, goal, given))
 
 
 def segment(problem: SegmentationProblem) -> Segmentation:

@@ -15,8 +15,9 @@ from maniple.strategies.segmentation.ideals import Lattice, chain, enumerate_ide
 
 if TYPE_CHECKING:
     from maniple.strategies.segmentation.coarse_graph import CoarseGraph
-    from maniple.strategies.segmentation.ideals import Ticks
+    from maniple.strategies.segmentation.ideals import Index, Ticks
     from maniple.strategies.segmentation.problem import SegmentationProblem
+    from maniple.strategies.segmentation.sweep_kernels import Small
 
 __all__: list[str] = []
 
@@ -198,7 +199,7 @@ class Space:
         )
 
 
-def traced(ends: Ticks, replicas: Ticks, used: int) -> tuple[Cut, ...]:
+def traced(ends: Index, replicas: Small, used: int) -> tuple[Cut, ...]:
     """The cuts that a table of best suffixes leads to.
 
     Args:

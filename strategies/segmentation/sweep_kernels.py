@@ -18,6 +18,7 @@ __all__: list[str] = []
 Small = npt.NDArray[np.int16]
 
 NONE = -(1 << 62)
+INFINITE = 1 << 61
 NEVER = np.iinfo(np.int16).max
 
 
@@ -50,43 +51,75 @@ def sweep(
     Returns:
         The smallest bound above this one that would change a decision; 0 where there is none.
     """
-    need = np.int64(0)
-    replicas = work.shape[1]
+    need = INFINITE
     start[:] = NONE
     for i in range(used.size):
-        fewest = NEVER if i else 0
-        k = 0
-        for m in range(replicas):
-            for before in range(devices - m):
-                opened = start[i, k]
-                if opened != NONE:
-                    load = work[i, m] - opened
-                    total = load + transfer[i, m] if added else max(load, transfer[i, m])
-                    if total <= bound:
-                        fewest = min(fewest, before + m + 1)
-                    else:
-                        need = total if need == 0 else min(need, total)
-                        if load > bound:
-                            start[i, k] = NONE
-                            need = min(need, load)
-                k += 1
-        used[i] = fewest
-        if fewest < devices:
-            k = 0
-            for m in range(replicas):
-                for before in range(devices - m):
-                    if before >= fewest:
-                        if not added and transfer[i, m] > bound:
-                            need = transfer[i, m] if need == 0 else min(need, transfer[i, m])
-                        else:
-                            opening = work[i, m] - transfer[i, m] if added else work[i, m]
-                            start[i, k] = max(start[i, k], opening)
-                    k += 1
+        fewest, wanted = _reached(i, work, transfer, added, devices, bound, start[i])
+        used[i] = 0 if i == 0 else fewest
+        need = min(need, wanted)
+        if used[i] < devices:
+            need = min(need, _opened(i, work, transfer, added, devices, bound, used[i], start[i]))
         for e in range(first[i], first[i + 1]):
             j = larger[e]
             for c in range(start.shape[1]):
-                if start[i, c] > start[j, c]:
-                    start[j, c] = start[i, c]
+                start[j, c] = max(start[j, c], start[i, c])
+    return 0 if need == INFINITE else need
+
+
+@numba.njit(cache=True, nogil=True)
+def _reached(
+    i: int,
+    work: Ticks,
+    transfer: Ticks,
+    added: bool,  # noqa: FBT001
+    devices: int,
+    bound: int,
+    start: Ticks,
+) -> tuple[int, int]:
+    """The fewest devices on which a stage can end at an ideal, and the least load above the bound.
+
+    What can end no stage any more, here or further up, is struck from ``start``.
+    """
+    fewest, need, k = NEVER, INFINITE, 0
+    for m in range(work.shape[1]):
+        for before in range(devices - m):
+            if start[k] != NONE:
+                load = work[i, m] - start[k]
+                total = load + transfer[i, m] if added else max(load, transfer[i, m])
+                if total <= bound:
+                    fewest = min(fewest, before + m + 1)
+                else:
+                    need = min(need, total)
+                if load > bound:
+                    start[k] = NONE
+                    need = min(need, load)
+            k += 1
+    return fewest, need
+
+
+@numba.njit(cache=True, nogil=True)
+def _opened(
+    i: int,
+    work: Ticks,
+    transfer: Ticks,
+    added: bool,  # noqa: FBT001
+    devices: int,
+    bound: int,
+    fewest: int,
+    start: Ticks,
+) -> int:
+    """Open stages at an ideal that some devices have reached; the least transfer above the bound."""
+    need, k = INFINITE, 0
+    for m in range(work.shape[1]):
+        for before in range(devices - m):
+            if before >= fewest:
+                if added:
+                    start[k] = max(start[k], work[i, m] - transfer[i, m])
+                elif transfer[i, m] <= bound:
+                    start[k] = max(start[k], work[i, m])
+                else:
+                    need = min(need, transfer[i, m])
+            k += 1
     return need
 
 
@@ -116,7 +149,7 @@ def previous_cut(
             if added:
                 load += transfer[end, m] + transfer[i, m]
             else:
-                load = max(load, max(transfer[end, m], transfer[i, m]))
+                load = max(load, transfer[end, m], transfer[i, m])
             if load > bound or (found >= 0 and transfer[i, m] >= least):
                 continue
             if contains(members[end], members[i]):
@@ -129,7 +162,7 @@ def previous_cut(
 @numba.njit(cache=True, nogil=True)
 def contains(larger: Words, smaller: Words) -> bool:
     """Whether a bit set holds another."""
-    for w in range(larger.size):
+    for w in range(larger.size):  # noqa: SIM110  (numba compiles no generator)
         if smaller[w] & ~larger[w] != np.uint64(0):
             return False
     return True

@@ -140,9 +140,7 @@ def reach(problem: SegmentationProblem) -> int:
     """The most ideals that one search of the problem can go through exactly."""
     if len(problem.levels) > 1:
         return MOST_TABLED
-    swept = problem.memory_bytes is None and (
-        not problem.replicate or problem.assumptions.synchronization == "add"
-    )
+    swept = problem.memory_bytes is None and (not problem.replicate or problem.assumptions.synchronization == "add")
     return problem.states if swept else MOST_PAIRED
 
 

@@ -62,7 +62,7 @@ def test_local_worlds_number_their_nodes() -> None:
 def test_every_rank_sees_the_same_machine() -> None:
     worlds = local_worlds(2, processors=2)
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda world: host_machine(world), worlds)
+        first, second = pool.map(host_machine, worlds)
     assert isinstance(first, Machine)
     assert first == second
     assert [processor.memory for processor in first.processors] == [0, 0, 1, 1]

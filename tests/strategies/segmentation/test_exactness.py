@@ -187,16 +187,16 @@ def test_the_least_latency_under_a_memory_limit(make_graph: Fixture, oracle: Cal
 # -- two levels -------------------------------------------------------------------------------------------------------
 
 
-def two_levels(known: Oracle, levels: tuple[Level, Level], most: bool, given: Assumptions, limit: float | None) -> float:
+def two_levels(
+    known: Oracle, levels: tuple[Level, Level], most: bool, given: Assumptions, limit: float | None
+) -> float:
     """Find the least slowest stage of all pipelines of servers whose every stage is a pipeline of devices."""
     inner_level, outer_level = levels
     best = math.inf
 
     def inner(start: Any, end: Any, after: int, copies: int) -> float:
         least = math.inf
-        for chain in known.chains(
-            known.ideals, start, end, inner_level.members, inner_level.members if most else 1
-        ):
+        for chain in known.chains(known.ideals, start, end, inner_level.members, inner_level.members if most else 1):
             worst = 0.0
             for place, (before, reached, m) in enumerate(chain):
                 forward, backward, weights, stored = known.sums(reached - before)

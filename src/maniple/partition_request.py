@@ -1,0 +1,183 @@
+"""What `maniple partition` was asked, as values: the graph, the levels, sizes with units."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maniple.operators.graph import Graph
+from maniple.regions.error import RequestError, nearest
+
+if TYPE_CHECKING:
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.segmentation.cost_graph import CostGraph
+    from maniple.strategies.segmentation.costs import Assumptions, Level, Order, Overlap
+    from maniple.strategies.segmentation.problem import Goal
+
+__all__: list[str] = []
+
+_AMOUNT = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?) *([KMGT]i?)?B?(?:/s)?")
+_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_PROFILES = (".txt", ".json")
+
+
+def amount(option: str, text: str) -> float:
+    """A number of bytes (or bytes per second), such as ``1e9``, ``16GiB`` or ``10GB/s``.
+
+    Raises:
+        RequestError: it is none, or not above zero.
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    value = float(match[1]) * _UNITS.get(match[2] or "", 1) if match else math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise RequestError(f"{option}: expected more than 0 bytes, such as 1e9, 16GiB or 10GB/s, got {text!r}")
+    return value
+
+
+def machine_of(name: str) -> Machine:
+    """The machine of a preset's name or a TOML file.
+
+    Raises:
+        RequestError: there is none.
+    """
+    from maniple.runtime.machine import Machine
+
+    return Machine.load(name) if name.endswith(".toml") else Machine.preset(name)
+
+
+def levels_of(stages: int, machine: Machine | None, bandwidth: str | None, members: str | None) -> tuple[Level, ...]:
+    """The levels that a request describes, innermost first; without bandwidth communication costs nothing.
+
+    Raises:
+        RequestError: the numbers do not fit together.
+    """
+    from maniple.strategies.segmentation import machine_levels
+    from maniple.strategies.segmentation.costs import Level
+
+    if machine is not None:
+        count = len(machine.processors)
+        if stages > count:
+            raise RequestError(f"--stages: expected at most the machine's {count} processors, got {stages}")
+        return machine_levels.levels(machine) if stages == count else (machine_levels.flat(machine, stages),)
+    counts = [stages] if members is None else [_count(part, members) for part in members.lower().split("x")]
+    if math.prod(counts) != stages:
+        raise RequestError(f"--levels {members}: expected a product of {stages} (--stages), got {math.prod(counts)}")
+    if bandwidth is None:
+        return tuple(Level(count) for count in counts)
+    rates = [amount("--bandwidth", part) for part in bandwidth.split(",")]
+    if len(rates) == 1:
+        rates *= len(counts)
+    if len(rates) != len(counts):
+        raise RequestError(
+            f"--bandwidth {bandwidth}: expected one number, or one for each of {len(counts)} levels, got {len(rates)}"
+        )
+    return tuple(Level(count, rate) for count, rate in zip(counts, rates, strict=True))
+
+
+def graph_of(source: str, machine: Machine | None, batch: int | None) -> CostGraph:
+    """The graph of costs of a profile file, of a model of the zoo, or of a graph that a function in a file makes.
+
+    A model's costs are a roofline at the rates of the machine, by default of one-core CPU processors.
+
+    Args:
+        source: a path that ends with .txt or .json, a name, or ``file.py:callable``.
+        machine: whose rates count.
+        batch: samples of a model's mini-batch.
+
+    Raises:
+        RequestError: there is no such source, or it is wrong.
+    """
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.segmentation.operator_costs import cost_graph
+    from maniple.strategies.segmentation.profile import read_profile
+
+    if batch is not None and batch < 1:
+        raise RequestError(f"--batch: expected at least 1 sample, got {batch}")
+    if source.endswith(_PROFILES) or Path(source).is_file():
+        if batch is not None:
+            raise RequestError(f"{source}: a profile's costs are those of its own batch; leave out --batch")
+        return read_profile(source)
+    return cost_graph(_model(source, batch), machine or Machine.preset("cpu:1"))
+
+
+def assumptions_of(
+    goal: Goal,
+    order: Order | None,
+    micro_batches: int | None,
+    transfers: Overlap | None,
+    synchronization: Overlap | None,
+    crossings: float | None,
+    compression: float | None,
+    synchronized: float | None,
+    gradients: float | None,
+    optimizer: float | None,
+) -> Assumptions:
+    """The assumptions of a request: what was not given has its default, which the goal decides for the first two.
+
+    Raises:
+        RequestError: a choice or number is wrong.
+    """
+    from maniple.strategies.segmentation.costs import Assumptions
+
+    usual = Assumptions()
+    return Assumptions(
+        usual.transfers if transfers is None else transfers,
+        usual.synchronization if synchronization is None else synchronization,
+        usual.crossings if crossings is None else crossings,
+        usual.compression if compression is None else compression,
+        usual.synchronized if synchronized is None else synchronized,
+        usual.gradients if gradients is None else gradients,
+        usual.optimizer if optimizer is None else optimizer,
+        order or ("1f1b" if goal == "latency" else usual.order),
+        micro_batches if micro_batches is not None else (8 if goal == "latency" else usual.micro_batches),
+    )
+
+
+def refuse_given(source: str, **options: object) -> None:
+    """Refuse options that a file which states its own devices and transfer times leaves no room for.
+
+    Raises:
+        RequestError: one of them was given.
+    """
+    if named := [f"--{name}" for name, value in options.items() if value]:
+        raise RequestError(f"{source}: this file states its own devices and transfers; leave out {', '.join(named)}")
+
+
+def _model(source: str, batch: int | None) -> Graph:
+    from maniple.models import ZOO, model
+
+    if ":" in source:
+        graph = _made(source)
+        return graph if batch is None else graph.with_batch(batch)
+    if source not in ZOO:
+        raise RequestError(
+            f"{source!r}: expected a profile file ({' or '.join(_PROFILES)}), file.py:callable, or a model"
+            f"{nearest(source, sorted(ZOO))}"
+        )
+    return model(source, batch)
+
+
+def _made(source: str) -> Graph:
+    """The graph that a function of a file returns."""
+    path, _, name = source.rpartition(":")
+    spec = importlib.util.spec_from_file_location("maniple_model_file", path) if Path(path).is_file() else None
+    if spec is None or spec.loader is None:
+        raise RequestError(f"{source}: {path} is no Python file; expected file.py:callable")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    make = getattr(module, name, None)
+    if not callable(make):
+        raise RequestError(f"{source}: {path} has no function {name!r}{nearest(name, list(vars(module)))}")
+    graph: object = make()
+    if not isinstance(graph, Graph):
+        raise RequestError(f"{source}: expected {name}() to return a Graph, got {type(graph).__name__}")
+    return graph
+
+
+def _count(part: str, members: str) -> int:
+    if not part.isdigit() or int(part) < 1:
+        raise RequestError(f"--levels {members}: expected counts joined by x, such as 4x2")
+    return int(part)

@@ -1,0 +1,177 @@
+"""BaPipe's exploration: every pipeline order with its best partition, the fastest that fits.
+
+(Zhao et al., BaPipe, arXiv 2012.12544.) Every order has its own way of overlapping transfers and its own number of
+micro-batches in flight; for each, and for each number of micro-batches, the partition that finishes a mini-batch
+soonest within the devices' memory is found, and timed event by event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import fsum
+from typing import TYPE_CHECKING, final
+
+from maniple.regions.error import RequestError
+from maniple.strategies.segmentation.costs import Assumptions, Order, Overlap, synchronization_s, transfer_s
+from maniple.strategies.segmentation.pipeline_timing import StageTimes, pipeline_s
+from maniple.strategies.segmentation.problem import SegmentationProblem
+from maniple.strategies.segmentation.segment import segment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.strategies.segmentation.cost_graph import CostGraph
+    from maniple.strategies.segmentation.costs import Level
+    from maniple.strategies.segmentation.problem import Segmentation
+
+__all__: list[str] = []
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """A pipeline order with its way of moving data.
+
+    Args:
+        name: what people call it.
+        order: the order of actions, which fixes how many micro-batches are in flight.
+        transfers: whether transfers overlap with computation.
+        asynchronous: whether it needs devices that compute and transfer, or run both passes, at the same time by
+            themselves.
+    """
+
+    name: str
+    order: Order
+    transfers: Overlap
+    asynchronous: bool = False
+
+
+VARIATIONS = (
+    Variation("1f1b-as", "1f1b", "overlap", asynchronous=True),
+    Variation("fbp-as", "fbp", "overlap", asynchronous=True),
+    Variation("1f1b-sno", "1f1b", "add"),
+    Variation("1f1b-so", "1f1b-so", "overlap"),
+    Variation("gpipe", "gpipe", "add"),
+    Variation("gpipe-o", "gpipe", "overlap"),
+)
+"""What is explored: BaPipe's four, and GPipe with and without overlapped transfers."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An order with a partition.
+
+    Args:
+        variation: the order.
+        micro_batches: into how many the mini-batch is cut.
+        segmentation: the partition.
+        step_s: seconds of a mini-batch, event by event, weights' synchronisation included.
+        given: the assumptions that it was found under.
+    """
+
+    variation: Variation
+    micro_batches: int
+    segmentation: Segmentation
+    step_s: float
+    given: Assumptions
+
+
+def explore(
+    graph: CostGraph,
+    level: Level,
+    *,
+    memory_bytes: float | None = None,
+    replicate: bool = False,
+    asynchronous: bool = False,
+    micro_batches: Sequence[int] = (1, 2, 4, 8, 16),
+    given: Assumptions | None = None,
+) -> tuple[Candidate, ...]:
+    """The candidates that fit, the fastest first; of equals the one that comes first among the variations.
+
+    Args:
+        graph: the graph with its costs.
+        level: the devices and their links.
+        memory_bytes: of each device; None: no limit.
+        replicate: whether a stage may run on several devices.
+        asynchronous: whether the devices overlap by themselves, so that the -as variations are to be had.
+        micro_batches: the numbers to try.
+        given: the other assumptions.
+
+    Raises:
+        RequestError: nothing fits.
+    """
+    found: list[Candidate] = []
+    refusal: RequestError | None = None
+    for variation in VARIATIONS:
+        if variation.asynchronous and not asynchronous:
+            continue
+        for count in micro_batches:
+            assumed = replace(
+                given or Assumptions(),
+                order=variation.order,
+                transfers=variation.transfers,
+                micro_batches=count,
+            )
+            try:
+                problem = SegmentationProblem(graph, (level,), replicate, memory_bytes, "latency", assumed)
+                segmentation = segment(problem)
+            except RequestError as error:
+                refusal = error
+                continue
+            times = stage_times(problem, segmentation)
+            if variation.name == "1f1b-so" and not _hides_transfers(times):
+                continue
+            step = pipeline_s(times, variation.order, count, variation.transfers) + _synchronization(
+                problem, segmentation
+            )
+            found.append(Candidate(variation, count, segmentation, step, assumed))
+    if not found:
+        raise refusal or RequestError(f"{graph.name}: expected at least one number of micro-batches to try")
+    return tuple(sorted(found, key=lambda candidate: candidate.step_s))
+
+
+def stage_times(problem: SegmentationProblem, found: Segmentation) -> tuple[StageTimes, ...]:
+    """What one micro-batch takes in every stage."""
+    nodes, given = problem.graph.nodes, problem.assumptions
+    times = []
+    for place, stage in enumerate(found.stages):
+        share = stage.replicas * given.micro_batches
+        last = place == len(found.stages) - 1
+        # The slower end of a cut sets its pace; both directions are alike.
+        narrow = stage.replicas if last else min(stage.replicas, found.stages[place + 1].replicas)
+        moved = 0.0 if last else transfer_s(given, problem.levels[0], narrow, stage.sent_bytes)
+        times.append(
+            StageTimes(
+                fsum(nodes[node].forward_s for node in stage.nodes) / share,
+                fsum(nodes[node].backward_s for node in stage.nodes) / share,
+                moved / given.micro_batches / 2,
+            )
+        )
+    return tuple(times)
+
+
+def _hides_transfers(times: Sequence[StageTimes]) -> bool:
+    """Whether 1F1B-SO's condition holds: no transfer takes longer than a pass next to it."""
+    return all(
+        before.transfer_s <= min(before.forward_s, before.backward_s, after.forward_s, after.backward_s)
+        for before, after in pairwise(times)
+    )
+
+
+def _synchronization(problem: SegmentationProblem, found: Segmentation) -> float:
+    """Seconds in which replicas synchronise weights after the flush."""
+    if problem.assumptions.synchronization == "overlap":
+        return 0.0
+    nodes = problem.graph.nodes
+    return max(
+        synchronization_s(
+            problem.assumptions,
+            problem.levels[0],
+            stage.replicas,
+            1,
+            fsum(nodes[node].parameter_bytes for node in stage.nodes),
+        )
+        for stage in found.stages
+    )

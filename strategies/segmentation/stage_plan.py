@@ -1,0 +1,73 @@
+"""A pipeline of an operator graph as a plan: every stage on processors of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from maniple.operators.plan import OperatorPlan, StagePlan
+from maniple.strategies.placement import complete, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.operators.graph import Graph, Node
+    from maniple.operators.plan import Plan, Term
+    from maniple.strategies.segmentation.costs import Assumptions
+    from maniple.strategies.segmentation.problem import Segmentation
+    from maniple.strategies.strategy import Problem
+
+__all__: list[str] = []
+
+
+def plan_of(problem: Problem, strategy: str, found: Segmentation, given: Assumptions) -> Plan:
+    """The plan that places every operator of a pipeline's stage on the stage's processors.
+
+    It runs as operator placement, the mini-batch whole; the replicas of a stage split its samples. The pipeline order
+    and the number of micro-batches for which the stages were chosen are in the explanation.
+
+    Args:
+        problem: the graph, whose operators are the pipeline's nodes in order, and the machine.
+        strategy: name of the strategy that found the pipeline.
+        found: the pipeline.
+        given: what was assumed.
+    """
+    graph = problem.graph
+    operators: dict[str, OperatorPlan] = {}
+    stages: list[StagePlan] = []
+    reasons: list[tuple[str, tuple[tuple[str, Term], ...]]] = []
+    next_processor = 0
+    for number, stage in enumerate(found.stages):
+        processors = range(next_processor, next_processor + stage.replicas)
+        next_processor += stage.replicas
+        names = [graph.nodes[place].name for place in stage.nodes]
+        for place in stage.nodes:
+            operators[graph.nodes[place].name] = shared(graph, graph.nodes[place], processors)
+        stages.append(StagePlan(tuple(names)))
+        reasons += [(name, (("stage", number), ("stage_load_s", stage.load_s))) for name in names]
+    terms: tuple[tuple[str, Term], ...] = (
+        ("pipeline order", given.order),
+        ("micro-batches", given.micro_batches),
+        ("stages", len(found.stages)),
+        ("bottleneck_s", found.bottleneck_s),
+        ("predicted_s", found.value_s),
+        ("lower_bound_s", found.lower_bound_s),
+        ("exact", found.exact),
+        ("states", found.states),
+    )
+    ordered = tuple((node.name, operators[node.name]) for node in graph.nodes)
+    explained = dict(reasons)
+    explanation = tuple((node.name, explained[node.name]) for node in graph.nodes)
+    plan = complete(problem, strategy, ordered, (*explanation, ("", terms)))
+    return replace(plan, stages=tuple(stages))
+
+
+def shared(graph: Graph, node: Node, processors: Sequence[int]) -> OperatorPlan:
+    """The configuration of an operator whose samples some processors share, as far as they can be split."""
+    bound = graph.bound(node)
+    sample = next((factor for factor in bound.factors if factor.role == "sample" and factor.splittable), None)
+    if len(processors) == 1 or sample is None:
+        return whole(graph, node, processors[0])
+    points = min(len(processors), sample.extent)
+    degrees = tuple((factor.name, points if factor.name == sample.name else 1) for factor in bound.factors)
+    return OperatorPlan(degrees, tuple(processors[:points]))
