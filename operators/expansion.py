@@ -264,7 +264,12 @@ class Expansion:
             operands = self._gradient_operands(node, wanted)
             if not operands:
                 continue
-            self._backward_launch(node, operands, contributors)
+            # The input's gradient first: tasks, perhaps on other ranks, wait for it while the weights' is computed.
+            parts = {"backward": operands.keys() - self._weight_slots(node)}
+            parts["weight_gradient"] = operands.keys() - parts["backward"]
+            for name, slots in parts.items():
+                if slots:
+                    self._backward_launch(node, name, {slot: operands[slot] for slot in sorted(slots)}, contributors)
             for operand in dict.fromkeys(operands.values()):
                 left[operand] -= 1
                 if left[operand]:
@@ -286,7 +291,21 @@ class Expansion:
         slots = {slot: node.operands[slot] for slot in node.operator.differentiable if slot < len(node.operands)}
         return {slot: operand for slot, operand in slots.items() if operand is not None and operand in wanted}
 
-    def _backward_launch(self, node: Node, operands: dict[int, int], contributors: dict[int, list[Node]]) -> None:
+    def _weight_slots(self, node: Node) -> set[int]:
+        """Give the operand slots that hold parameters."""
+        return {slot for slot, operand in enumerate(node.operands) if operand in self.held}
+
+    def _backward_launch(
+        self, node: Node, name: str, operands: dict[int, int], contributors: dict[int, list[Node]]
+    ) -> None:
+        """Launch the tasks that compute some of a node's gradients.
+
+        Args:
+            node: the operator.
+            name: `backward` for the gradients of its inputs, `weight_gradient` for those of its parameters.
+            operands: the slots (with their tensors) whose gradients are wanted.
+            contributors: for each tensor the operators that add to its gradient.
+        """
         placed = self._place(node)
         chosen = placed.primary
         points = tuple(placed.points[i] for i in chosen)
@@ -319,9 +338,11 @@ class Expansion:
             privilege = WRITE_DISCARD if alone and _disjoint(rects) else reduce("+")
             requirements.append(Requirement(region, privilege, rects))
             slots.append(("operand_gradient", slot))
-        flops = tuple(float(operator.flops(tile).backward) for tile in tiles)
+        # An operator with parameters spends half of its backward pass on each side.
+        share = 0.5 if self._weight_slots(node) else 1.0
+        flops = tuple(share * operator.flops(tile).backward for tile in tiles)
         binder = BackwardBinder(self.graph, node, tiles, tuple(slots))
-        self._launch(f"{node.name}.backward", points, tuple(requirements), binder, flops)
+        self._launch(f"{node.name}.{name}", points, tuple(requirements), binder, flops)
 
     def _update(self, weight: Weight, gradient: LogicalRegion, optimizer: SGD) -> None:
         requirements = [

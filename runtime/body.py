@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from maniple.regions.error import RunError
+from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Requirement
 from maniple.runtime.task import Parameter
 
@@ -52,7 +53,7 @@ class TaskBinder:
             elif isinstance(value, Requirement):
                 view = next(given)
                 if view is None:
-                    view = torch.empty((0,) * value.region.bounds.ndim)
+                    view = torch.empty((0,) * value.region.bounds.ndim, dtype=torch_dtype(value.region.dtype))
                 elif value.privilege.op is not None:
                     identities.append((view, value.privilege.op.identity(value.region.dtype)))
                 elif self.debug and not value.privilege.writes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 
-from maniple.regions.error import RunError
+from maniple.regions.error import RequestError, RunError
 
 if TYPE_CHECKING:
     from maniple.runtime.rank import RankRuntime
@@ -66,7 +66,11 @@ class FutureMap(Mapping[tuple[int, ...], Any]):
     def __getitem__(self, color: tuple[int, ...] | int) -> Any:
         """Wait for all points and give the value of one."""
         chosen = (color,) if isinstance(color, int) else color
-        future = self._futures[chosen]
+        future = self._futures.get(chosen)
+        if future is None:
+            points = ", ".join(map(str, self._futures))
+            msg = f"the launch had no point {chosen}; it had {points}"
+            raise RequestError(msg)
         if not future.shared:
             share(self._runtime, list(self._futures.values()))
         return future.get()
@@ -94,6 +98,7 @@ def share(runtime: RankRuntime, futures: Sequence[Future]) -> None:
     Raises:
         RunError: a task failed, or returned what no message can carry.
     """
+    runtime.refuse_inside_a_task("future.get")
     mine = []
     for number, future in enumerate(futures):
         if future.owner == runtime.world.rank:

@@ -26,6 +26,10 @@ __all__: list[str] = []
 FORGET_AT = 64
 
 
+def _done() -> None:
+    """Stand in for the start of a row that has run, so that nothing holds its body any more."""
+
+
 class Issued:
     """A row that this rank will run: a task, a fold, or its share of a movement.
 
@@ -186,6 +190,7 @@ class Issuer:
         """Mark a row done and start what waited only for it."""
         with self.runtime.lock:
             row.done = True
+            row.start = _done
             waiting, row.after = row.after, []
             self.runtime.under_way -= 1
             if not self.runtime.under_way:

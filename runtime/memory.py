@@ -30,8 +30,9 @@ class Memory:
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
 
     def allocate(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
-        """Allocate storage for a rectangle of a region."""
-        return torch.empty(rect.shape, dtype=torch_dtype(region.dtype))
+        """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in."""
+        with torch.inference_mode(mode=False):
+            return torch.empty(rect.shape, dtype=torch_dtype(region.dtype), device="cpu")
 
     def keep(self, region: LogicalRegion, rect: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the lasting instance of a region, made or grown so that it has room for a rectangle.
@@ -43,7 +44,8 @@ class Memory:
         if held is not None and held[0].contains(rect):
             return held
         wide = rect if held is None else held[0].hull(rect)
-        storage = torch.zeros(wide.shape, dtype=torch_dtype(region.dtype))
+        with torch.inference_mode(mode=False):
+            storage = torch.zeros(wide.shape, dtype=torch_dtype(region.dtype), device="cpu")
         if held is not None:
             storage[held[0].slices(wide.lo)] = held[1]
             self.version += 1

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
+_here = threading.local()
+
+
+def inside_task() -> bool:
+    """Say whether this thread is a processor's, and so inside a task's body."""
+    return getattr(_here, "inside", False)
+
+
 class Work(Protocol):
     """Something a processor runs: its share of a step, or one task."""
 
@@ -59,6 +67,7 @@ class CpuProcessor:
             self._thread.join()
 
     def _run(self) -> None:
+        _here.inside = True
         torch.set_num_threads(self.cores)
         torch.set_grad_enabled(False)
         while True:

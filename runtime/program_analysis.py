@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ
+from maniple.regions.rectangle import overlapping
 from maniple.regions.validity import UnwrittenRead
 from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
 from maniple.runtime.failure import UnwrittenRegion
@@ -122,13 +123,15 @@ def check_interference(launch: Launch) -> None:
             conflict = READ not in {first.privilege, second.privilege} or first.privilege != second.privilege
             if first.region.id != second.region.id or not conflict or same_fold:
                 continue
-            for a, one in enumerate(first.rects):
-                for b, other in enumerate(second.rects):
-                    shared = one.intersect(other)
-                    if not shared.is_empty:
-                        where = "two arguments" if a == b else f"points {launch.points[a]} and {launch.points[b]}"
-                        msg = (
-                            f"launch {launch.name}: {where} both use {first.region.name}{shared}, as {first.privilege} "
-                            f"and {second.privilege}; make the rectangles disjoint or launch twice"
-                        )
-                        raise RequestError(msg)
+            count = len(first.rects)
+            crossing = ((a, b - count) for a, b in overlapping((*first.rects, *second.rects)) if a < count <= b)
+            pair = min(crossing, default=None)
+            if pair is not None:
+                a, b = pair
+                shared = first.rects[a].intersect(second.rects[b])
+                where = "two arguments" if a == b else f"points {launch.points[a]} and {launch.points[b]}"
+                msg = (
+                    f"launch {launch.name}: {where} both use {first.region.name}{shared}, as {first.privilege} "
+                    f"and {second.privilege}; make the rectangles disjoint or launch twice"
+                )
+                raise RequestError(msg)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
+from maniple.regions.error import RequestError, RunError
 from maniple.runtime.control import RankStopped
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.memory import Memory
-from maniple.runtime.processor import CpuProcessor
+from maniple.runtime.processor import CpuProcessor, inside_task
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.replay import Replay, Run
+from maniple.runtime.world import is_current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 # How many submissions back a step's measured bytes can be asked for.
-REMEMBERED_SUBMISSIONS = 64
+REMEMBERED_SUBMISSIONS = 1 << 16
 # How often a wait for a value looks for a failure elsewhere; the value itself wakes it at once.
 PATIENCE_S = 0.1
 
@@ -50,15 +54,17 @@ class RankRuntime:
         self.last: Run | None = None
         self.under_way = 0
         self.error: BaseException | None = None
+        self._told = False
+        self._programs = 0
         self._watched: WeakSet[threading.Condition] = WeakSet([self.finished])
         self._submissions = 0
         self.engine: CopyEngine | None = None
         if world.transport is not None:
             self.engine = CopyEngine(world.transport, credit_bytes, self.fail)
             self.engine.begin()
-            # Registered after the world's own ending, so run before it: the engine lets go of the wire first.
-            atexit.register(self.engine.close)
         world.control.on_stop(self.fail)
+        # Registered after the world's own ending, so run before it: what is under way ends, then the wire is let go.
+        atexit.register(self._end)
 
     @classmethod
     def of(cls, world: World) -> RankRuntime:
@@ -97,6 +103,11 @@ class RankRuntime:
                 held.close()
             self.processors[processor.id] = CpuProcessor(processor.id, processor.cores, self.fail)
 
+    def next_program(self) -> int:
+        """Number a trainer; every rank numbers the same ones alike."""
+        self._programs += 1
+        return self._programs
+
     def next_submission(self) -> int:
         """Number a submission; every rank numbers the same ones alike. Bytes of long ago are counted no more."""
         self._submissions += 1
@@ -108,7 +119,7 @@ class RankRuntime:
         """Let go of replays that will not run again, and of their storage."""
         if self.current in replays:
             self.current = None
-        if self.last is not None and self.last.replay in replays:
+        if self.last is not None and self.last.replay in replays and not self.last.left:
             self.last = None
 
     def drain(self) -> None:
@@ -134,7 +145,8 @@ class RankRuntime:
 
     def watch(self, condition: threading.Condition) -> None:
         """Have a condition (on this runtime's lock) notified when the rank fails, as long as it exists."""
-        self._watched.add(condition)
+        with self.lock:
+            self._watched.add(condition)
 
     def fail(self, error: BaseException) -> None:
         """Record the first failure, wake everybody who waits, and have the other ranks stopped."""
@@ -150,6 +162,7 @@ class RankRuntime:
     def check(self) -> None:
         """Raise the failure, if there was one."""
         if self.error is not None:
+            self._told = True
             raise self.error
 
     def guard(self, call: Callable[[], object], launch: Launch, point: int) -> Callable[[], object]:
@@ -158,7 +171,7 @@ class RankRuntime:
         def guarded() -> None:
             try:
                 call()
-            except Exception as error:
+            except BaseException as error:
                 raise TaskFailed.of_launch(launch, point, self.world.place(), error) from error
 
         return guarded
@@ -172,6 +185,33 @@ class RankRuntime:
         while not event.wait(PATIENCE_S):
             self.check()
         self.check()
+
+    def refuse_inside_a_task(self, what: str) -> None:
+        """Refuse what only the program may do: a body that waited for its own processor would wait for ever.
+
+        Raises:
+            RequestError: this thread is a processor's.
+        """
+        if inside_task():
+            msg = f"{what} was called inside a task's body; launch, read and wait in the program, outside of tasks"
+            raise RequestError(msg)
+
+    def _end(self) -> None:
+        """At the end of the program: let what was launched finish, and do not end well if it failed unseen."""
+        # Set where the interpreter has printed an exception that ended the program: then nothing is waited for.
+        if is_current(self.world) and getattr(sys, "last_value", None) is None and not self._told:
+            try:
+                self.drain()
+                self.check()
+            except RankStopped:
+                pass
+            except RunError as error:
+                sys.stderr.write(f"error: {error}\n")
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(1)
+        if self.engine is not None:
+            self.engine.close()
 
     def close(self) -> None:
         """End all threads of this rank."""

@@ -8,6 +8,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from maniple.runtime.failure import TaskFailed
+from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.kernels import bind_fold
 from maniple.runtime.movement import bind_movement
 from maniple.runtime.schedule import InstanceKind, RowKind
@@ -126,6 +127,16 @@ class Replay:
         Raises:
             RunError: a task failed, here or on another rank.
         """
+        self.prepare()
+        with uninterrupted():
+            return self.commit()
+
+    def prepare(self) -> None:
+        """Do all of a submission that may wait or fail; what is under way is as before if it does.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
         runtime = self.runtime
         if runtime.current is not self:
             runtime.drain()
@@ -136,6 +147,11 @@ class Replay:
             before.wait()
         runtime.check()
         self._bind()
+
+    def commit(self) -> Run:
+        """Start the run that `prepare` made ready; neither waits nor fails, and must not be interrupted."""
+        runtime = self.runtime
+        slot = self._submitted % 2
         self._submitted += 1
         work = [processor for processor, program in self._programs.items() if program]
         run = Run(self, runtime.next_submission(), slot, len(work) + len(self._movements[slot]))
@@ -170,7 +186,7 @@ class Replay:
                 ended[row] = perf_counter_ns()
                 if shared:
                     self._complete(row, slot)
-        except Exception as error:  # noqa: BLE001  (any failure of a task's body is the task's failure)
+        except BaseException as error:  # noqa: BLE001  (whatever a task's body raises is the task's failure)
             self.runtime.fail(TaskFailed.of(self.schedule, row, self.runtime.world.place(), error))
             return
         self._one_less(run)

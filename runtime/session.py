@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.regions.error import RequestError, RunError
 from maniple.regions.privilege import READ, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
 from maniple.runtime.body import TaskBinder
+from maniple.runtime.digest import digest
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
+from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.issue import Issuer, LiveRegion
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis import Node
     from maniple.runtime.issue import Issued
     from maniple.runtime.machine import Machine
+    from maniple.runtime.program_analysis import AnalysedUse
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.task import Task
 
@@ -63,9 +66,10 @@ class Session:
             dtype: such as `float32`.
             name: what errors call it.
         """
-        if any(not isinstance(extent, int) or extent < 1 for extent in shape):
-            msg = f"region {name or ''}: expected extents >= 1, got {tuple(shape)}"
+        if isinstance(shape, int) or any(type(extent) is not int or extent < 1 for extent in shape):
+            msg = f"region {name or ''}: expected extents >= 1 in a tuple, got {shape!r}"
             raise RequestError(msg)
+        self._tell(f"region {name or ''} of shape {tuple(shape)}, {dtype}", ())
         logical = self.runtime.regions.region(name or "region", tuple(shape), dtype)
         self._live[logical.id] = LiveRegion(logical, self._analysis.add(logical))
         return Region(self, logical)
@@ -149,11 +153,18 @@ class Session:
         outcomes = tuple(futures[point.color].fulfil for point in points)
         binder = TaskBinder(task, tuple(values), colors, bodies, outcomes, self.debugging)
         launch = Launch(task.name, points, tuple(requirements), binder, provenance=provenance)
-        self.runtime.world.control.call(
-            f"launch {task} over {len(points)} points: {mapping.processors} {_shown(values)}", task.version.encode()
+        self._tell(
+            f"launch {task} over {len(points)} points: {mapping.processors} {_shown(values)}",
+            (task.version, mapping.variants, mapping.priorities, colors, *map(_comparable, values)),
         )
         self.issue(launch, mapping.priorities)
         return futures
+
+    def _tell(self, text: str, values: Sequence[object]) -> None:
+        """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
+        self.runtime.refuse_inside_a_task(text.split(maxsplit=1)[0])
+        if self.runtime.world.size > 1:
+            self.runtime.world.control.call(text, digest(values))
 
     def _rects(
         self, task: Task[..., Any], parameter: str, value: object, colors: Sequence[tuple[int, ...]]
@@ -188,12 +199,22 @@ class Session:
             RequestError: points that interfere, or a read before the first write; nothing was started.
         """
         self.runtime.check()
-        self.runtime.current = None
+        with uninterrupted():
+            self.runtime.current = None
+            found = self._analysis.launch(launch)
+            try:
+                self._start(launch, found, priorities)
+            except BaseException as error:
+                # The analysis counts the launch as done already, so nothing after it would be right.
+                self.runtime.fail(RunError(f"launch {launch.name} could not be started: {error}"))
+                raise
+
+    def _start(self, launch: Launch, found: Sequence[AnalysedUse], priorities: Sequence[int] | None) -> None:
+        """Make, link and start the rows of an analysed launch that run here."""
         rows: list[Issued] = []
         nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
         views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
         here = self.runtime.memory.id
-        found = self._analysis.launch(launch)
         for slot, use in enumerate(found):
             live = self._live[use.region]
             rows += self._issuer.movements(live, use.moves, use.first)
@@ -252,7 +273,7 @@ class Session:
 
         points = self._everywhere(())
         requirement = Requirement(region.logical, WRITE_DISCARD, (region.logical.bounds,) * len(points))
-        self.runtime.world.control.call(f"write {region}")
+        self._tell(f"write {region}", (held,))
         self.issue(Launch("write", points, (requirement,), binder))
 
     def read(self, region: Region) -> torch.Tensor:
@@ -270,7 +291,7 @@ class Session:
 
             return copy
 
-        self.runtime.world.control.call(f"read {region}")
+        self._tell(f"read {region}", ())
         self.issue(Launch("read", points, (requirement,), binder))
         self.runtime.await_event(arrived)
         return found[0]
@@ -286,6 +307,7 @@ class Session:
         Raises:
             RunError: a task failed, here or on another rank.
         """
+        self.runtime.refuse_inside_a_task("fence")
         self._issuer.drain()
 
     @contextmanager
@@ -296,6 +318,13 @@ class Session:
             yield
         finally:
             self.debugging = before
+
+
+def _comparable(value: object) -> object:
+    """Give what ranks compare of a launch's argument."""
+    if isinstance(value, Requirement):
+        return (value.region.id, str(value.privilege), [(*rect.lo, *rect.hi) for rect in value.rects])
+    return value
 
 
 def _shown(values: Sequence[object]) -> str:

@@ -90,6 +90,11 @@ def current() -> World:
         return _joined[0]
 
 
+def is_current(world: World) -> bool:
+    """Say whether a world is this process's, and not one that a test made."""
+    return world in _joined
+
+
 def leave() -> None:
     """Leave the world of this process: wait until every rank's program has ended, and close what connects them.
 

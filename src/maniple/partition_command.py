@@ -140,7 +140,9 @@ def _placed(
     placement = Placement.of(graph, accelerators=stages, memory_bytes=limit)
     begun = time.perf_counter()
     if goal == "throughput":
-        found: MaxLoad | SampleLatency = max_load.max_load(placement, overlap=overlap, states=states or max_load.MOST_IDEALS)
+        found: MaxLoad | SampleLatency = max_load.max_load(
+            placement, overlap=overlap, states=states or max_load.MOST_IDEALS
+        )
     elif overlap:
         raise RequestError("--transfers overlap: the time of one sample adds them; leave it out, or ask for throughput")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,9 @@ from maniple.operators.initialization import initial
 from maniple.operators.placement import mapped
 from maniple.operators.program import FragmentCache, Port, lower
 from maniple.regions.error import RequestError
+from maniple.runtime.digest import digest
 from maniple.runtime.hosting import host_machine
+from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.measurement import gather_bytes, gather_timeline
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.world import World, current
@@ -104,6 +105,8 @@ class Trainer:
             f"{graph.fingerprint()} {self.plan.to_json()} {optimizer}".encode(),
         )
         self._runtime = RankRuntime.of(self._world)
+        number = self._runtime.next_program()
+        self._name = "trainer" if number == 1 else f"trainer {number}"
         self._cache = FragmentCache(self.machine)
         self._weights = weights(graph, self.plan, self.machine, optimizer, self._runtime.regions)
         self._loaded: dict[tuple[str, int], _Loaded] = {}
@@ -187,17 +190,25 @@ class Trainer:
         names = [tensor.name for tensor in self.graph.inputs]
         batch, size = check_batch(self.graph, args, kwargs, names)
         loaded = self._load("step", size)
-        digest = b""
-        if self._steps % DIGEST_EVERY == 0 and self._world.size > 1:
-            digest = _digest(batch)
-        self._world.control.call(f"trainer.step {self._steps} of {size} samples", digest)
-        self._steps += 1
-        self._feed(loaded, {name: value.clone() for name, value in batch.items()} if keep else batch)
-        run = loaded.replay.submit()
-        self._last = run
-        step = _Step(run, loaded)
-        loaded.unread.append(step)
+        self._call(f"step {self._steps} of {size} samples", batch, whole=self._steps % DIGEST_EVERY == 0)
+        if keep:
+            batch = {name: value.clone() for name, value in batch.items()}
+        loaded.replay.prepare()
+        with uninterrupted():
+            self._steps += 1
+            self._feed(loaded, batch)
+            self._last = run = loaded.replay.commit()
+            step = _Step(run, loaded)
+            loaded.unread.append(step)
         return step
+
+    def _call(self, text: str, batch: Mapping[str, torch.Tensor] | None = None, *, whole: bool = True) -> None:
+        """Tell the other ranks what this one does: what it was given is compared by samples, or whole."""
+        if self._world.size > 1:
+            given = digest(batch[name] for name in sorted(batch)) if batch and whole else b""
+            if batch and not whole:
+                given = digest((batch[name] for name in sorted(batch)), sampled=True)
+            self._world.control.call(f"{self._name}.{text}", given)
 
     def _feed(self, loaded: _Loaded, batch: Mapping[str, torch.Tensor]) -> None:
         """Queue the inputs that this rank's tasks will take."""
@@ -229,23 +240,26 @@ class Trainer:
         names = list(self._load("evaluate", self.graph.batch).inputs)
         batch, size = check_batch(self.graph, args, kwargs, names)
         loaded = self._load("evaluate", size)
-        self._world.control.call(f"trainer.evaluate of {size} samples")
+        self._call(f"evaluate of {size} samples", batch)
         return self._results(loaded, batch)
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Give every parameter whole, in the order of creation, on every rank."""
         self._check_open()
         loaded = self._load("parameters", self.graph.batch)
-        self._world.control.call("trainer.parameters")
+        self._call("parameters")
         return self._results(loaded, {})
 
     def _results(self, loaded: _Loaded, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run a program and take its results, and no others: an interrupted call may have left some."""
         self._runtime.drain()
-        for port in loaded.results.values():
-            port.values.clear()
-        self._feed(loaded, batch)
-        loaded.replay.submit().wait()
+        loaded.replay.prepare()
+        with uninterrupted():
+            for port in loaded.results.values():
+                port.values.clear()
+            self._feed(loaded, batch)
+            run = loaded.replay.commit()
+        run.wait()
         return {name: port.values.popleft() for name, port in loaded.results.items()}
 
     def bytes(self) -> dict[str, int]:
@@ -254,20 +268,20 @@ class Trainer:
         Measured is what the transports of all ranks were handed, counted where it is handed over.
         """
         run = self._require_step()
-        self._world.control.call("trainer.bytes")
+        self._call("bytes")
         return {"predicted": run.replay.schedule.total_bytes, "measured": gather_bytes(self._world, run.number)}
 
     def total_bytes(self) -> int:
         """Give the bytes that left a memory since this trainer was made, over all ranks, as measured."""
         self._check_open()
         self._runtime.drain()
-        self._world.control.call("trainer.total_bytes")
+        self._call("total_bytes")
         return gather_bytes(self._world, None) - self._bytes_before
 
     def timeline(self) -> Timeline:
         """Give the events of the last step on all ranks."""
         run = self._require_step()
-        self._world.control.call("trainer.timeline")
+        self._call("timeline")
         return gather_timeline(self._world, run)
 
     def _require_step(self) -> Run:
@@ -279,6 +293,7 @@ class Trainer:
         return self._last
 
     def _check_open(self) -> None:
+        self._runtime.refuse_inside_a_task(self._name)
         if self._closed:
             msg = "the trainer is closed; make another"
             raise RequestError(msg)
@@ -311,11 +326,3 @@ class Trainer:
             self.close()
         else:
             self._let_go()
-
-
-def _digest(batch: Mapping[str, torch.Tensor]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(batch):
-        digest.update(name.encode())
-        digest.update(batch[name].detach().contiguous().numpy().reshape(-1).view("uint8").data)
-    return digest.digest()

@@ -210,7 +210,8 @@ def synchronization_ticks(
     """Ticks of synchronising each node's weights among 1, 2, ... replicas, shape (nodes, replicas)."""
     parameters = np.array([node.parameter_bytes for node in graph.nodes], dtype=np.float64)
     factors = [synchronization_s(assumptions, level, m, shared, 1.0) for m in range(1, replicas + 1)]
-    return np.rint(parameters[:, None] * np.array(factors) / clock.tick_s).astype(np.int64)
+    ticks: Ticks = np.rint(parameters[:, None] * np.array(factors) / clock.tick_s).astype(np.int64)
+    return ticks
 
 
 def cut_ticks(crossing: Ticks, level: Level, assumptions: Assumptions, replicas: int, clock: Clock) -> Ticks:

@@ -55,11 +55,8 @@ def svg(graph: CostGraph, stages: Sequence[Stage]) -> str:
         spot[place] = (_MARGIN + column * _COLUMN, top + rows.get(column, 0) * _ROW)
         rows[column] = rows.get(column, 0) + 1
     width, height = 2 * _MARGIN + max(depth) * _COLUMN, top + max(rows.values()) * _ROW + _MARGIN
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, 480)}" height="{height}" font-family="sans-serif" '
-        'font-size="12">',
-        f"<title>{escape(graph.name)}</title>",
-    ]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, 480)}" height="{height}"'
+    parts = [f'{head} font-family="sans-serif" font-size="12">', f"<title>{escape(graph.name)}</title>"]
     for number, stage in enumerate(stages):
         y, colour = 20 + 18 * number, _COLOURS[number % len(_COLOURS)]
         parts.append(f'<circle cx="16" cy="{y - 4}" r="6" fill="{colour}" stroke="black"/>')

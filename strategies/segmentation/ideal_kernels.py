@@ -34,7 +34,7 @@ def _mixed(node: int) -> np.uint64:
 def _rehash(hashes: Words, count: int, slots: int) -> Index:
     table = np.full(slots, -1, dtype=np.int32)
     for i in range(count):
-        slot = np.int64(hashes[i] & np.uint64(slots - 1))
+        slot = np.int64(hashes[i, 0] & np.uint64(slots - 1))
         while table[slot] >= 0:
             slot = (slot + 1) & (slots - 1)
         table[slot] = i
@@ -43,14 +43,14 @@ def _rehash(hashes: Words, count: int, slots: int) -> Index:
 
 @numba.njit(cache=True, nogil=True)
 def _grown(array: Words, count: int, size: int) -> Words:
-    larger = np.empty((size, array.shape[1]), dtype=array.dtype)
+    larger = np.empty((size, array.shape[1]), dtype=np.uint64)
     larger[:count] = array[:count]
     return larger
 
 
 @numba.njit(cache=True, nogil=True)
-def _longer(array: Any, count: int, size: int) -> Any:
-    longer = np.empty(size, dtype=array.dtype)
+def _longer(array: Index, count: int, size: int) -> Index:
+    longer = np.empty(size, dtype=np.int32)
     longer[:count] = array[:count]
     return longer
 
@@ -67,7 +67,7 @@ def enumerate_all(
     """
     room, slots = 1024, 4096
     members, free = np.zeros((room, words), dtype=np.uint64), np.zeros((room, words), dtype=np.uint64)
-    hashes, larger = np.zeros(room, dtype=np.uint64), np.empty(0, dtype=np.int32)
+    hashes, larger = np.zeros((room, 1), dtype=np.uint64), np.empty(0, dtype=np.int32)
     parent, added = np.full(room, -1, dtype=np.int32), np.full(room, -1, dtype=np.int32)
     first = np.zeros(room + 1, dtype=np.int32)
     for node in range(n):
@@ -82,7 +82,7 @@ def enumerate_all(
         # Every step from this set may lead to a new one.
         if count + n > room:
             room = 2 * (count + n)
-            members, free, hashes = _grown(members, count, room), _grown(free, count, room), _longer(hashes, count, room)
+            members, free, hashes = _grown(members, count, room), _grown(free, count, room), _grown(hashes, count, room)
             parent, added = _longer(parent, count, room), _longer(added, count, room)
             first = _longer(first, count, room + 1)
         if 2 * (count + n) > slots:
@@ -95,7 +95,7 @@ def enumerate_all(
                 low = rest & (~rest + _ONE)
                 rest ^= low
                 node = (word << 6) + _trailing(low)
-                key = hashes[i] ^ _mixed(node)
+                key = hashes[i, 0] ^ _mixed(node)
                 slot = _slot(table, hashes, members, i, word, low, key)
                 if table[slot] < 0:
                     if count == limit:
@@ -104,22 +104,29 @@ def enumerate_all(
                     members[count, word] |= low
                     free[count, word] ^= low
                     _release(node, members[count], free[count], below, sources, above, targets)
-                    hashes[count], parent[count], added[count], table[slot] = key, i, node, count
+                    hashes[count, 0], parent[count], added[count], table[slot] = key, i, node, count
                     count += 1
                 larger[edges] = table[slot]
                 edges += 1
         i += 1
     first[count] = edges
-    return count, members[:count].copy(), first[: count + 1].copy(), larger[:edges].copy(), parent[:count], added[:count]
+    return (
+        count,
+        members[:count].copy(),
+        first[: count + 1].copy(),
+        larger[:edges].copy(),
+        parent[:count],
+        added[:count],
+    )
 
 
 @numba.njit(cache=True, nogil=True)
-def _slot(table: Index, hashes: Words, members: Words, row: int, word: int, low: np.uint64, key: np.uint64) -> int:
+def _slot(table: Index, hashes: Words, members: Words, row: int, word: int, low: np.uint64, key: np.uint64) -> np.int64:
     """Where a set with one node more is in the table, or belongs."""
     slot = np.int64(key & np.uint64(table.size - 1))
     while table[slot] >= 0:
         j = table[slot]
-        if hashes[j] == key and _is_extension(members[j], members[row], word, low):
+        if hashes[j, 0] == key and _is_extension(members[j], members[row], word, low):
             break
         slot = (slot + 1) & (table.size - 1)
     return slot

@@ -31,6 +31,7 @@ class LoadTables(NamedTuple):
         steps: that atom, for every step.
         accelerator: ticks of each ideal on an accelerator; of an atom that none can run, very many.
         cpu: on a CPU.
+        needed: ticks of each ideal on accelerators, without the atoms that none can run.
         sizes: bytes of each ideal.
         sent_rows: where the outputs that touch each atom start in ``sent``.
         sent: outputs, row by row.
@@ -46,6 +47,7 @@ class LoadTables(NamedTuple):
     steps: Index
     accelerator: Ticks
     cpu: Ticks
+    needed: Ticks
     sizes: Floats
     sent_rows: Index
     sent: Index
@@ -73,7 +75,7 @@ def steps_of(first: Index, larger: Index, members: Words) -> Index:
 
 
 @numba.njit(cache=True, nogil=True)
-def grown(tables: LoadTables, start: int, inside: int, atom: int) -> tuple[int, int]:
+def grown(tables: LoadTables, start: int, inside: int, atom: int) -> tuple[np.int64, np.int64]:
     """How transfers change when an atom joins the stage from ideal ``start`` to ideal ``inside``.
 
     Returns:
@@ -128,7 +130,7 @@ def least_load(
     lasting, passing = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     looked = 0
     for i in range(count - 1):
-        if not _alive(tables.accelerator[count - 1] - tables.accelerator[i], best[i], ceiling, saving):
+        if not _alive(tables.needed[count - 1] - tables.needed[i], best[i], ceiling, saving):
             continue
         queue[0], seen[i], lasting[i], passing[i] = i, i, 0, 0
         head, tail = 0, 1
@@ -152,8 +154,10 @@ def least_load(
                 tail += 1
                 looked += 1
                 moved = lasting[k] + passing[k]
-                load = max(work, moved) if tables.overlap else work + moved
-                _end(i, load if holds else INFINITE, hosted, ceiling, best[i], best[k], choice[k])
+                load = INFINITE
+                if holds:
+                    load = max(work, moved) if tables.overlap else work + moved
+                _end(i, load, hosted, ceiling, best[i], best[k], choice[k])
     return looked
 
 

@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 Floats = npt.NDArray[np.float64]
 
-INFINITE = np.int64(1 << 61)
+INFINITE = 1 << 61
 
 
 class Holdings(NamedTuple):
@@ -47,15 +47,18 @@ def held(holdings: Holdings, start: int, end: int, after: int, m: int) -> float:
     """Bytes that each device of a stage holds."""
     weights = holdings.parameters[end] - holdings.parameters[start]
     activations = holdings.stored[end] - holdings.stored[start] + holdings.crossing[start]
-    return holdings.copies[after, m] * weights + holdings.flights[after, m] * activations
+    total: float = holdings.copies[after, m] * weights + holdings.flights[after, m] * activations
+    return total
 
 
 @numba.njit(cache=True, nogil=True)
 def _load(work: Ticks, second: Ticks, transfer: Ticks, added: bool, i: int, j: int, m: int) -> int:  # noqa: FBT001
-    load = max(work[j, m] - work[i, m], second[j, m] - second[i, m])
+    load: int = max(work[j, m] - work[i, m], second[j, m] - second[i, m])
     if added:
-        return load + transfer[i, m] + transfer[j, m]
-    return max(load, transfer[i, m], transfer[j, m])
+        load += transfer[i, m] + transfer[j, m]
+    else:
+        load = max(load, transfer[i, m], transfer[j, m])
+    return load
 
 
 @numba.njit(cache=True, nogil=True)

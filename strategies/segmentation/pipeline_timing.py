@@ -87,10 +87,10 @@ def pipeline_s(stages: Sequence[StageTimes], order: Order, micro_batches: int, t
     end, moving = 0.0, True
     while moving:
         moving = False
-        for key in todo:
+        for key, queue in todo.items():
             stage = key[0]
-            while todo[key] and (stage, *todo[key][0]) in arrived:
-                kind, n = todo[key].pop(0)
+            while queue and (stage, *queue[0]) in arrived:
+                kind, n = queue.pop(0)
                 begun = max(free[key], arrived[stage, kind, n])
                 done = begun + _busy_s(stages, stage, kind, order, transfers)
                 free[key], end, moving = done, max(end, done), True

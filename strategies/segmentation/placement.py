@@ -102,7 +102,7 @@ class Placement:
         hosts = graph.devices.cpus if cpus is None else cpus
         if count < 0 or hosts < 0 or count + hosts == 0:
             raise RequestError(f"{graph.name}: expected at least one device, got {count} accelerators and {hosts} CPUs")
-        if count > len(graph.nodes):
+        if accelerators is not None and count > len(graph.nodes):
             raise RequestError(
                 f"{graph.name}: expected at most as many accelerators as nodes, {len(graph.nodes)}, got {count}"
             )

@@ -92,6 +92,7 @@ def _loads(
         kernels.steps_of(lattice.first, lattice.larger, lattice.members),
         lattice.total(accelerator),
         lattice.total(cpu),
+        lattice.total(np.where(accelerator < NEVER, accelerator, 0)),
         lattice.total(np.rint(sizes).astype(np.int64)).astype(np.float64),
         starts,
         np.array([place for row in rows for place in row], dtype=np.int32),

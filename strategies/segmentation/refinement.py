@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+_FIRST_WIDTH = 4
+_ROUNDS = 3
 Pipeline = tuple[tuple[Part, ...], int]
 """The stages and the ticks of the value that is minimised."""
 
@@ -45,8 +47,8 @@ def refined(
 ) -> Pipeline:
     """The pipeline after improvements that look at up to ``limit`` ideals around all of its cuts at once.
 
-    Windows around the cuts grow until their ideals are too many; whenever a better pipeline is found, the search
-    goes on around its cuts.
+    Windows around all cuts grow until their ideals are too many; then those around every single cut do, in turn.
+    Whenever a better pipeline is found, the search goes on around its cuts.
 
     Args:
         problem: what is asked.
@@ -55,11 +57,31 @@ def refined(
         solve: the best pipeline of a space below a ceiling.
         limit: ideals of one neighbourhood.
     """
-    best, width = start, 4
-    # The line on which the nodes of each stage lie together.
-    line = _line(problem.graph, best[0])
-    while width <= 2 * len(line):
-        coarse = CoarseGraph.of(problem.graph, _windows(line, best[0], width))
+    best, width = _grown(problem, costs, start, solve, limit, None, _FIRST_WIDTH)
+    for _ in range(_ROUNDS):
+        before = best[1]
+        for cut in range(len(best[0]) - 1):
+            if cut < len(best[0]) - 1:
+                best, _ = _grown(problem, costs, best, solve, limit, cut, width)
+        if best[1] == before:
+            break
+    return best
+
+
+def _grown(
+    problem: SegmentationProblem,
+    costs: NodeCosts,
+    start: Pipeline,
+    solve: Callable[[Space, int | None], Pipeline | None],
+    limit: int,
+    cut: int | None,
+    width: int,
+) -> tuple[Pipeline, int]:
+    """The best pipeline in windows around one cut or all that grow while they can, and the first width too large."""
+    best, count = start, len(problem.graph.nodes)
+    while width <= 2 * count:
+        line = [node for part in best[0] for node in part.nodes]
+        coarse = CoarseGraph.of(problem.graph, _windows(line, best[0], width, cut))
         space = Space.enumerated(problem, costs, coarse, limit)
         if space is None:
             break
@@ -68,26 +90,32 @@ def refined(
             width *= 2
         else:
             best = better
-            line = _line(problem.graph, best[0])
-    return best
+            cut = None if cut is None else min(cut, len(best[0]) - 2)
+            if cut == -1:
+                break
+    return best, width
 
 
-def _line(graph: CostGraph, parts: Sequence[Part]) -> list[int]:
-    """The nodes by stage, and in the graph's order within each."""
-    return [node for part in parts for node in part.nodes]
+def _windows(line: Sequence[int], parts: Sequence[Part], width: int, cut: int | None) -> list[Group]:
+    """The line with the nodes within ``width`` places of a cut (of one, or of all) alone, those between in groups.
 
-
-def _windows(line: Sequence[int], parts: Sequence[Part], width: int) -> list[Group]:
-    """The line with the nodes that are within ``width`` places of a cut alone, and those between in groups."""
+    A group ends at every cut, so that the pipeline itself is among those that are looked at.
+    """
     free = [False] * len(line)
+    ends: set[int] = set()
     place = 0
-    for part in parts[:-1]:
+    for number, part in enumerate(parts[:-1]):
         place += len(part.nodes)
-        for near in range(max(0, place - width), min(len(line), place + width)):
-            free[near] = True
+        ends.add(place)
+        if cut is None or cut == number:
+            for near in range(max(0, place - width), min(len(line), place + width)):
+                free[near] = True
     groups: list[Group] = []
     held: list[int] = []
     for at, node in enumerate(line):
+        if at in ends and held:
+            groups.append(tuple(sorted(held)))
+            held = []
         if free[at]:
             groups += [tuple(sorted(held))] if held else []
             groups.append((node,))

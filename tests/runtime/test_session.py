@@ -227,7 +227,7 @@ def test_a_future_map_gives_every_point_and_says_where_it_ran(session: Session) 
     assert (len(seen), list(seen)) == (4, [(0, 0), (0, 1), (1, 0), (1, 1)])
     assert seen.placed()[1, 1] == "p1 of node 0 (rank 0)"
     assert session.index_launch(where, 3)[2] == [2]
-    with pytest.raises(KeyError):
+    with pytest.raises(RequestError):
         seen[5, 5]
 
 

@@ -1,0 +1,51 @@
+"""Digests: what a call was given, as a few bytes that ranks can compare."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__: list[str] = []
+
+SAMPLES = 1024
+
+
+def digest(values: Iterable[object], *, sampled: bool = False) -> bytes:
+    """Give 16 bytes that stand for values: equal for equal ones on any rank, whatever their addresses.
+
+    Args:
+        values: plain data, tensors, containers of these; of any other object only the type counts.
+        sampled: look at some elements of a large tensor only.
+    """
+    found = blake2b(digest_size=16)
+    for value in values:
+        for part in _parts(value, sampled=sampled):
+            found.update(len(part).to_bytes(8, "big"))
+            found.update(part)
+    return found.digest()
+
+
+def _parts(value: object, *, sampled: bool) -> Iterator[bytes]:
+    if isinstance(value, torch.Tensor):
+        flat = value.detach().reshape(-1)
+        if sampled and flat.numel() > SAMPLES:
+            flat = flat[:: flat.numel() // SAMPLES]
+        yield f"{value.dtype} {tuple(value.shape)}".encode()
+        yield flat.contiguous().cpu().view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, list | tuple):
+        yield f"{len(value)} of".encode()
+        for item in value:
+            yield from _parts(item, sampled=sampled)
+    elif isinstance(value, dict):
+        yield f"{len(value)} by key".encode()
+        for key, item in value.items():
+            yield from _parts((key, item), sampled=sampled)
+    elif value is None or isinstance(value, bool | int | float | str | bytes):
+        yield f"{type(value).__name__} {value!r}".encode()
+    else:
+        yield f"{type(value).__module__}.{type(value).__qualname__}".encode()
