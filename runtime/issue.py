@@ -75,6 +75,10 @@ class LiveRegion:
             covered, storage = self.temporary[instance]
         return storage[rect.slices(covered.lo)]
 
+    def busy(self) -> bool:
+        """Say whether a row that uses the region is not done yet."""
+        return any(not row.done for row in self.rows.values())
+
     def tidy(self) -> None:
         """Now and then drop what only rows that are done, or of other ranks, still refer to."""
         if len(self.rows) + len(self.temporary) < self._tidy_at:

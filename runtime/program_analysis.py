@@ -69,6 +69,10 @@ class ProgramAnalysis:
         made = self.regions[region.id] = RegionAnalysis(region.bounds, home or {}, persistent=True, near=self._near)
         return made
 
+    def drop(self, region: int) -> None:
+        """Stop to follow a region that no launch will name again."""
+        del self.regions[region]
+
     def launch(self, launch: Launch) -> tuple[AnalysedUse, ...]:
         """Analyse a launch: one operation, however many points it has.
 

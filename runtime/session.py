@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -53,6 +55,7 @@ class Session:
         self.machine = machine
         self.mapper = mapper
         self.debugging = False
+        self._dropped: deque[int] = deque()
         self._issuer = Issuer(runtime)
         self._analysis = ProgramAnalysis(machine)
         self._live: dict[int, LiveRegion] = {}
@@ -71,8 +74,24 @@ class Session:
             raise RequestError(msg)
         self._tell(f"region {name or ''} of shape {tuple(shape)}, {dtype}", ())
         logical = self.runtime.regions.region(name or "region", tuple(shape), dtype)
+        self._free_dropped()
         self._live[logical.id] = LiveRegion(logical, self._analysis.add(logical))
-        return Region(self, logical)
+        handle = Region(self, logical)
+        # The collector may run on any thread and at any time, so it only leaves a note.
+        weakref.finalize(handle, self._dropped.append, logical.id).atexit = False
+        return handle
+
+    def _free_dropped(self) -> None:
+        """Free the regions that the program can no longer name, once their tasks are done."""
+        for _ in range(len(self._dropped)):
+            number = self._dropped.popleft()
+            live = self._live[number]
+            if live.busy():
+                self._dropped.append(number)
+                continue
+            del self._live[number]
+            self._analysis.drop(number)
+            self.runtime.memory.drop(live.region)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
         """Launch one task.

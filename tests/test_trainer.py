@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ from maniple.runtime.failure import TaskFailed
 from maniple.runtime.mapper import LaunchView, Mapper
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.world import World, local_worlds
+from maniple.trainer import KEPT_SIZES
 
 TIMEOUT_S = 60.0
 SGD = mp.SGD(lr=0.1)
@@ -413,4 +415,56 @@ def test_run_copies_a_batch_before_it_asks_for_the_next_one() -> None:
     for source in ([batch(seed) for seed in range(6)], refilled()):
         with mp.Trainer(graph, plan, optimizer=SGD) as trainer:
             losses.append(list(trainer.run(source)))
+    assert losses[0] == losses[1]
+
+
+def test_only_a_few_smaller_batch_sizes_stay_loaded() -> None:
+    graph = network()
+    plan = mp.search(graph, mp.Machine.preset("cpu:1"))
+    with mp.Trainer(graph, plan, optimizer=SGD) as trainer:
+        for size in (7, 6, 5, 4, 3, 2, 1, 8, 7):
+            trainer.step(**batch(0, size))
+        assert len(trainer._loaded) == 1 + KEPT_SIZES
+        assert trainer.bytes() == {"predicted": 0, "measured": 0}
+
+
+def test_evaluation_inside_inference_mode_leaves_the_trainer_usable() -> None:
+    graph = network()
+    plan = mp.search(graph, mp.Machine.preset("cpu:1"))
+    with torch.inference_mode(), mp.Trainer(graph, plan, optimizer=SGD) as trainer:
+        trainer.evaluate(x=batch(0)["x"])
+        with torch.inference_mode(mode=False):
+            first = trainer.step(**batch(0))
+            assert trainer.step(**batch(0)) < first
+
+
+class Interrupted:
+    """Sends SIGINT to this process when a chosen function is called for the first time, and lets it go on."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
+        self.sent = False
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        if not self.sent:
+            self.sent = True
+            signal.raise_signal(signal.SIGINT)
+        return self.function(*args, **kwargs)
+
+
+@pytest.mark.parametrize("where", ["prepare", "commit", "_feed"])
+def test_an_interrupted_step_is_made_whole_or_not_at_all(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = network()
+    plan = mp.search(graph, mp.Machine.preset("cpu:1"))
+    losses = []
+    for interrupt in (False, True):
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.0)) as trainer:
+            first = trainer.step(**batch(0))
+            if interrupt:
+                owner = trainer if where == "_feed" else trainer._loaded["step", 8].replay
+                monkeypatch.setattr(owner, where, Interrupted(getattr(owner, where)))
+                with pytest.raises(KeyboardInterrupt):
+                    trainer.step(**batch(1))
+                monkeypatch.undo()
+            losses.append([first, *(trainer.step(**batch(seed)) for seed in (2, 3, 2))])
     assert losses[0] == losses[1]

@@ -41,6 +41,8 @@ Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
 
 # The inputs of the first step and of every one this far apart are compared between ranks.
 DIGEST_EVERY = 100
+# Programs for batches smaller than the graph's that stay loaded.
+KEPT_SIZES = 4
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,15 @@ class Trainer:
         schedule = lower(program, self._cache)
         replay = self._runtime.load(schedule, program.homes)
         loaded = self._loaded[what, size] = _Loaded(replay, expansion.inputs, expansion.results)
+        self._forget_sizes()
         return loaded
+
+    def _forget_sizes(self) -> None:
+        """Let go of the storage of smaller batches, all but the newest few: each size has instances of its own."""
+        smaller = [key for key in self._loaded if key[1] != self.graph.batch]
+        for key in smaller[:-KEPT_SIZES]:
+            self._runtime.drain()
+            self._runtime.retire([self._loaded.pop(key).replay])
 
     @property
     def schedule(self) -> Schedule:

@@ -66,10 +66,11 @@ def test_a_step_is_inputs_forward_loss_backward_with_updates_as_gradients_are_co
         "loss.fetch",
         "cross_entropy.backward",
         "linear_1.backward",
+        "linear_1.weight_gradient",
         "linear_1.weight.update",
         "linear_1.bias.update",
         "relu.backward",
-        "linear.backward",
+        "linear.weight_gradient",
         "linear.weight.update",
         "linear.bias.update",
     ]

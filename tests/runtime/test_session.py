@@ -379,3 +379,14 @@ def test_a_failure_on_one_rank_reaches_the_others_that_wait() -> None:
 
     for message in on_ranks(2, body):
         assert "failed on node 1 (rank 1): ZeroDivisionError: one over zero" in str(message)
+
+
+def test_a_region_that_nobody_can_name_is_freed_once_its_tasks_are_done() -> None:
+    session = Session(RankRuntime(World.solo(cores=1)), mp.Machine.cpu(1), Mapper())
+    for _ in range(20):
+        region = session.region((1000,))
+        region.fill(1.0)
+        assert region.read().sum() == 1000
+        del region
+    session.region((1,))
+    assert session.runtime.memory.kept_bytes() <= 2 * 4000
