@@ -272,9 +272,7 @@ class Expansion:
                     self._backward_launch(node, name, {slot: operands[slot] for slot in sorted(slots)}, contributors)
             for operand in dict.fromkeys(operands.values()):
                 left[operand] -= 1
-                if left[operand]:
-                    continue
-                if operand in self.held:
+                if not left[operand] and operand in self.held:
                     self._update(self.held[operand], self._gradient(operand), optimizer)
 
     def _differentiated(self, nodes: Sequence[Node]) -> set[int]:
