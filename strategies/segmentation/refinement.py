@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _FIRST_WIDTH = 4
-_ROUNDS = 3
+
 Pipeline = tuple[tuple[Part, ...], int]
 """The stages and the ticks of the value that is minimised."""
 
@@ -44,6 +44,7 @@ def refined(
     start: Pipeline,
     solve: Callable[[Space, int | None], Pipeline | None],
     limit: int,
+    rounds: int = 3,
 ) -> Pipeline:
     """The pipeline after improvements that look at up to ``limit`` ideals around all of its cuts at once.
 
@@ -56,9 +57,10 @@ def refined(
         start: a pipeline.
         solve: the best pipeline of a space below a ceiling.
         limit: ideals of one neighbourhood.
+        rounds: how often to go through the single cuts.
     """
     best, width = _grown(problem, costs, start, solve, limit, None, _FIRST_WIDTH)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         before = best[1]
         for cut in range(len(best[0]) - 1):
             if cut < len(best[0]) - 1:

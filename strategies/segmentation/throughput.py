@@ -23,6 +23,8 @@ __all__: list[str] = []
 _MOST_SWEPT = 70_000_000
 """Numbers of one sweep's scratch: ideals times pairs of replicas and devices."""
 _NEIGHBOURHOOD = 200_000
+_CLOSE_ENOUGH = 1e-4
+"""The gap that no improvement is looked for below."""
 _PAIRED_NEIGHBOURHOOD = 4_000
 
 
@@ -109,9 +111,10 @@ def approximated(
     if not found:
         raise does_not_fit(problem)
     best = min(found, key=lambda pipeline: pipeline[1])
-    if best[1] > bound:
+    if best[1] - bound > bound * _CLOSE_ENOUGH:
         limit = _NEIGHBOURHOOD if swept else min(_PAIRED_NEIGHBOURHOOD, reach(problem))
-        best = refined(problem, costs, best, solve, limit)
+        # Pairs of ideals take much longer than sweeps: single cuts are left as they are.
+        best = refined(problem, costs, best, solve, limit, rounds=3 if swept else 0)
     return Answer(*best, bound, max(states, len(problem.graph.nodes) + 1))
 
 
