@@ -197,8 +197,8 @@ def test_wrong_requests(profile: str, options: tuple[str, ...], expected: str) -
     [
         (("--stages", "9"), "at most as many accelerators as nodes"),
         (("--stages", "2", "--replicate"), "leave out --replicate"),
-        (("--stages", "2", "--bandwidth", "1e9", "--machine", "cpu:2"), "leave out --bandwidth"),
-        (("--stages", "2", "--bandwidth", "1e9"), "leave out --bandwidth"),
+        (("--stages", "2", "--bandwidth", "1e9", "--machine", "cpu:2"), "leave out --machine, --bandwidth"),
+        (("--stages", "2", "--gradients", "0"), "leave out --gradients"),
         (("--stages", "2", "--objective", "latency", "--transfers", "overlap"), "leave it out"),
     ],
 )

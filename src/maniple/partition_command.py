@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maniple.regions.error import RequestError, nearest
+from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,39 +72,24 @@ def partition(
 
     FILE_OR_MODEL is a profile (PipeDream's text or dnn-partitioning's JSON), a model of the zoo, or file.py:callable.
     """
-    from maniple.partition_request import amount, assumptions_of, graph_of, levels_of, machine_of, refuse_given
+    from maniple import partition_request as request
     from maniple.strategies.segmentation.problem import MOST_STATES, SegmentationProblem
 
-    if stages < 1:
-        raise RequestError(f"--stages: expected at least 1, got {stages}")
-    if objective not in {"throughput", "latency"}:
-        raise RequestError(f"--objective {objective!r} is no choice{nearest(objective, ('throughput', 'latency'))}")
+    request.refuse_stages(stages)
     if output is not None and output.suffix not in {".dot", ".svg"}:
         raise RequestError(f"-o {output}: expected a file that ends with .dot or .svg")
-    if machine_name is not None and (bandwidth is not None or levels is not None):
-        raise RequestError("--machine gives bandwidths and levels itself; leave out --bandwidth and --levels")
-    goal: Goal = "latency" if objective == "latency" else "throughput"
-    limit = None if memory is None else amount("--memory", memory)
-    given = (
-        order,
-        micro_batches,
-        transfers,
-        synchronization,
-        crossings,
-        compression,
-        synchronized,
-        gradients,
-        optimizer,
-    )
-    assumptions = assumptions_of(goal, *given)
-    machine = None if machine_name is None else machine_of(machine_name)
-    graph = graph_of(source, machine, batch)
+    goal, limit = request.goal_of(objective), None if memory is None else request.amount("--memory", memory)
+    moved = (transfers, synchronization, crossings, compression, synchronized)
+    given = (order, micro_batches, *moved, gradients, optimizer)
+    machine = None if machine_name is None else request.machine_of(machine_name)
+    graph = request.graph_of(source, machine, batch)
     if graph.devices is not None:
-        refuse_given(source, replicate=replicate, machine=machine_name, bandwidth=bandwidth, levels=levels, order=order)
+        request.refuse_given(source, replicate or None, machine_name, bandwidth, levels, *given)
         found = _placed(graph, stages, goal, limit, states, overlap=transfers == "overlap")
     else:
-        asked = levels_of(stages, machine, bandwidth, levels)
+        asked = request.levels_of(stages, machine, bandwidth, levels)
         most = MOST_STATES if states is None else states
+        assumptions = request.assumptions_of(goal, *given)
         found = _segmented(SegmentationProblem(graph, asked, replicate, limit, goal, assumptions, most))
     document, text, drawn = found
     if output is not None:

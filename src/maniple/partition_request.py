@@ -22,6 +22,21 @@ __all__: list[str] = []
 _AMOUNT = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?) *([KMGT]i?)?B?(?:/s)?")
 _UNITS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _PROFILES = (".txt", ".json")
+_NOT_FOR_PLACEMENTS = (
+    "--replicate",
+    "--machine",
+    "--bandwidth",
+    "--levels",
+    "--order",
+    "--micro-batches",
+    "",  # --transfers means the same there
+    "--synchronization",
+    "--crossings",
+    "--compression",
+    "--synchronized",
+    "--gradients",
+    "--optimizer",
+)
 
 
 def amount(option: str, text: str) -> float:
@@ -58,6 +73,8 @@ def levels_of(stages: int, machine: Machine | None, bandwidth: str | None, membe
     from maniple.strategies.segmentation.costs import Level
 
     if machine is not None:
+        if bandwidth is not None or members is not None:
+            raise RequestError("--machine gives bandwidths and levels itself; leave out --bandwidth and --levels")
         count = len(machine.processors)
         if stages > count:
             raise RequestError(f"--stages: expected at most the machine's {count} processors, got {stages}")
@@ -103,6 +120,29 @@ def graph_of(source: str, machine: Machine | None, batch: int | None) -> CostGra
     return cost_graph(_model(source, batch), machine or Machine.preset("cpu:1"))
 
 
+def refuse_stages(stages: int) -> None:
+    """Refuse a number of stages below one.
+
+    Raises:
+        RequestError: it is.
+    """
+    if stages < 1:
+        raise RequestError(f"--stages: expected at least 1, got {stages}")
+
+
+def goal_of(objective: str) -> Goal:
+    """The goal of that name.
+
+    Raises:
+        RequestError: there is none.
+    """
+    if objective == "throughput":
+        return "throughput"
+    if objective == "latency":
+        return "latency"
+    raise RequestError(f"--objective {objective!r} is no choice{nearest(objective, ('throughput', 'latency'))}")
+
+
 def assumptions_of(
     goal: Goal,
     order: Order | None,
@@ -136,13 +176,17 @@ def assumptions_of(
     )
 
 
-def refuse_given(source: str, **options: object) -> None:
+def refuse_given(source: str, *options: object) -> None:
     """Refuse options that a file which states its own devices and transfer times leaves no room for.
+
+    Args:
+        source: the file.
+        options: what was given for the options of ``_NOT_FOR_PLACEMENTS``, in their order.
 
     Raises:
         RequestError: one of them was given.
     """
-    if named := [f"--{name}" for name, value in options.items() if value]:
+    if named := [name for name, value in zip(_NOT_FOR_PLACEMENTS, options, strict=True) if name and value is not None]:
         raise RequestError(f"{source}: this file states its own devices and transfers; leave out {', '.join(named)}")
 
 

@@ -70,9 +70,7 @@ def enumerate_all(
     hashes, larger = np.zeros((room, 1), dtype=np.uint64), np.empty(0, dtype=np.int32)
     parent, added = np.full(room, -1, dtype=np.int32), np.full(room, -1, dtype=np.int32)
     first = np.zeros(room + 1, dtype=np.int32)
-    for node in range(n):
-        if below[node] == below[node + 1]:
-            free[0, node >> 6] |= _ONE << np.uint64(node & 63)
+    _release_sources(below, free[0])
     table = _rehash(hashes, 1, slots)
     count, edges, i = 1, 0, 0
     while i < count:
@@ -86,8 +84,7 @@ def enumerate_all(
             parent, added = _longer(parent, count, room), _longer(added, count, room)
             first = _longer(first, count, room + 1)
         if 2 * (count + n) > slots:
-            while 2 * (count + n) > slots:
-                slots *= 4
+            slots = _power_of_two(4 * (count + n))
             table = _rehash(hashes, count, slots)
         for word in range(words):
             rest = free[i, word]
@@ -118,6 +115,23 @@ def enumerate_all(
         parent[:count],
         added[:count],
     )
+
+
+@numba.njit(cache=True, nogil=True)
+def _power_of_two(least: int) -> int:
+    """The least power of two that is at least a number."""
+    power = 1
+    while power < least:
+        power *= 2
+    return power
+
+
+@numba.njit(cache=True, nogil=True)
+def _release_sources(below: Index, free: Words) -> None:
+    """Mark the nodes without predecessors as free to join."""
+    for node in range(below.size - 1):
+        if below[node] == below[node + 1]:
+            free[node >> 6] |= _ONE << np.uint64(node & 63)
 
 
 @numba.njit(cache=True, nogil=True)

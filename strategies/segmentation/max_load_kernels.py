@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from maniple.strategies.segmentation.ideal_kernels import Index, Ticks, Words
+from maniple.strategies.segmentation.ideal_kernels import Index, Ticks, Words, holds
 from maniple.strategies.segmentation.pair_kernels import INFINITE
 
 __all__: list[str] = []
@@ -35,7 +35,8 @@ class LoadTables(NamedTuple):
         sizes: bytes of each ideal.
         sent_rows: where the outputs that touch each atom start in ``sent``.
         sent: outputs, row by row.
-        users: the atoms of each output, shape (outputs, words).
+        user_rows: where the atoms of each output start in ``users``.
+        users: atoms, row by row.
         transfer: ticks of each output.
         memory: bytes of an accelerator.
         overlap: whether transfers overlap with work (the larger counts); else they add.
@@ -51,7 +52,8 @@ class LoadTables(NamedTuple):
     sizes: Floats
     sent_rows: Index
     sent: Index
-    users: Words
+    user_rows: Index
+    users: Index
     transfer: Ticks
     memory: float
     overlap: bool
@@ -75,32 +77,34 @@ def steps_of(first: Index, larger: Index, members: Words) -> Index:
 
 
 @numba.njit(cache=True, nogil=True)
-def grown(tables: LoadTables, start: int, inside: int, atom: int) -> tuple[np.int64, np.int64]:
+def grown(tables: LoadTables, start: int, inside: int, atom: int) -> tuple[int, int]:
     """How transfers change when an atom joins the stage from ideal ``start`` to ideal ``inside``.
 
     Returns:
         Ticks of outputs shared with what is before the stage, which stay, and of those shared with what is after it.
     """
-    lasting, passing = np.int64(0), np.int64(0)
-    words = tables.members.shape[1]
+    lasting: int = 0
+    passing: int = 0
     for place in range(tables.sent_rows[atom], tables.sent_rows[atom + 1]):
         output = tables.sent[place]
         before, touched, left = False, False, False
-        for w in range(words):
-            users = tables.users[output, w]
-            reached = tables.members[inside, w]
-            if (atom >> 6) == w:
-                reached |= np.uint64(1) << np.uint64(atom & 63)
-            before = before or (users & tables.members[start, w]) != np.uint64(0)
-            touched = touched or (users & tables.members[inside, w] & ~tables.members[start, w]) != np.uint64(0)
-            left = left or (users & ~reached) != np.uint64(0)
+        for e in range(tables.user_rows[output], tables.user_rows[output + 1]):
+            user = tables.users[e]
+            if user == atom:
+                continue
+            if holds(tables.members[start], user):
+                before = True
+            elif holds(tables.members[inside], user):
+                touched = True
+            else:
+                left = True
+        ticks = int(tables.transfer[output])
         if before:
-            if not touched:
-                lasting += tables.transfer[output]
+            lasting += 0 if touched else ticks
         elif not touched:
-            passing += tables.transfer[output]
+            passing += ticks
         elif not left:
-            passing -= tables.transfer[output]
+            passing -= ticks
     return lasting, passing
 
 
@@ -130,7 +134,8 @@ def least_load(
     lasting, passing = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     looked = 0
     for i in range(count - 1):
-        if not _alive(tables.needed[count - 1] - tables.needed[i], best[i], ceiling, saving):
+        spare = _spare(tables.needed[count - 1] - tables.needed[i], best[i], ceiling, saving)
+        if spare < 0:
             continue
         queue[0], seen[i], lasting[i], passing[i] = i, i, 0, 0
         head, tail = 0, 1
@@ -146,33 +151,40 @@ def least_load(
                 lasting[k], passing[k] = lasting[j] + more, passing[j] + changed
                 work = tables.accelerator[k] - tables.accelerator[i]
                 least = max(work, lasting[k]) if tables.overlap else work + lasting[k]
-                holds = tables.sizes[k] - tables.sizes[i] <= tables.memory and least < ceiling
+                fits = tables.sizes[k] - tables.sizes[i] <= tables.memory and least < ceiling
                 hosted = tables.cpu[k] - tables.cpu[i]
-                if not holds and hosted >= ceiling:
+                if not fits and hosted >= ceiling:
                     continue
                 queue[tail] = k
                 tail += 1
                 looked += 1
                 moved = lasting[k] + passing[k]
                 load = INFINITE
-                if holds:
+                if fits:
                     load = max(work, moved) if tables.overlap else work + moved
-                _end(i, load, hosted, ceiling, best[i], best[k], choice[k])
+                # Too little in this stage for the devices that are left: nothing ends here.
+                if tables.needed[count - 1] - tables.needed[k] <= ceiling * spare:
+                    _end(i, load, hosted, ceiling, best[i], best[k], choice[k])
     return looked
 
 
 @numba.njit(cache=True, nogil=True)
-def _alive(rest: int, best: Ticks, ceiling: int, saving: float) -> bool:
-    """Whether the devices that are left can take the rest; strikes the counts of devices with which they cannot."""
-    alive = False
+def _spare(rest: int, best: Ticks, ceiling: int, saving: float) -> float:
+    """How many devices, counted in accelerators, are left at most after one more stage; -1 where the rest is too much.
+
+    Strikes the counts of devices with which it is too much.
+    """
+    spare = -1.0
     for a in range(best.shape[0]):
         for c in range(best.shape[1]):
             if best[a, c] < ceiling:
-                if rest > ceiling * ((best.shape[0] - 1 - a) + (best.shape[1] - 1 - c) * saving):
+                left = (best.shape[0] - 1 - a) + (best.shape[1] - 1 - c) * saving
+                if rest > ceiling * left:
                     best[a, c] = INFINITE
                 else:
-                    alive = True
-    return alive
+                    # The stage takes one device, the weaker kind at best.
+                    spare = max(spare, left - min(1.0, saving) if c + 1 < best.shape[1] else left - 1.0, 0.0)
+    return spare
 
 
 @numba.njit(cache=True, nogil=True)
@@ -217,12 +229,13 @@ def least_serial(
         for a in range(blocks + 1):
             if best[i, a] + rest[i] >= ceiling:
                 best[i, a] = INFINITE
-        soonest = best[i].min()
+        soonest: int = best[i].min()
         if soonest == INFINITE:
             continue
         for e in range(tables.first[i], tables.first[i + 1]):
             k = tables.larger[e]
-            _extend(i, atom_cpu[tables.steps[e]], 0, best[i], best[k], choice[k])
+            alone = int(atom_cpu[tables.steps[e]])
+            _extend(i, alone, 0, best[i], best[k], choice[k])
         queue[0], seen[i], lasting[i], passing[i] = i, i, 0, 0
         head, tail = 0, 1
         while head < tail:

@@ -11,7 +11,7 @@ from maniple.strategies.segmentation import max_load_kernels as kernels
 from maniple.strategies.segmentation.costs import Clock
 
 if TYPE_CHECKING:
-    from maniple.strategies.segmentation.ideals import Index, Lattice, Ticks, Words
+    from maniple.strategies.segmentation.ideals import Index, Lattice, Ticks
     from maniple.strategies.segmentation.max_load_kernels import LoadTables
     from maniple.strategies.segmentation.placement import Placement
 
@@ -79,11 +79,9 @@ def _loads(
 ) -> LoadTables:
     sizes = np.array([atom.size_bytes for atom in placement.atoms])
     rows: list[list[int]] = [[] for _ in placement.atoms]
-    users: Words = np.zeros((max(1, len(placement.sent)), lattice.links.words), dtype=np.uint64)
     for place, sent in enumerate(placement.sent):
         for atom in sent.atoms:
             rows[atom].append(place)
-            users[place, atom // 64] |= np.uint64(1 << (atom % 64))
     starts: Index = np.cumsum([0, *(len(row) for row in rows)]).astype(np.int32)
     return kernels.LoadTables(
         lattice.members,
@@ -96,7 +94,8 @@ def _loads(
         lattice.total(np.rint(sizes).astype(np.int64)).astype(np.float64),
         starts,
         np.array([place for row in rows for place in row], dtype=np.int32),
-        users,
+        np.cumsum([0, *(len(sent.atoms) for sent in placement.sent)]).astype(np.int32),
+        np.array([atom for sent in placement.sent for atom in sent.atoms], dtype=np.int32),
         np.array([clock.ticks(sent.transfer_s) for sent in placement.sent], dtype=np.int64),
         placement.memory_bytes,
         overlap,

@@ -62,8 +62,9 @@ def document(problem: SegmentationProblem, found: Segmentation, search_s: float)
 
 def text(problem: SegmentationProblem, found: Segmentation, search_s: float) -> str:
     """The pipeline as a table and a drawing."""
-    head = ("stage", "replicas", "nodes", "first", "last", "load s", "memory MB", "sent MB")
-    rows = [head]
+    rows: list[tuple[str, ...]] = [
+        ("stage", "replicas", "nodes", "first", "last", "load s", "memory MB", "sent MB"),
+    ]
     for number, stage in enumerate(found.stages):
         names = ids(problem.graph, stage.nodes)
         rows.append(

@@ -15,7 +15,7 @@ from trained_networks import NETWORKS, trained
 import maniple as mp
 from maniple.runtime import movement
 from maniple.runtime.analysis import Node
-from maniple.runtime.engine import CopyEngine
+from maniple.runtime.engine import HEADER, CopyEngine
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.issue import Issuer, LiveRegion
 from maniple.runtime.loopback import LoopbackHub
@@ -155,7 +155,7 @@ def test_a_release_that_comes_too_early_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight pushes of 800 bytes with a credit of 2000: while nothing lands, two are under way and no third."""
-    gate, second, third = threading.Event(), threading.Event(), threading.Event()
+    gate, second, third, granted = threading.Event(), threading.Event(), threading.Event(), threading.Event()
     sent: Counter[int] = Counter()
     bind, put = movement.bind_unpack, LoopbackHub.put
 
@@ -169,7 +169,11 @@ def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) 
         return landing
 
     def counted_put(hub: LoopbackHub, peer: int, delivery: Delivery) -> None:
+        if HEADER.unpack(delivery.header)[0] >= 3:
+            granted.set()
         if delivery.payload is not None:
+            # Releases of three pushes are on their way before the first one holds up the receiver's engine.
+            assert granted.wait(30)
             sent[peer] += 1
             (second if sent[peer] == 2 else third if sent[peer] == 3 else threading.Event()).set()
         put(hub, peer, delivery)

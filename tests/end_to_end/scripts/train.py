@@ -24,13 +24,13 @@ def main(steps: int, fault_rank: int, kind: str) -> None:
     pids = [int.from_bytes(part, "big") for part in world.control.gather(os.getpid().to_bytes(4, "big"))]
     with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.01)) as trainer:
         for step in range(steps):
+            if step == 5 and kind == "bad-label":
+                labels = labels + 100  # on every rank: a batch that only one rank has is found before it is used
             if at_fault and step == 5:
                 if kind == "raise":
                     raise ValueError("a bug in the user's program")
                 if kind == "evaluate":
                     trainer.evaluate(x=images)
-                if kind == "bad-label":
-                    labels = labels + 100
                 if kind == "leave":
                     return
             trainer.step(images, labels)

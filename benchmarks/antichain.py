@@ -1,0 +1,257 @@
+"""Antichain segmentation's figures: against the published optimizers, in time, and against the seed paper's baselines.
+
+    python benchmarks/antichain.py --data FOLDER           prints tables and one JSON object
+    python benchmarks/antichain.py --data FOLDER --json    prints the JSON object alone
+
+FOLDER holds the published profiles (`pipedream-profiles`, `dnn-partitioning`); by default MANIPLE_REFERENCE_DATA names
+it. Times are of the search alone, the graph in memory and the compiled functions loaded, the median of some runs on one
+core. Without the folder only the zoo is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from maniple.models import ZOO, model
+from maniple.regions.error import RequestError
+from maniple.runtime.machine import Machine
+from maniple.strategies.segmentation.baselines import MEASURES, baseline
+from maniple.strategies.segmentation.cost_graph import CostGraph
+from maniple.strategies.segmentation.costs import Assumptions, Level
+from maniple.strategies.segmentation.machine_levels import flat
+from maniple.strategies.segmentation.max_load import max_load
+from maniple.strategies.segmentation.operator_costs import cost_graph
+from maniple.strategies.segmentation.order_search import stage_times
+from maniple.strategies.segmentation.pipeline_timing import pipeline_s
+from maniple.strategies.segmentation.placement import Placement
+from maniple.strategies.segmentation.problem import Segmentation, SegmentationProblem
+from maniple.strategies.segmentation.profile import read_profile
+from maniple.strategies.segmentation.sample_latency import sample_latency
+from maniple.strategies.segmentation.segment import load_compiled, segment
+
+T = TypeVar("T")
+Row = dict[str, object]
+
+BANDWIDTH = 1e9
+PROFILES = (
+    "alexnet", "vgg16", "resnet18", "resnet50", "resnet101", "densenet121", "gnmt_large", "inception_v3",
+    "nasnetamobile.branches-compressed", "nasnetamobile",
+)  # fmt: skip
+# The published optimizer's seconds for its dynamic programme, replicated with communication, 4 and 8 devices.
+PUBLISHED_S = {
+    "vgg16": (0.006, 0.019), "resnet18": (0.032, 0.112), "resnet50": (0.200, 0.794), "resnet101": (0.792, 3.180),
+    "densenet121": (0.895, 2.826), "gnmt_large": (9.92, 25.7),
+}  # fmt: skip
+# dnn-partitioning's exact and linearised max-loads (ms) with their seconds; None: not finished.
+PLACEMENTS: dict[str, tuple[float | None, float | None, float, float]] = {
+    "LayerGraphs/bert24_training": (41.7458, 0.03, 41.7458, 0.02),
+    "LayerGraphs/resnet50_inference": (33.7747, 0.27, 33.7747, 0.10),
+    "LayerGraphs/resnet50_training": (78.6318, 0.36, 78.6498, 0.22),
+    "LayerGraphs/inceptionv3_inference": (None, None, 51.5519, 0.43),
+    "LayerGraphs/inceptionv3_training": (None, None, 123.930, 0.77),
+    "LayerGraphs/gnmt_inference": (32.9107, 13.0, 33.0326, 0.04),
+    "OperatorGraphs/bert_l-3_inference": (27.9186, 1.5, 27.9186, 0.04),
+    "OperatorGraphs/bert_l-3_training": (65.3031, 5.6, 65.3031, 0.08),
+    "OperatorGraphs/bert_l-12_inference": (147.478, 17.9, 147.478, 1.2),
+    "OperatorGraphs/resnet50_training": (255.194, 0.29, 255.194, 0.33),
+}
+# The seed paper's models and its partition seconds for 4 and 8 GPUs, where it gives them.
+SEED_PAPER: dict[str, tuple[float, float] | None] = {
+    "vgg16": (0.01, 0.03), "resnet18": None, "resnet50": None, "resnet101": (1.20, 3.69), "alexnet": None,
+    "resnext50": None, "resnext101": None, "inception_v3": (3.07, 4.12), "densenet121": (1.29, 3.73),
+    "squeezenet1_0": None,
+}  # fmt: skip
+
+
+def timed(call: Callable[[], T], runs: int) -> tuple[T, float]:
+    """Give a call's value and the median of its seconds."""
+    seconds = []
+    for _ in range(runs):
+        begun = time.perf_counter()
+        value = call()
+        seconds.append(time.perf_counter() - begun)
+    return value, statistics.median(seconds)
+
+
+def pipelines(folder: Path, runs: int) -> list[Row]:
+    """Cut every PipeDream profile."""
+    rows: list[Row] = []
+    for name in PROFILES:
+        graph = read_profile(folder / "pipedream-profiles" / f"{name}.txt")
+        cases = [((Level(n, b),), r) for b in (BANDWIDTH, math.inf) for r in (False, True) for n in (4, 8)]
+        if len(graph.nodes) < 500:
+            cases += [((Level(4, 1e10), Level(servers, 1.25e9)), True) for servers in (2, 4)]
+        for levels, replicate in cases:
+            problem = SegmentationProblem(graph, levels, replicate)
+            found, seconds = timed(lambda p=problem: segment(p), 1 if len(graph.nodes) > 250 else runs)  # type: ignore[misc]
+            rows.append({
+                "profile": name,
+                "levels": "x".join(str(level.members) for level in levels),
+                "bandwidth": None if math.isinf(levels[0].bandwidth) else levels[0].bandwidth,
+                "replicate": replicate,
+                "bottleneck_s": found.bottleneck_s,
+                "exact": found.exact,
+                "gap": round(found.gap, 6),
+                "states": found.states,
+                "search_s": seconds,
+                "published_search_s": published(name, levels, replicate=replicate),
+            })  # fmt: skip
+    return rows
+
+
+def published(name: str, levels: tuple[Level, ...], *, replicate: bool) -> float | None:
+    """Look up the published optimizer's time for the same search."""
+    known = PUBLISHED_S.get(name)
+    if known is None or len(levels) > 1 or not replicate or math.isinf(levels[0].bandwidth):
+        return None
+    return known[0 if levels[0].members == 4 else 1]
+
+
+def balance(folder: Path) -> list[Row]:
+    """Compare the worst stage's load over the mean, ours and the baselines', without communication."""
+    rows: list[Row] = []
+    for name in PROFILES[:-2]:
+        graph = read_profile(folder / "pipedream-profiles" / f"{name}.txt")
+        for devices in (4, 8):
+            problem = SegmentationProblem(graph, (Level(devices),))
+            rows.append({"profile": name, "stages": devices, **compared(problem)})
+    return rows
+
+
+def compared(problem: SegmentationProblem) -> Row:
+    """Balance and bottleneck of the search and of the baselines."""
+    found: dict[str, Segmentation] = {"antichain": segment(problem)}
+    found |= {measure: baseline(problem, measure) for measure in MEASURES}
+    row: Row = {f"{name}_balance": round(value.balance, 4) for name, value in found.items()}
+    return row | {f"{name}_s": value.bottleneck_s for name, value in found.items()}
+
+
+def placements(folder: Path, runs: int) -> list[Row]:
+    """Solve dnn-partitioning's throughput workloads; the time includes making the problem from the graph."""
+    rows: list[Row] = []
+    for name, (exact, exact_s, linear, linear_s) in PLACEMENTS.items():
+        graph = read_profile(folder / "dnn-partitioning" / "throughput-inputs" / f"{name}.json")
+        found, seconds = timed(lambda g=graph: max_load(Placement.of(g)), runs)  # type: ignore[misc]
+        rows.append({
+            "workload": name,
+            "max_load_ms": float(f"{found.value_s * 1e3:.6g}"),
+            "exact": found.exact,
+            "ideals": found.states,
+            "search_s": seconds,
+            "published_exact_ms": exact,
+            "published_exact_s": exact_s,
+            "published_linear_ms": linear,
+            "published_linear_s": linear_s,
+        })  # fmt: skip
+    return rows
+
+
+def samples(folder: Path) -> list[Row]:
+    """Solve dnn-partitioning's latency inputs."""
+    rows: list[Row] = []
+    for path in sorted((folder / "dnn-partitioning" / "latency-inputs").glob("*/*.json")):
+        placement = Placement.of(read_profile(path))
+        found, seconds = timed(lambda p=placement: sample_latency(p), 1)  # type: ignore[misc]
+        rows.append({
+            "workload": f"{path.parent.name}/{path.stem}",
+            "latency_ms": found.value_s * 1e3,
+            "bound_ms": found.lower_bound_s * 1e3,
+            "gap": round(found.gap, 4),
+            "search_s": seconds,
+        })  # fmt: skip
+    return rows
+
+
+def zoo(runs: int) -> dict[str, object]:
+    """Cut the seed paper's models, as far as the zoo and the presets have them: batch 128, 8 micro-batches."""
+    rows: list[Row] = []
+    missing = [name for name in SEED_PAPER if name not in ZOO]
+    try:
+        machines = {4: Machine.preset("p100x4"), 8: Machine.preset("p100x8")}
+    except RequestError as error:
+        return {"rows": rows, "missing": [*missing, f"presets p100x4 and p100x8: {error}"]}
+    for name, times in SEED_PAPER.items():
+        if name in missing:
+            continue
+        for place, (devices, machine) in enumerate(machines.items()):
+            graph = cost_graph(model(name, batch=128), machine)
+            rows.append({
+                "model": name,
+                "devices": devices,
+                **speed_up(graph, machine, devices, runs),
+                "published_s": times[place] if times else None,
+            })  # fmt: skip
+    means = {
+        devices: math.exp(
+            statistics.fmean(math.log(float(str(r["speed_up"]))) for r in rows if r["devices"] == devices)
+        )
+        for devices in machines
+        if rows
+    }
+    return {"rows": rows, "missing": missing, "geometric_mean": means, "published_mean": {4: 3.4, 8: 3.76}}
+
+
+def speed_up(graph: CostGraph, machine: Machine, devices: int, runs: int) -> Row:
+    """Time a pipelined step of 8 micro-batches against one device, ours and the baselines'."""
+    given = Assumptions(order="1f1b", micro_batches=8)
+    problem = SegmentationProblem(graph, (flat(machine, devices),), goal="latency", assumptions=given)
+    throughput = SegmentationProblem(graph, (flat(machine, devices),), assumptions=given)
+    _, seconds = timed(lambda: segment(throughput), runs)
+    found = {"speed_up": segment(problem)} | {f"{m}_speed_up": baseline(problem, m) for m in MEASURES}
+    row: Row = {"search_s": seconds}
+    for name, value in found.items():
+        row[name] = graph.compute_s / pipeline_s(stage_times(problem, value), "1f1b", 8)
+    return row
+
+
+def show(title: str, rows: list[Row]) -> None:
+    """Print rows as a table."""
+    if not rows:
+        return
+    print(f"\n{title}")
+    heads = list(rows[0])
+    cells = [[f"{v:.6g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+    widths = [max(len(head), *(len(row[place]) for row in cells)) for place, head in enumerate(heads)]
+    for line in (heads, *cells):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path, exists=True), envvar="MANIPLE_REFERENCE_DATA")
+@click.option("--json", "as_json", is_flag=True, help="print the JSON object alone")
+@click.option("--runs", default=5, show_default=True, help="runs of each short search; times are medians over them")
+def main(*, data: Path | None, as_json: bool, runs: int) -> None:
+    """Measure and print."""
+    load_compiled()
+    results: dict[str, object] = {
+        "host": {"machine": platform.machine(), "python": platform.python_version()},
+        "zoo": zoo(runs),
+    }
+    if data is not None:
+        max_load(
+            Placement.of(read_profile(data / "dnn-partitioning/throughput-inputs/LayerGraphs/bert24_training.json"))
+        )
+        tables = {
+            "pipelines": pipelines(data, runs),
+            "balance": balance(data),
+            "placements": placements(data, runs),
+            "latency": samples(data),
+        }
+        results |= tables
+        if not as_json:
+            for title, rows in tables.items():
+                show(title, rows)
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
