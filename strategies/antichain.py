@@ -14,7 +14,7 @@ from maniple.strategies.segmentation.machine_levels import flat
 from maniple.strategies.segmentation.operator_costs import OperatorTimes, cost_graph, roofline
 from maniple.strategies.segmentation.problem import SegmentationProblem
 from maniple.strategies.segmentation.segment import segment
-from maniple.strategies.segmentation.stage_plan import plan_of
+from maniple.strategies.segmentation.stage_plan import plan_of, refuse_other_objectives
 from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
@@ -56,9 +56,10 @@ class Antichain(AbstractDirectStrategy):
         """The plan for a problem.
 
         Raises:
-            RequestError: no pipeline keeps the memory limit.
+            RequestError: no pipeline keeps the memory limit, or something else than time is to be minimised.
         """
         graph, machine = problem.graph, problem.machine
+        refuse_other_objectives(problem, self.name)
         given = Assumptions(order=self._order, micro_batches=min(self._micro_batches, graph.batch))
         devices = len(machine.processors) if self._stages is None else min(self._stages, len(machine.processors))
         most = devices if self._replicate else min(devices, len(graph.nodes))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 from maniple.strategies.segmentation.machine_levels import flat
 from maniple.strategies.segmentation.operator_costs import OperatorTimes, cost_graph, roofline
 from maniple.strategies.segmentation.order_search import explore
-from maniple.strategies.segmentation.stage_plan import plan_of
+from maniple.strategies.segmentation.stage_plan import plan_of, refuse_other_objectives
 from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
@@ -50,9 +50,10 @@ class BaPipe(AbstractDirectStrategy):
         """The plan for a problem.
 
         Raises:
-            RequestError: no order has a partition that fits.
+            RequestError: no order has a partition that fits, or something else than time is to be minimised.
         """
         graph, machine = problem.graph, problem.machine
+        refuse_other_objectives(problem, self.name)
         share = min(memory.capacity_bytes / len(machine.processors_of(memory.id)) for memory in machine.memories)
         candidates = explore(
             cost_graph(graph, machine, self._times),

@@ -62,7 +62,19 @@ def _stage(problem: SegmentationProblem, parts: Sequence[Part], crossing: Sequen
         after,
         part.replicas,
     )
-    return Stage(part.nodes, part.replicas, load, compute, held, crossing[place])
+    return Stage(part.nodes, _devices(problem, parts, place), load, compute, held, crossing[place])
+
+
+def _devices(problem: SegmentationProblem, parts: Sequence[Part], place: int) -> tuple[int, ...]:
+    """The devices of a stage: every level's stages take the members of their group in order."""
+    path, units = parts[place].path, [0]
+    size = problem.devices
+    for depth, (stage, replicas) in enumerate(path):
+        size //= problem.levels[len(path) - 1 - depth].members
+        siblings = {other.path[depth] for other in parts if other.path[:depth] == path[:depth]}
+        offset = sum(count for number, count in siblings if number < stage)
+        units = [unit + (offset + member) * size for unit in units for member in range(replicas)]
+    return tuple(units)
 
 
 def _together(given: Assumptions, work: float, synchronization: float, transfers: Iterable[float]) -> float:

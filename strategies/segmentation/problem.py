@@ -112,7 +112,7 @@ class Stage:
 
     Args:
         nodes: places of its nodes in the graph, ascending.
-        replicas: devices that share its mini-batches.
+        devices: those that share its mini-batches, numbered from 0 group by group.
         load_s: seconds per mini-batch in which the stage is busy.
         compute_s: of them the computation of one replica.
         memory_bytes: held by each of its devices.
@@ -120,11 +120,16 @@ class Stage:
     """
 
     nodes: tuple[int, ...]
-    replicas: int
+    devices: tuple[int, ...]
     load_s: float
     compute_s: float
     memory_bytes: float
     sent_bytes: int
+
+    @property
+    def replicas(self) -> int:
+        """How many devices share its mini-batches."""
+        return len(self.devices)
 
 
 @final

@@ -33,6 +33,7 @@ def document(problem: SegmentationProblem, found: Segmentation, search_s: float)
         {
             "nodes": ids(problem.graph, stage.nodes),
             "replicas": stage.replicas,
+            "devices": list(stage.devices),
             "load_s": stage.load_s,
             "memory_bytes": stage.memory_bytes,
             "sent_bytes": stage.sent_bytes,
@@ -141,10 +142,10 @@ def placement_text(placement: Placement, found: MaxLoad | SampleLatency, objecti
 
 def placement_stages(placement: Placement, found: MaxLoad | SampleLatency) -> tuple[Stage, ...]:
     """The shares of a placement as stages, for drawings."""
-    stages = []
+    stages: list[Stage] = []
     for share in found.shares:
         nodes = sorted(node for atom in share.atoms for node in placement.atoms[atom].nodes)
-        stages.append(Stage(tuple(nodes), 1, share.load_s, share.load_s, share.size_bytes, 0))
+        stages.append(Stage(tuple(nodes), (len(stages),), share.load_s, share.load_s, share.size_bytes, 0))
     return tuple(stages)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from maniple.operators.plan import OperatorPlan, StagePlan
+from maniple.regions.error import RequestError
 from maniple.strategies.placement import complete, whole
 
 if TYPE_CHECKING:
@@ -36,13 +37,10 @@ def plan_of(problem: Problem, strategy: str, found: Segmentation, given: Assumpt
     operators: dict[str, OperatorPlan] = {}
     stages: list[StagePlan] = []
     reasons: list[tuple[str, tuple[tuple[str, Term], ...]]] = []
-    next_processor = 0
     for number, stage in enumerate(found.stages):
-        processors = range(next_processor, next_processor + stage.replicas)
-        next_processor += stage.replicas
         names = [graph.nodes[place].name for place in stage.nodes]
         for place in stage.nodes:
-            operators[graph.nodes[place].name] = shared(graph, graph.nodes[place], processors)
+            operators[graph.nodes[place].name] = shared(graph, graph.nodes[place], stage.devices)
         stages.append(StagePlan(tuple(names)))
         reasons += [(name, (("stage", number), ("stage_load_s", stage.load_s))) for name in names]
     terms: tuple[tuple[str, Term], ...] = (
@@ -60,6 +58,18 @@ def plan_of(problem: Problem, strategy: str, found: Segmentation, given: Assumpt
     explanation = tuple((node.name, explained[node.name]) for node in graph.nodes)
     plan = complete(problem, strategy, ordered, (*explanation, ("", terms)))
     return replace(plan, stages=tuple(stages))
+
+
+def refuse_other_objectives(problem: Problem, strategy: str) -> None:
+    """Refuse what a pipeline strategy does not minimise.
+
+    Raises:
+        RequestError: the objective is not time.
+    """
+    if problem.objective != "time":
+        raise RequestError(
+            f"strategy {strategy!r} minimises time, not {problem.objective}; ask for time, with a limit of memory"
+        )
 
 
 def shared(graph: Graph, node: Node, processors: Sequence[int]) -> OperatorPlan:

@@ -130,6 +130,29 @@ def test_latency_needs_a_flush_and_one_level() -> None:
         segment(SegmentationProblem(graph, (Level(2, 1.0), Level(2, 1.0)), goal="latency", assumptions=given))
 
 
+def test_devices_are_numbered_group_by_group() -> None:
+    """Two servers of two devices: a pipeline of two on each, twice; then a replicated server."""
+    nodes = [CostNode(n, "", s, 0.0, 1, 0) for n, s in zip("abcd", (1.0, 1.0, 1.0, 1.0), strict=True)]
+    graph = CostGraph.of("line", nodes, [("a", "b"), ("b", "c"), ("c", "d")])
+    levels = (Level(2, 1e9), Level(2, 1e9))
+    found = segment(SegmentationProblem(graph, levels))
+    assert [stage.devices for stage in found.stages] == [(0,), (1,), (2,), (3,)]
+    pair = [CostNode("a", "", 2.0, 0.0, 1, 10**6), CostNode("b", "", 1.0, 0.0, 1, 0)]
+    heavy = CostGraph.of("two", pair, [("a", "b")])
+    spread = segment(SegmentationProblem(heavy, (Level(3, 1e9),), True))
+    assert [stage.devices for stage in spread.stages] in ([(0, 1), (2,)], [(0, 1, 2)])
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_no_device_has_two_stages(block: int, make_graph: Fixture) -> None:
+    for seed in range(20 * block, 20 * block + 20):
+        levels = (Level(2, 2000.0), Level(3, 700.0))
+        found = segment(SegmentationProblem(make_graph(seed), levels, True))
+        used = [device for stage in found.stages for device in stage.devices]
+        assert len(set(used)) == len(used)
+        assert set(used) <= set(range(6))
+
+
 def test_very_slow_links_still_count_in_integers() -> None:
     nodes = [CostNode(n, "", 1.0, 1.0, 10**9, 10**9) for n in "ab"]
     found = segment(SegmentationProblem(CostGraph.of("g", nodes, [("a", "b")]), (Level(2, 1e-3),), True))
