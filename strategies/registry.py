@@ -18,6 +18,8 @@ GROUP = "maniple.strategies"
 """The entry-point group in which packages announce strategies."""
 
 _MODULES = {
+    "antichain": "antichain:Antichain",
+    "bapipe": "bapipe:BaPipe",
     "data_parallel": "data_parallel:DataParallel",
     "expert": "expert:Expert",
     "model_parallel": "model_parallel:ModelParallel",

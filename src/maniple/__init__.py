@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from maniple.runtime.timeline import Timeline as Timeline
     from maniple.search import search as search
     from maniple.strategies.registry import register_strategy as register_strategy
+    from maniple.strategies.segmentation.profile import read_profile as read_profile
     from maniple.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
@@ -84,6 +85,7 @@ _HOMES = {
     "runtime.timeline": ("Timeline",),
     "search": ("search",),
     "strategies.registry": ("register_strategy",),
+    "strategies.segmentation.profile": ("read_profile",),
     "trainer": ("Trainer",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

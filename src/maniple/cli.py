@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 
 import click
 
+from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
 
 if TYPE_CHECKING:
@@ -156,6 +157,9 @@ def list_names(kind: str, as_json: bool) -> int:  # noqa: FBT001
     names = list(LISTS[kind]())
     click.echo(json.dumps({kind: names}) if as_json else "\n".join(names))
     return 0
+
+
+cli.add_command(partition)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
