@@ -17,7 +17,7 @@ from maniple.runtime.world import World
 
 # (ranks, processors of each)
 WORLDS = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1))
-NAMED = ("data_parallel", "expert", "model_parallel", "spatial")
+NAMED = ("antichain", "bapipe", "data_parallel", "expert", "model_parallel", "spatial")
 
 
 def train(
