@@ -16,17 +16,17 @@ from maniple.regions.error import RequestError
 class CrossEntropy(AbstractOperator):
     """torch.nn.CrossEntropyLoss of logits (N, C) and int64 labels (N,): ``"b c!, b -> "``.
 
-    The mean over the whole batch: a tile contributes the sum over its samples, divided by the batch's extent. Saves the
-    logarithms of the probabilities.
+    The mean over the whole batch: a tile contributes the sum over its samples, divided by the batch's extent. Saves,
+    for each sample, the logarithm of the sum of its exponentials.
     """
 
     name: ClassVar[str] = "cross_entropy"
-    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(1,), saved=(0,))
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 1), saved=(0,))
     differentiable: ClassVar[tuple[int, ...]] = (0,)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:  # one rank, one rule
         """The rule above; see ``AbstractOperator.rule``."""
-        return Rule.parse("b c!, b -> ", saved=(Saved("log_probabilities", "b c!"),))
+        return Rule.parse("b c!, b -> ", saved=(Saved("logarithms", "b"),))
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""
