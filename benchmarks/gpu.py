@@ -22,7 +22,6 @@ from torch import Tensor
 
 import maniple as mp
 from maniple.operators.kernels import cross_entropy, dropout
-from maniple.operators.philox import stream
 from maniple.regions.rectangle import Rect
 from maniple.runtime.kernels import bind_fold
 
@@ -104,12 +103,11 @@ def dropouts(size: int) -> Iterator[Measured]:
     """Dropout of a whole tensor."""
     from maniple.operators.kernels.cuda.dropout import bind_dropout
 
-    shape, step = (size // 1024, 1024), np.array([3], np.uint64)
-    mask, rect, source = dropout.Mask(stream(0, "dropout"), 0.1), Rect.of_shape(shape), drawn(*shape)
+    shape, clock = (size // 1024, 1024), torch.tensor([0, 3])
+    mask, rect, source = dropout.Mask(7, 0.1), Rect.of_shape(shape), drawn(*shape)
     expected, found = torch.empty(shape), torch.empty(shape, device="cuda")
-    dropout.bind_dropout(mask, shape, rect, step, source, expected)()
-    counter = torch.from_numpy(step.astype(np.int64)).cuda()
-    launch = bind_dropout(mask, shape, rect, counter, source.cuda(), found)
+    dropout.bind_dropout(mask, shape, rect, clock.numpy(), source, expected)()
+    launch = bind_dropout(mask, shape, rect, clock.cuda(), source.cuda(), found)
     yield Measured("dropout", launch, 4 * 2 * source.numel(), found, expected, 0.0)
 
 

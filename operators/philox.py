@@ -6,8 +6,6 @@ the authors' Random123 library.
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 import numpy.typing as npt
 
@@ -52,14 +50,3 @@ def uniform(counter: Counter, key: tuple[int, int]) -> npt.NDArray[np.float64]:
     high, low, _, _ = philox(counter, key)
     bits = ((high << _WORD) | low) >> np.uint64(11)
     return bits.astype(np.float64) * 2.0**-53
-
-
-def stream(seed: int, operator: str) -> tuple[int, int]:
-    """The Philox key of an operator that draws random numbers: a digest of the seed and of the operator's name.
-
-    Args:
-        seed: 0 <= seed < 2^64.
-        operator: Its name in the graph.
-    """
-    digest = hashlib.blake2b(seed.to_bytes(8, "little") + operator.encode(), digest_size=8).digest()
-    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")

@@ -85,6 +85,25 @@ def _sum(row: Floats) -> Any:
     return total
 
 
+@numba.njit(cache=True, nogil=True)
+def share_of(every: Labels, weights: Floats, ignore: int, share: Floats) -> None:
+    """What a loss counts for in the mean: 1 over the sum of the weights of all valid labels.
+
+    Args:
+        every: The labels of the whole batch.
+        weights: (C,).
+        ignore: The label that does not count.
+        share: (1,); written. Infinite where no label is valid, so that the mean of nothing is no number.
+    """
+    total = weights[0] - weights[0]
+    for n in range(every.size):
+        if every[n] != ignore:
+            if every[n] < 0 or every[n] >= weights.size:
+                raise IndexError("cross_entropy: a label is no class: index out of bounds")
+            total += weights[every[n]]
+    share[0] = 1 / total if total != 0 else np.inf
+
+
 @numba.njit(nogil=True)
 def row_loss(z: float, chosen: float, dot: float, weight: Any, weights: float, smoothing: float, classes: int) -> Any:
     """The loss of one sample.

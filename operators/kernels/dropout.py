@@ -1,7 +1,7 @@
 """The dropout kernel: a mask drawn by counter and applied in one pass, the same for any tile and on any device.
 
 Element ``e`` of the whole tensor, counted row-major, is kept or dropped by word ``e % 4`` of the Philox4x32-10 block
-whose counter is (``e // 4``, step) and whose key is the operator's stream (``maniple.operators.philox.stream``). A tile
+whose counter is (``e // 4``, step) and whose key is the seed xor the operator's number (``RandomStream``). A tile
 therefore draws what the whole tensor has at its place. Nothing is saved for backward: it draws the same mask again.
 
 A tile is handled as runs, the longest stretches of it that are contiguous in the whole tensor:
@@ -29,6 +29,7 @@ from maniple.regions.rectangle import Rect
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
 Words = npt.NDArray[np.uint64]
 Word = np.uint64
+Clock = npt.NDArray[np.int64]
 
 
 @numba.njit(nogil=True)
@@ -55,6 +56,13 @@ def philox(group: Word, step: Word, first: Word, second: Word) -> tuple[Word, Wo
 
 
 @numba.njit(nogil=True)
+def keyed(seed: int, operator: Word) -> tuple[Word, Word]:
+    """The two words of the key of an operator's stream."""
+    key = np.uint64(seed) ^ operator
+    return key & np.uint64(0xFFFFFFFF), key >> np.uint64(32)
+
+
+@numba.njit(nogil=True)
 def chosen(words: tuple[Word, Word, Word, Word], place: int) -> Word:
     """The word of a group that belongs to its element ``place``."""
     if place < 2:
@@ -64,9 +72,10 @@ def chosen(words: tuple[Word, Word, Word, Word], place: int) -> Word:
 
 @numba.njit(cache=True, nogil=True)
 def _dropout(
-    source: Floats, target: Floats, starts: Words, step: Words, key: Words, threshold: int, scale: float
+    source: Floats, target: Floats, starts: Words, clock: Clock, operator: Word, threshold: Word, scale: float
 ) -> None:
-    first, second, time = key[0], key[1], step[0]
+    first, second = keyed(clock[0], operator)
+    time = np.uint64(clock[1])
     zero = scale - scale
     four = np.uint64(4)
     length = np.uint64(source.shape[1])  # unsigned places spare numba its test for negative ones
@@ -104,11 +113,11 @@ class Mask:
     """Which elements a dropout keeps.
 
     Args:
-        key: The operator's stream: two 32-bit words.
+        operator: The number of the operator that drops; see ``RandomStream``.
         p: The probability of zero, 0 <= p <= 1.
     """
 
-    key: tuple[int, int]
+    operator: int
     p: float
 
     @property
@@ -141,7 +150,7 @@ def runs(shape: tuple[int, ...], rect: Rect) -> tuple[Words, int]:
 
 
 def bind_dropout(
-    mask: Mask, shape: tuple[int, ...], rect: Rect, step: Words, source: Tensor, target: Tensor
+    mask: Mask, shape: tuple[int, ...], rect: Rect, clock: Clock, source: Tensor, target: Tensor
 ) -> Callable[[], None]:
     """A function that writes what dropout leaves of a tile each time that it is called; forward and backward are alike.
 
@@ -149,7 +158,7 @@ def bind_dropout(
         mask: Which elements stay.
         shape: Of the whole tensor.
         rect: The tile.
-        step: One number, read at each call.
+        clock: The seed and the step, read at each call.
         source: The tile's values (or the result's gradients).
         target: Written entirely.
     """
@@ -164,8 +173,8 @@ def bind_dropout(
         after.then(lambda: target.copy_(made))
         places = made.view(-1, length)
     scale = places.numpy().dtype.type(mask.scale)
-    key = np.array(mask.key, np.uint64)
-    arguments = (rows.numpy(), places.numpy(), starts, step, key, np.uint64(mask.threshold), scale)
+    numbers = (np.uint64(mask.operator), np.uint64(mask.threshold), scale)
+    arguments = (rows.numpy(), places.numpy(), starts, clock, *numbers)
     return before.then(compiled(_dropout, arguments)).then(after).bound()
 
 

@@ -7,31 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from maniple.operators.kernels.dropout import Mask, Word, chosen, philox, runs
+from maniple.operators.kernels.dropout import Mask, Word, chosen, keyed, philox, runs
 from maniple.regions.rectangle import Rect
 from maniple.runtime.cuda_kernels import DeviceArray, cuda, flat, launched
 
 
 @cuda.jit
 def _dropout(
-    source: Any,
-    target: Any,
-    starts: Any,
-    length: int,
-    step: Any,
-    first: Word,
-    second: Word,
-    threshold: Word,
-    scale: float,
+    source: Any, target: Any, starts: Any, length: int, clock: Any, operator: Word, threshold: Word, scale: float
 ) -> None:
     """A thread takes one group of four elements of one run; the first and last group of a run may reach beyond it."""
+    first, second = keyed(clock[0], operator)
     groups = length // 4 + 2
     zero = scale - scale
     for i in range(cuda.grid(1), starts.size * groups, cuda.gridsize(1)):
         run = i // groups
         begin = np.int64(starts[run])
         group = begin // 4 + i % groups
-        words = philox(np.uint64(group), step[0], first, second)
+        words = philox(np.uint64(group), clock[1], first, second)
         for place in range(4):
             at = 4 * group + place - begin
             if 0 <= at < length:
@@ -43,7 +36,7 @@ def bind_dropout(
     mask: Mask,
     shape: tuple[int, ...],
     rect: Rect,
-    step: DeviceArray,
+    clock: DeviceArray,
     source: DeviceArray,
     target: DeviceArray,
     stream: object = 0,
@@ -54,13 +47,13 @@ def bind_dropout(
         mask: Which elements stay.
         shape: Of the whole tensor.
         rect: The tile.
-        step: One uint64 on the device, read at each call.
+        clock: (2,) int64 on the device: the seed and the step, read at each call.
         source: Contiguous.
         target: Contiguous; written.
         stream: Of numba.
     """
     starts, length = runs(shape, rect)
     written = flat(target)
-    numbers = (*(np.uint64(word) for word in (*mask.key, mask.threshold)), written.dtype.type(mask.scale))
-    arguments = (flat(source), written, cuda.to_device(starts), length, flat(step), *numbers)
+    numbers = (*(np.uint64(word) for word in (mask.operator, mask.threshold)), written.dtype.type(mask.scale))
+    arguments = (flat(source), written, cuda.to_device(starts), length, flat(clock), *numbers)
     return launched(_dropout, len(starts) * (length // 4 + 2), arguments, stream)
