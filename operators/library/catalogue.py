@@ -26,7 +26,6 @@ CATALOGUE: dict[str, type[AbstractOperator]] = {
         Flatten,
         Reshape,
         CrossEntropy,
-        ValidCrossEntropy,
         Softmax,
         LayerNorm,
         BatchNorm,
