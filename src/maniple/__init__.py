@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Tensor as Tensor
     from maniple.operators.optimizer import SGD as SGD
     from maniple.operators.plan import Plan as Plan
+    from maniple.operators.user_operator import operator as operator
+    from maniple.operators.window import Halo as Halo
     from maniple.program import debug as debug
     from maniple.program import fence as fence
     from maniple.program import index_launch as index_launch
@@ -62,6 +64,8 @@ _HOMES = {
     "operators.graph": ("Graph", "Tensor"),
     "operators.optimizer": ("SGD",),
     "operators.plan": ("Plan",),
+    "operators.user_operator": ("operator",),
+    "operators.window": ("Halo",),
     "program": ("debug", "fence", "index_launch", "launch", "region", "world"),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 
 import click
 
+from maniple.check_rule_command import check_rule
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
 
@@ -159,6 +160,7 @@ def list_names(kind: str, as_json: bool) -> int:  # noqa: FBT001
     return 0
 
 
+cli.add_command(check_rule)
 cli.add_command(partition)
 
 
