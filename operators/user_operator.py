@@ -218,5 +218,5 @@ def version_of(function: Body) -> str:
         source = inspect.getsource(function).encode()
     except (OSError, TypeError):
         code = getattr(function, "__code__", None)
-        source = repr(function).encode() if code is None else code.co_code
+        source = getattr(function, "__qualname__", "").encode() if code is None else code.co_code
     return hashlib.blake2b(source, digest_size=8).hexdigest()
