@@ -201,7 +201,7 @@ class Session:
     def _start(self, operation: Operation, call: Call) -> None:
         """Map a launch, have it analysed, and start what of it runs here."""
         task = operation.task
-        points, bodies, priorities = self._map(operation)
+        points, variants, priorities = self._map(operation)
         requirements = tuple(self._requirements(operation, len(points)))
         given = iter(requirements)
         arguments = tuple(
@@ -209,30 +209,29 @@ class Session:
             for parameter in task.parameters
         )
         colors = tuple(point.color for point in points)
+        bodies = tuple(task.variants[variant] for variant in variants)
         binder = TaskBinder(task, arguments, colors, bodies, Frames([[call]]), 0, self.debugging)
         launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
         self._tell(
             lambda: f"launch {operation} on {[point.processor for point in points]}",
-            lambda: (task.version, priorities, colors, call.values, [*map(_comparable, requirements)]),
+            lambda: (task.version, variants, priorities, colors, call.values, [*map(_comparable, requirements)]),
         )
         self.untraced.issue(launch, priorities)
         call.launch = launch
         if self._recording is not None:
             self._recording.append(Record(operation, launch))
 
-    def _map(
-        self, operation: Operation
-    ) -> tuple[tuple[Point, ...], tuple[Callable[..., object], ...], tuple[int, ...]]:
-        """Give each point of a launch its place, body and priority."""
+    def _map(self, operation: Operation) -> tuple[tuple[Point, ...], tuple[str, ...], tuple[int, ...]]:
+        """Give each point of a launch its place, variant and priority."""
         task = operation.task
         if operation.everywhere:
             count = len(self._replicas)
-            return self._replicas, (task.function,) * count, (0,) * count
+            return self._replicas, ("cpu",) * count, (0,) * count
         view = LaunchView(task.name, operation.colors, self.machine)
         mapping = map_launch(operation.mapper or self.mapper, view, tuple(task.variants))
         places = zip(operation.colors, mapping.processors, strict=True)
         points = tuple(Point(color, processor) for color, processor in places)
-        return points, tuple(task.variants[variant] for variant in mapping.variants), mapping.priorities
+        return points, mapping.variants, mapping.priorities
 
     def _requirements(self, operation: Operation, points: int) -> Iterator[Requirement]:
         task = operation.task
