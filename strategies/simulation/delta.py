@@ -268,6 +268,14 @@ def seed(rows: Table, edges: Table, heap: Heap, log: Log, first: int, count: int
 
 
 @numba.njit(cache=True)
+def seed_rows(rows: Table, edges: Table, heap: Heap, log: Log, first: int, count: int) -> Heap:
+    """Queue new rows."""
+    for row in range(first, first + count):
+        heap = look_at(rows, edges, heap, log, row)
+    return heap
+
+
+@numba.njit(cache=True)
 def look_at(rows: Table, edges: Table, heap: Heap, log: Log, row: int) -> Heap:
     """Queue a row whose predecessors have changed."""
     ready = rows[row, READY]

@@ -119,8 +119,7 @@ class Ledger:
             self._heap = delta.seed(rows, edges, self._heap, self._log, block.first, block.count)
         for block, is_rows in self._new:
             if is_rows:
-                for row in range(block.first, block.first + block.count):
-                    self._heap = delta.look_at(rows, edges, self._heap, self._log, row)
+                self._heap = delta.seed_rows(rows, edges, self._heap, self._log, block.first, block.count)
             else:
                 self._heap = delta.seed(rows, edges, self._heap, self._log, block.first, block.count)
         self._heap, self.settled = delta.sweep(rows, edges, holds, lanes, self._heap, self._log, self._stamp)
