@@ -14,8 +14,10 @@ from trained_networks import NETWORKS, Training, trained
 import maniple as mp
 from maniple.runtime import binding
 from maniple.runtime.hosting import host_machine
-from maniple.runtime.kernels import Bits, Wire
+from maniple.runtime.kernels import Wire
 from maniple.runtime.world import World, local_worlds
+
+Bits = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 CASES = [
     ("digits", "data_parallel", 2, 1),
