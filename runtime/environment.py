@@ -34,6 +34,7 @@ class LaunchEnvironment:
         token: secret of this run.
         mapper: name of the mapper to use, None for the default.
         join_timeout_s: seconds that ranks wait for each other.
+        record: file for a timeline of the whole run, None for none.
     """
 
     rank: int
@@ -48,6 +49,7 @@ class LaunchEnvironment:
     token: str
     mapper: str | None
     join_timeout_s: float
+    record: str | None = None
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -65,6 +67,8 @@ class LaunchEnvironment:
         }
         if self.mapper is not None:
             variables["MANIPLE_MAPPER"] = self.mapper
+        if self.record is not None:
+            variables["MANIPLE_RECORD"] = self.record
         return variables
 
 
@@ -102,6 +106,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         token=_text(variables, "MANIPLE_TOKEN"),
         mapper=variables.get("MANIPLE_MAPPER") or None,
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
+        record=variables.get("MANIPLE_RECORD") or None,
     )
 
 

@@ -44,6 +44,7 @@ class LaunchRequest:
         join_timeout_s: how long ranks wait for each other, in seconds.
         mapper: name of the mapper that programs use by default.
         log_dir: folder of the ranks' log files; None makes a fresh one.
+        record: file for a timeline of the whole run.
 
     Raises:
         RequestError: a count below 1, a port that is none, or nothing to run.
@@ -58,6 +59,7 @@ class LaunchRequest:
     join_timeout_s: float = JOIN_TIMEOUT_S
     mapper: str | None = None
     log_dir: Path | None = None
+    record: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -74,6 +76,8 @@ class LaunchRequest:
             raise RequestError(f"--port: expected 1 to 65535, got {self.port}; leave it out to let the launcher choose")
         if not 0 < self.join_timeout_s < float("inf"):
             raise RequestError(f"--join-timeout: expected seconds above 0, got {self.join_timeout_s:g}")
+        if self.record is not None and (self.record.is_dir() or not os.access(self.record.absolute().parent, os.W_OK)):
+            raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
         _check_target(self.target)
 
     @property
@@ -109,6 +113,7 @@ def command(request: LaunchRequest, rank: int, head: str = "", token: str = "") 
         token=token,
         mapper=request.mapper,
         join_timeout_s=request.join_timeout_s,
+        record=None if request.record is None else str(request.record.absolute()),
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.
@@ -142,6 +147,8 @@ def run(request: LaunchRequest) -> int:
             environ = {**environment.inherited(), **variables}
             if request.mapper is None:
                 environ.pop("MANIPLE_MAPPER", None)
+            if request.record is None:
+                environ.pop("MANIPLE_RECORD", None)
             supervisor.spawn(_tethered(argv), environ, _log(logs, rank), shown=rank == 0)
         finish = supervisor.watch()
     _report(finish, logs, request)

@@ -11,6 +11,7 @@ from maniple.runtime.kernels import torch_dtype
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
+    from maniple.runtime.recorder import Recorder
 
 __all__: list[str] = []
 
@@ -27,12 +28,16 @@ class Memory:
     def __init__(self, id: int) -> None:  # noqa: A002  (the machine's word)
         self.id = id
         self.version = 0
+        self.recorder: Recorder | None = None
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
 
     def allocate(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in."""
         with torch.inference_mode(mode=False):
-            return torch.empty(rect.shape, dtype=torch_dtype(region.dtype), device="cpu")
+            storage = torch.empty(rect.shape, dtype=torch_dtype(region.dtype), device="cpu")
+        if self.recorder is not None:
+            self.recorder.allocated(region.name, storage)
+        return storage
 
     def keep(self, region: LogicalRegion, rect: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the lasting instance of a region, made or grown so that it has room for a rectangle.
@@ -44,8 +49,7 @@ class Memory:
         if held is not None and held[0].contains(rect):
             return held
         wide = rect if held is None else held[0].hull(rect)
-        with torch.inference_mode(mode=False):
-            storage = torch.zeros(wide.shape, dtype=torch_dtype(region.dtype), device="cpu")
+        storage = self.allocate(region, wide).zero_()
         if held is not None:
             storage[held[0].slices(wide.lo)] = held[1]
             self.version += 1

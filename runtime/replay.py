@@ -233,6 +233,8 @@ class Replay:
             run.left -= 1
             if not run.left:
                 self._active[run.slot] = False
+                if self.runtime.recorder is not None:
+                    self.runtime.recorder.ran(run)
                 self.runtime.finished.notify_all()
 
     def _bind(self) -> None:

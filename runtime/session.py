@@ -22,6 +22,7 @@ from maniple.runtime.mapper import LaunchView, Mapper, map_launch
 from maniple.runtime.operation import Operation, handles, state
 from maniple.runtime.processor import inside_task
 from maniple.runtime.task import Read, WriteDiscard, task
+from maniple.runtime.timeline import Kind
 from maniple.runtime.trace import Record, Replaying, Trace
 from maniple.runtime.untraced import Untraced
 
@@ -201,7 +202,10 @@ class Session:
     def _start(self, operation: Operation, call: Call) -> None:
         """Map a launch, have it analysed, and start what of it runs here."""
         task = operation.task
+        tell = self.runtime.teller("program", lambda: task.name, "launch")
+        tell(Kind.LAUNCHED)
         points, variants, priorities = self._map(operation)
+        tell(Kind.MAPPED)
         requirements = tuple(self._requirements(operation, len(points)))
         given = iter(requirements)
         arguments = tuple(
@@ -217,6 +221,7 @@ class Session:
             lambda: (task.version, variants, priorities, colors, call.values, [*map(_comparable, requirements)]),
         )
         self.untraced.issue(launch, priorities)
+        tell(Kind.ANALYSED)
         call.launch = launch
         if self._recording is not None:
             self._recording.append(Record(operation, launch))

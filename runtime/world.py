@@ -38,6 +38,7 @@ class World:
         transport: the data plane; None in a world of one rank.
         mapper: name of the mapper that the launcher was given, if any.
         launched: whether a launcher fixed how many processors there are.
+        record: file for a timeline of the whole run, if the launcher was given one.
     """
 
     rank: int
@@ -52,6 +53,7 @@ class World:
     transport: Transport | None
     mapper: str | None = None
     launched: bool = True
+    record: str | None = None
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -167,4 +169,5 @@ def _join(launch: LaunchEnvironment) -> World:
         control=control,
         transport=transport if launch.world_size > 1 else None,
         mapper=launch.mapper,
+        record=launch.record,
     )
