@@ -120,6 +120,15 @@ def record(capacity: int = CAPACITY) -> AbstractContextManager[Recording]:
     return recording.record(RankRuntime.of(current()), capacity)
 
 
+def auto_trace(*, on: bool = True) -> None:
+    """Find repeated launches from now on, and replay them as if they were traced; off until it is called.
+
+    Args:
+        on: False to stop.
+    """
+    session().auto_trace(on=on)
+
+
 def world() -> World:
     """Give the world of this process: its rank, how many there are, and the lines between them."""
     return current()
