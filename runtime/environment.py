@@ -34,6 +34,7 @@ class LaunchEnvironment:
         token: secret of this run.
         mapper: name of the mapper to use, None for the default.
         join_timeout_s: seconds that ranks wait for each other.
+        record: file for a timeline of the whole run, None for none.
         shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
     """
 
@@ -49,6 +50,7 @@ class LaunchEnvironment:
     token: str
     mapper: str | None
     join_timeout_s: float
+    record: str | None = None
     shared: tuple[int, ...] = ()
 
     def to_environ(self) -> dict[str, str]:
@@ -69,6 +71,8 @@ class LaunchEnvironment:
             variables["MANIPLE_SHARED"] = ",".join(map(str, self.shared))
         if self.mapper is not None:
             variables["MANIPLE_MAPPER"] = self.mapper
+        if self.record is not None:
+            variables["MANIPLE_RECORD"] = self.record
         return variables
 
 
@@ -106,6 +110,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         token=_text(variables, "MANIPLE_TOKEN"),
         mapper=variables.get("MANIPLE_MAPPER") or None,
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
+        record=variables.get("MANIPLE_RECORD") or None,
         shared=_descriptors(variables, "MANIPLE_SHARED", size),
     )
 

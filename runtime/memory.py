@@ -11,6 +11,7 @@ from maniple.runtime.kernels import torch_dtype
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
+    from maniple.runtime.recorder import Recorder
     from maniple.runtime.shared_memory import Arena
 
 __all__: list[str] = []
@@ -30,6 +31,7 @@ class Memory:
         self.id = id
         self.arena = arena
         self.version = 0
+        self.recorder: Recorder | None = None
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
 
     def allocate(self, region: LogicalRegion, rect: Rect, *, shared: bool = False) -> torch.Tensor:
@@ -76,10 +78,14 @@ class Memory:
         """Count the bytes of storage that lasts."""
         return sum(storage.numel() * storage.element_size() for _, storage in self._kept.values())
 
-    @staticmethod
-    def _make(region: LogicalRegion, rect: Rect, arena: Arena | None) -> torch.Tensor:
+    def _make(self, region: LogicalRegion, rect: Rect, arena: Arena | None) -> torch.Tensor:
         dtype = torch_dtype(region.dtype)
         with torch.inference_mode(mode=False):
             if arena is None:
-                return torch.empty(rect.shape, dtype=dtype, device="cpu")
-            return torch.from_numpy(arena.allocate(rect.volume * region.itemsize)).view(dtype).reshape(rect.shape)
+                storage = torch.empty(rect.shape, dtype=dtype, device="cpu")
+            else:
+                block = torch.from_numpy(arena.allocate(rect.volume * region.itemsize))
+                storage = block.view(dtype).reshape(rect.shape)
+        if self.recorder is not None:
+            self.recorder.allocated(region.name, storage)
+        return storage

@@ -22,6 +22,7 @@ from maniple.runtime.mapper import LaunchView, Mapper, map_launch
 from maniple.runtime.operation import Operation, handles, state
 from maniple.runtime.processor import inside_task
 from maniple.runtime.task import Read, WriteDiscard, task
+from maniple.runtime.timeline import Kind
 from maniple.runtime.tracing import Tracing
 from maniple.runtime.untraced import Untraced
 
@@ -194,7 +195,10 @@ class Session:
     def _start(self, operation: Operation, call: Call) -> None:
         """Map a launch, have it analysed, and start what of it runs here."""
         task = operation.task
+        tell = self.runtime.teller("program", lambda: task.name, "launch")
+        tell(Kind.LAUNCHED)
         points, variants, priorities = self._map(operation)
+        tell(Kind.MAPPED)
         requirements = tuple(self._requirements(operation, len(points)))
         bodies = tuple(task.variants[variant] for variant in variants)
         binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, self.debugging)
@@ -211,6 +215,7 @@ class Session:
             ),
         )
         self.untraced.issue(launch, priorities)
+        tell(Kind.ANALYSED)
         call.launch = launch
         if not self.debugging:
             self.tracing.started(operation, launch, call)

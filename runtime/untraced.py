@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RunError
@@ -127,9 +128,9 @@ class Untraced:
                 continue
             call = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
             guarded = self.runtime.guard(call, launch, number)
-            rows.append(
-                self._issuer.task(point.processor, guarded, nodes[number], priorities[number] if priorities else 0)
-            )
+            tell = self.runtime.teller(f"p{point.processor}", partial(launch.label, number), "task")
+            priority = priorities[number] if priorities else 0
+            rows.append(self._issuer.task(point.processor, guarded, nodes[number], priority, tell))
         return rows
 
     def settle(self, regions: Iterable[LogicalRegion]) -> dict[int, Validity]:

@@ -89,6 +89,7 @@ def cli() -> None:
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
 @click.option("--join-timeout", default=60.0, show_default=True, help="Seconds that ranks wait for each other.")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="PATH", help="Write a timeline of the run there.")
 @click.option("--transport", default="shared", show_default=True, help="How tiles travel within a host: shared, zmq.")
 @click.option("--launcher", default="local", show_default=True, help="How ranks are started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
@@ -103,6 +104,7 @@ def run(
     port: int | None,
     join_timeout: float,
     log_dir: Path | None,
+    record: Path | None,
     transport: str,
     launcher: str,
     dry_run: bool,  # noqa: FBT001  (click passes flags by name)
@@ -127,6 +129,7 @@ def run(
         join_timeout_s=join_timeout,
         mapper=mapper,
         log_dir=log_dir,
+        record=record,
         transport=transport,
     )
     if dry_run:
