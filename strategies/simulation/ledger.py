@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.regions.error import RunError
+from maniple.runtime.schedule import csr
 from maniple.strategies.simulation import delta, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from maniple.runtime.schedule import Column
     from maniple.strategies.simulation.tables import Table
+
+    Columns = tuple[Column, tuple[Column, Column, Column], tuple[Column, Column], int]
+    """Durations, holds (starts, lanes, spans), successors (starts, rows), number of lanes."""
 
 __all__: list[str] = []
 
@@ -81,10 +86,44 @@ class Ledger:
         """The table of rows."""
         return self._tables[_ROWS]
 
+    def holds(self, row: int) -> Table:
+        """The (lane, span) of each hold of a row."""
+        packed = int(self.rows[row, tables.HOLD])
+        first, count = packed >> tables.HOLD_BITS, packed & tables.HOLD_MASK
+        return self._tables[_HOLDS][first : first + count]
+
+    def predecessors(self, row: int) -> list[int]:
+        """The rows that a row waits for."""
+        edges, found = self._tables[_EDGES], []
+        edge = int(self.rows[row, tables.IN])
+        while edge != tables.NONE:
+            found.append(int(edges[edge, tables.SOURCE]))
+            edge = int(edges[edge, tables.NEXT_IN])
+        return found
+
     @property
     def sequence(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """The rows by (ready, key), as of the last `keep` or `undo`."""
         return self._sequence[: self._length]
+
+    def columns(self) -> Columns:
+        """The settled graph for a full simulation, its rows numbered by key."""
+        rows, edges, holds = self._tables
+        order = np.argsort(rows[self.sequence, tables.KEY])
+        alive = self.sequence[order]
+        number = np.full(len(rows), tables.NONE, dtype=np.int64)
+        number[alive] = np.arange(len(alive))
+        first, count = rows[alive, tables.HOLD] >> tables.HOLD_BITS, rows[alive, tables.HOLD] & tables.HOLD_MASK
+        held = np.concatenate([np.arange(a, a + n) for a, n in zip(first, count, strict=True)] or [first])
+        starts = np.concatenate([[0], np.cumsum(count)])
+        pairs = []
+        for row in alive:
+            edge = int(rows[row, tables.OUT])
+            while edge != tables.NONE:
+                pairs.append((int(number[row]), int(number[edges[edge, tables.TARGET]])))
+                edge = int(edges[edge, tables.NEXT_OUT])
+        columns = starts, holds[held, tables.LANE].copy(), holds[held, tables.SPAN].copy()
+        return rows[alive, tables.DURATION].copy(), columns, csr(len(alive), pairs), len(self._lanes)
 
     def remove(self, row_blocks: Sequence[Placed], edge_blocks: Sequence[Placed]) -> None:
         """Remove blocks: the edges must include all that touch the rows."""
