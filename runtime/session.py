@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from maniple.regions.error import RequestError, nearest
+from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ
 from maniple.runtime.body import TaskBinder
 from maniple.runtime.call import Call, Frames
@@ -22,7 +22,7 @@ from maniple.runtime.mapper import LaunchView, Mapper, map_launch
 from maniple.runtime.operation import Operation, handles, state
 from maniple.runtime.processor import inside_task
 from maniple.runtime.task import Read, WriteDiscard, task
-from maniple.runtime.trace import Record, Replaying, Trace
+from maniple.runtime.tracing import Tracing
 from maniple.runtime.untraced import Untraced
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from maniple.runtime.task import Task
 
 __all__: list[str] = []
-
-MISMATCHES = ("error", "rerecord")
 
 
 @task(name="fill")
@@ -69,11 +67,7 @@ class Session:
         self.mapper = mapper
         self.debugging = False
         self.untraced = Untraced(runtime, machine)
-        self._traces: dict[str, Trace] = {}
-        self._recording: list[Record] | None = None
-        self._replaying: Replaying | None = None
-        self._open: str | None = None  # the name of the trace around the program's present place
-        self._on_mismatch = ""
+        self.tracing = Tracing(self.untraced, self._start)
         owners = [machine.processors_of(memory.id) for memory in machine.memories]
         self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
         runtime.employ(machine)
@@ -98,9 +92,8 @@ class Session:
 
     def _free_dropped(self) -> None:
         freed = self.untraced.free_dropped()
-        for name, trace in list(self._traces.items()):
-            if any(trace.uses(region) for region in freed):
-                self._traces.pop(name).discard()
+        if freed:
+            self.tracing.forget(freed)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
         """Launch one task.
@@ -184,16 +177,16 @@ class Session:
         """Compare a launch with the trace that is replayed, or start it."""
         if inside_task():
             self.runtime.refuse_inside_a_task("launch")
-        replaying = self._replaying
-        if replaying is not None:
-            call = replaying.take(task, domain, args)
-            if call is not None:
-                return call
+        call = self.tracing.take(task, domain, args)
+        if call is not None:
+            return call
         for region in handles(args):
             self._own(region)
         operation = state(task, domain, args, mapper, everywhere=everywhere)
-        if replaying is not None:
-            self._diverge(replaying, operation)
+        if not self.debugging and self.tracing.admit(operation):
+            call = self.tracing.take(task, domain, args)
+            if call is not None:
+                return call
         call = Call(operation.values, len(self._replicas) if everywhere else len(operation.colors))
         self._start(operation, call)
         return call
@@ -203,23 +196,24 @@ class Session:
         task = operation.task
         points, variants, priorities = self._map(operation)
         requirements = tuple(self._requirements(operation, len(points)))
-        given = iter(requirements)
-        arguments = tuple(
-            parameter if parameter.is_color else None if parameter.privilege is None else next(given)
-            for parameter in task.parameters
-        )
-        colors = tuple(point.color for point in points)
         bodies = tuple(task.variants[variant] for variant in variants)
-        binder = TaskBinder(task, arguments, colors, bodies, Frames([[call]]), 0, self.debugging)
+        binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, self.debugging)
         launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
         self._tell(
             lambda: f"launch {operation} on {[point.processor for point in points]}",
-            lambda: (task.version, variants, priorities, colors, call.values, [*map(_comparable, requirements)]),
+            lambda: (
+                task.version,
+                variants,
+                priorities,
+                operation.colors,
+                call.values,
+                [*map(_comparable, requirements)],
+            ),
         )
         self.untraced.issue(launch, priorities)
         call.launch = launch
-        if self._recording is not None:
-            self._recording.append(Record(operation, launch))
+        if not self.debugging:
+            self.tracing.started(operation, launch, call)
 
     def _map(self, operation: Operation) -> tuple[tuple[Point, ...], tuple[str, ...], tuple[int, ...]]:
         """Give each point of a launch its place, variant and priority."""
@@ -259,8 +253,7 @@ class Session:
             msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
             raise RequestError(msg)
 
-    @contextmanager
-    def trace(self, name: str, *, on_mismatch: str = "error") -> Iterator[None]:
+    def trace(self, name: str, *, on_mismatch: str = "error") -> AbstractContextManager[None]:
         """Record the launches inside on the first run, and replay them from then on.
 
         Values may differ from run to run; tasks, domains and regions may not. Launches start together at the end,
@@ -273,70 +266,21 @@ class Session:
         Raises:
             RequestError: the launches differ from the recording; none of this run was started.
         """
-        if on_mismatch not in MISMATCHES:
-            raise RequestError(f"trace {name!r}: unknown on_mismatch {on_mismatch!r}{nearest(on_mismatch, MISMATCHES)}")
-        self._refuse_in_a_trace(f"trace {name!r}")
         self._free_dropped()
-        self._open = name
-        self._on_mismatch = on_mismatch
-        known = self._traces.get(name)
-        if self.debugging:
-            known = None
-        elif known is None:
-            self._recording = []
-        else:
-            self._replaying = Replaying(known, lambda: self._refuse_in_a_trace("a value of a launch"))
-        try:
-            yield
-            if self._replaying is not None and not self._replaying.complete:
-                self._diverge(self._replaying, None)
-        except BaseException:
-            self._resume()
-            self._recording = None
-            raise
-        finally:
-            self._open = None
-        self._end_trace(name)
+        return self.tracing.trace(name, on_mismatch, plain=self.debugging)
 
-    def _end_trace(self, name: str) -> None:
-        replaying, self._replaying = self._replaying, None
-        recording, self._recording = self._recording, None
-        if replaying is not None:
-            replaying.run()
-        elif recording is not None:
-            if name in self._traces:
-                self._traces.pop(name).discard()
-            self._traces[name] = Trace(name, recording, self.untraced)
+    def auto_trace(self, *, on: bool = True) -> None:
+        """Look for repeated launches from now on and replay them as if they were traced, or stop to.
 
-    def _resume(self) -> None:
-        """Start one by one the launches that a replay holds back."""
-        replaying, self._replaying = self._replaying, None
-        if replaying is not None:
-            for operation, call in replaying.release():
-                self._start(operation, call)
-
-    def _diverge(self, replaying: Replaying, got: Operation | None) -> None:
-        """Record again, or refuse, a run of a trace that differs from its recording."""
-        if self._on_mismatch == "rerecord":
-            self._recording = []
-            self._resume()
-            return
-        self._replaying = None
-        replaying.abandon()
-        raise replaying.mismatch(got)
-
-    def _refuse_in_a_trace(self, what: str) -> None:
-        if self._open is not None:
-            msg = (
-                f"{what} was asked for inside trace {self._open!r}, whose launches start together at its end; "
-                "ask after the with block"
-            )
-            raise RequestError(msg)
+        A launch that begins a repeated sequence is held back until the sequence is complete, or the program does
+        something else, or asks for a value.
+        """
+        self.tracing.switch(automatic=on)
 
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy."""
         self._own(region)
-        self._refuse_in_a_trace(f"read of {region}")
+        self.tracing.pause(f"read of {region}")
         found: list[torch.Tensor] = []
         arrived = threading.Event()
         points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._replicas))
@@ -362,13 +306,14 @@ class Session:
             RunError: a task failed, here or on another rank.
         """
         self.runtime.refuse_inside_a_task("fence")
-        self._refuse_in_a_trace("a fence")
+        self.tracing.pause("a fence")
         self.runtime.drain()
         self.runtime.check()
 
     @contextmanager
     def debug(self) -> Iterator[None]:
         """Check, for launches inside, that no task writes an argument that it declared as read."""
+        self.tracing.pause("debugging")
         before, self.debugging = self.debugging, True
         try:
             yield

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Tensor as Tensor
     from maniple.operators.optimizer import SGD as SGD
     from maniple.operators.plan import Plan as Plan
+    from maniple.program import auto_trace as auto_trace
     from maniple.program import copy as copy
     from maniple.program import debug as debug
     from maniple.program import fence as fence
@@ -65,7 +66,7 @@ _HOMES = {
     "operators.graph": ("Graph", "Tensor"),
     "operators.optimizer": ("SGD",),
     "operators.plan": ("Plan",),
-    "program": ("copy", "debug", "fence", "fill", "index_launch", "launch", "region", "trace", "world"),
+    "program": ("auto_trace", "copy", "debug", "fence", "fill", "index_launch", "launch", "region", "trace", "world"),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
     "regions.rectangle": ("Rect",),

@@ -108,6 +108,15 @@ def trace(name: str, *, on_mismatch: str = "error") -> AbstractContextManager[No
     return session().trace(name, on_mismatch=on_mismatch)
 
 
+def auto_trace(*, on: bool = True) -> None:
+    """Find repeated launches from now on, and replay them as if they were traced; off until it is called.
+
+    Args:
+        on: False to stop.
+    """
+    session().auto_trace(on=on)
+
+
 def world() -> World:
     """Give the world of this process: its rank, how many there are, and the lines between them."""
     return current()
