@@ -96,7 +96,7 @@ def delta_against_rebuild(graph: Graph, machine: Machine, count: int) -> dict[st
     proposals, sweeps = [], []
     for name, config in moves(graph, machine, count):
         begun = CLOCK()
-        simulation.propose(name, config)
+        simulation.propose({name: config})
         proposals.append(CLOCK() - begun)
         sweeps.append(simulation.ledger.retimed)
         simulation.reject()

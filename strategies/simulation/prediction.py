@@ -6,20 +6,40 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from maniple.runtime.timeline import Event, Timeline
+from maniple.runtime.timeline import Event, Kind, Timeline
 from maniple.strategies.simulation.tables import DURATION, END, KEY, LANE, READY, SPAN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from maniple.runtime.machine import Machine
     from maniple.strategies.simulation.ledger import Ledger
     from maniple.strategies.simulation.network import Column, Network
 
-    Named = Sequence[tuple[int, str, str, str]]
-    """(row of the ledger, name, category, where its duration comes from)."""
-
 __all__: list[str] = []
+
+COPY_ENGINE = "copy engine"
+"""The lane of movements in a timeline."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A row of a ledger and what people call it.
+
+    Args:
+        number: the row.
+        name: the task or movement.
+        category: ``task``, ``fold``, ``copy`` or a collective's name.
+        source: where its duration comes from.
+        lanes: (rank, lane) where it is drawn.
+    """
+
+    number: int
+    name: str
+    category: str
+    source: str
+    lanes: tuple[tuple[int, str], ...]
 
 
 @final
@@ -53,7 +73,7 @@ def prediction(
     machine: Machine,
     network: Network,
     ledger: Ledger,
-    named: Named,
+    named: Sequence[Named],
     links: Column,
     total: int,
     memory_bytes: Column,
@@ -69,7 +89,7 @@ def prediction(
         total: payload bytes.
         memory_bytes: by memory.
     """
-    names = {row: name for row, name, _, _ in named}
+    names = {row.number: row.name for row in named}
     routes, first = machine.routes, network.processors
     return Prediction(
         ledger.makespan,
@@ -78,8 +98,8 @@ def prediction(
         tuple((routes.name(lane - first), int(links[lane])) for lane in range(first, network.lanes) if links[lane]),
         tuple(int(size) for size in memory_bytes),
         tuple((names[row], *_times(ledger, row)) for row in critical_path(ledger, sorted(names))),
-        tuple(sorted(Counter(source for _, _, _, source in named).items())),
-        _timeline(machine, network, ledger, named),
+        tuple(sorted(Counter(row.source for row in named).items())),
+        _timeline(machine, ledger, named),
     )
 
 
@@ -117,26 +137,16 @@ def _times(ledger: Ledger, row: int) -> tuple[int, int]:
     return end - int(ledger.rows[row, DURATION]), end
 
 
-def _timeline(machine: Machine, network: Network, ledger: Ledger, named: Named) -> Timeline:
-    """Draw tasks and folds on their processors, and movements on each link that they hold."""
+def _timeline(machine: Machine, ledger: Ledger, named: Sequence[Named]) -> Timeline:
+    """Draw tasks and folds on their processors, and movements on the copy engines of all ranks that take part."""
     events = []
-    for row, name, category, _ in named:
-        start, end = _times(ledger, row)
-        for lane, span in ledger.holds(row)[:, : SPAN + 1].tolist():
-            if lane < network.processors:
-                rank, place = machine.rank_of(lane), machine.processors[lane].name
-            else:
-                rank, place, end = _rank(machine, lane - network.processors), "", start + span
-                place = machine.routes.name(lane - network.processors)
-            events.append(Event(name, category, rank, place, start, end, row))
+    for row in named:
+        start, end = _times(ledger, row.number)
+        for rank, lane in row.lanes:
+            place = (rank, lane, row.name, row.category, 1, row.number)
+            events.append(Event(Kind.STARTED, start, *place))
+            events.append(Event(Kind.ENDED if lane != COPY_ENGINE else Kind.COPIED, end, *place))
     nodes = tuple(memory.host for memory in machine.memories)
-    return Timeline(tuple(sorted(events, key=lambda event: (event.start_ns, event.row, event.lane))), nodes)
-
-
-def _rank(machine: Machine, link: int) -> int:
-    """The rank to draw a link at: that of the memory at its source, or else at its target, or else 0."""
-    routes = machine.routes
-    if link >= len(routes.links):
-        return (link - len(routes.links)) // routes.count
-    ends: Mapping[str, object] = {"source": routes.links[link].source, "target": routes.links[link].target}
-    return next((end for end in ends.values() if isinstance(end, int)), 0)
+    # Of one instant, what ends comes before what starts.
+    order = sorted(events, key=lambda event: (event.time_ns, event.kind == Kind.STARTED, event.rank, event.row))
+    return Timeline(tuple(order), nodes)
