@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, final
 
 import click
 
+from maniple.calibrate_command import calibrate
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
+from maniple.simulate_command import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +41,9 @@ def _mappers() -> Sequence[str]:
 
 
 def _machines() -> Sequence[str]:
-    return ("cpu:PROCESSORS", "cpu:RANKSxPROCESSORS")
+    from maniple.runtime.preset import GPUS
+
+    return ("cpu:PROCESSORS", "cpu:RANKSxPROCESSORS", *(f"{gpu}xCOUNT" for gpu in sorted(GPUS)))
 
 
 def _operators() -> Sequence[str]:
@@ -176,6 +180,8 @@ def _described(kind: str) -> Sequence[object]:
 
 
 cli.add_command(partition)
+cli.add_command(simulate)
+cli.add_command(calibrate)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
