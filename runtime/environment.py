@@ -34,6 +34,7 @@ class LaunchEnvironment:
         token: secret of this run.
         mapper: name of the mapper to use, None for the default.
         join_timeout_s: seconds that ranks wait for each other.
+        deterministic: whether launches that are not traced run in the order of the program.
     """
 
     rank: int
@@ -48,6 +49,7 @@ class LaunchEnvironment:
     token: str
     mapper: str | None
     join_timeout_s: float
+    deterministic: bool = False
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -65,6 +67,8 @@ class LaunchEnvironment:
         }
         if self.mapper is not None:
             variables["MANIPLE_MAPPER"] = self.mapper
+        if self.deterministic:
+            variables["MANIPLE_DETERMINISTIC"] = "1"
         return variables
 
 
@@ -101,6 +105,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         head=variables["MANIPLE_HEAD"],
         token=_text(variables, "MANIPLE_TOKEN"),
         mapper=variables.get("MANIPLE_MAPPER") or None,
+        deterministic=variables.get("MANIPLE_DETERMINISTIC") == "1",
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
     )
 

@@ -43,6 +43,7 @@ class LaunchRequest:
         port: of the control socket; None lets the system choose.
         join_timeout_s: how long ranks wait for each other, in seconds.
         mapper: name of the mapper that programs use by default.
+        deterministic: whether launches that are not traced run in the order of the program.
         log_dir: folder of the ranks' log files; None makes a fresh one.
 
     Raises:
@@ -57,6 +58,7 @@ class LaunchRequest:
     port: int | None = None
     join_timeout_s: float = JOIN_TIMEOUT_S
     mapper: str | None = None
+    deterministic: bool = False
     log_dir: Path | None = None
 
     def __post_init__(self) -> None:
@@ -108,6 +110,7 @@ def command(request: LaunchRequest, rank: int, head: str = "", token: str = "") 
         head=head,
         token=token,
         mapper=request.mapper,
+        deterministic=request.deterministic,
         join_timeout_s=request.join_timeout_s,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
@@ -140,8 +143,9 @@ def run(request: LaunchRequest) -> int:
         for rank in range(request.size):
             argv, variables = command(request, rank, supervisor.endpoint, token)
             environ = {**environment.inherited(), **variables}
-            if request.mapper is None:
-                environ.pop("MANIPLE_MAPPER", None)
+            for name in ("MANIPLE_MAPPER", "MANIPLE_DETERMINISTIC"):
+                if name not in variables:
+                    environ.pop(name, None)
             supervisor.spawn(_tethered(argv), environ, _log(logs, rank), shown=rank == 0)
         finish = supervisor.watch()
     _report(finish, logs, request)

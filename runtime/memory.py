@@ -27,6 +27,7 @@ class Memory:
     def __init__(self, id: int) -> None:  # noqa: A002  (the machine's word)
         self.id = id
         self.version = 0
+        self._layouts: dict[int, tuple[int, ...]] = {}
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
 
     def allocate(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
@@ -45,12 +46,18 @@ class Memory:
             return held
         wide = rect if held is None else held[0].hull(rect)
         with torch.inference_mode(mode=False):
-            storage = torch.zeros(wide.shape, dtype=torch_dtype(region.dtype), device="cpu")
+            order = self._layouts.get(region.id, tuple(range(wide.ndim)))
+            packed = torch.zeros([wide.shape[axis] for axis in order], dtype=torch_dtype(region.dtype), device="cpu")
+            storage = packed.permute([order.index(axis) for axis in range(wide.ndim)])
         if held is not None:
             storage[held[0].slices(wide.lo)] = held[1]
             self.version += 1
         self._kept[region.id] = (wide, storage)
         return wide, storage
+
+    def lay_out(self, region: LogicalRegion, order: tuple[int, ...]) -> None:
+        """Have the lasting instance of a region, when it is made, hold its axes in an order, outermost first."""
+        self._layouts[region.id] = order
 
     def view(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """View a rectangle of a lasting instance."""
@@ -60,6 +67,7 @@ class Memory:
     def drop(self, region: LogicalRegion) -> None:
         """Free the lasting instance of a region, if there is one."""
         self._kept.pop(region.id, None)
+        self._layouts.pop(region.id, None)
 
     def kept_bytes(self) -> int:
         """Count the bytes of storage that lasts."""

@@ -38,6 +38,7 @@ class World:
         transport: the data plane; None in a world of one rank.
         mapper: name of the mapper that the launcher was given, if any.
         launched: whether a launcher fixed how many processors there are.
+        deterministic: whether launches that are not traced run in the order of the program.
     """
 
     rank: int
@@ -52,6 +53,7 @@ class World:
     transport: Transport | None
     mapper: str | None = None
     launched: bool = True
+    deterministic: bool = False
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -167,4 +169,5 @@ def _join(launch: LaunchEnvironment) -> World:
         control=control,
         transport=transport if launch.world_size > 1 else None,
         mapper=launch.mapper,
+        deterministic=launch.deterministic,
     )
