@@ -16,10 +16,11 @@ __all__: list[str] = []
 
 
 def gather_bytes(world: World, account: int | None) -> int:
-    """Sum the payload bytes that all ranks' transports were handed under an account, or ever where it is None."""
+    """Sum the bytes that all ranks handed to transports or wrote into others' memories: of an account, or ever."""
     mine = 0
-    if world.transport is not None:
-        mine = world.transport.total() if account is None else world.transport.measured(account)
+    for way in (world.transport, world.shared):
+        if way is not None:
+            mine += way.total() if account is None else way.measured(account)
     return sum(msgpack.unpackb(part) for part in world.control.gather(_packed(mine)))
 
 

@@ -7,14 +7,16 @@ import os
 import sys
 import threading
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.control import RankStopped
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
+from maniple.runtime.inventory import available_cores
 from maniple.runtime.memory import Memory
 from maniple.runtime.processor import CpuProcessor, inside_task
+from maniple.runtime.progress import Progress
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.replay import Replay, Run
 from maniple.runtime.world import is_current
@@ -45,7 +47,7 @@ class RankRuntime:
 
     def __init__(self, world: World, credit_bytes: int = DEFAULT_CREDIT_BYTES) -> None:
         self.world = world
-        self.memory = Memory(world.rank)
+        self.memory = Memory(world.rank, None if world.shared is None else world.shared.arena)
         self.regions = RegionTable()
         self.processors: dict[int, CpuProcessor] = {}
         self.lock = threading.Lock()
@@ -56,8 +58,11 @@ class RankRuntime:
         self.error: BaseException | None = None
         self._told = False
         self._programs = 0
-        self._watched: WeakSet[threading.Condition] = WeakSet([self.finished])
         self._submissions = 0
+        self.taken: dict[int, int] = {}
+        neighbours = 1 if world.shared is None else len(world.shared.ranks)
+        roomy = neighbours * world.processors * world.cores <= available_cores()
+        self.progress = Progress(world.shared, world.rank, roomy=roomy, check=self.check)
         self.engine: CopyEngine | None = None
         if world.transport is not None:
             self.engine = CopyEngine(world.transport, credit_bytes, self.fail)
@@ -111,8 +116,9 @@ class RankRuntime:
     def next_submission(self) -> int:
         """Number a submission; every rank numbers the same ones alike. Bytes of long ago are counted no more."""
         self._submissions += 1
-        if self.world.transport is not None:
-            self.world.transport.forget(self._submissions - REMEMBERED_SUBMISSIONS)
+        for way in (self.world.transport, self.world.shared):
+            if way is not None:
+                way.forget(self._submissions - REMEMBERED_SUBMISSIONS)
         return self._submissions
 
     def retire(self, replays: Collection[Replay]) -> None:
@@ -143,19 +149,13 @@ class RankRuntime:
                 self.check()
                 self.finished.wait()
 
-    def watch(self, condition: threading.Condition) -> None:
-        """Have a condition (on this runtime's lock) notified when the rank fails, as long as it exists."""
-        with self.lock:
-            self._watched.add(condition)
-
     def fail(self, error: BaseException) -> None:
         """Record the first failure, wake everybody who waits, and have the other ranks stopped."""
         with self.lock:
             first = self.error is None
             if first:
                 self.error = error
-            for condition in self._watched:
-                condition.notify_all()
+            self.finished.notify_all()
         if first and not isinstance(error, RankStopped):
             self.world.control.fail("", f"{type(error).__name__}: {error}")
 

@@ -99,8 +99,8 @@ class Task(Generic[P, R]):
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             given = tuple(inspect.signature(function).parameters)
             if given != tuple(parameter.name for parameter in self.parameters):
-                msg = f"variant {name or kind!r} of task {self.name} has parameters {given}; expected those of the task: {self}"
-                raise RequestError(msg)
+                shown = f"variant {name or kind!r} of task {self.name}"
+                raise RequestError(f"{shown} has parameters {given}; expected those of the task: {self}")
             self.variants[name or kind] = make_variant(kind, function)
             self.version = hashlib.blake2b((self.version + _version(function)).encode(), digest_size=8).hexdigest()
             return function

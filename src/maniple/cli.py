@@ -90,6 +90,7 @@ def cli() -> None:
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
 @click.option("--join-timeout", default=60.0, show_default=True, help="Seconds that ranks wait for each other.")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
+@click.option("--transport", default="shared", show_default=True, help="How tiles travel within a host: shared, zmq.")
 @click.option("--launcher", default="local", show_default=True, help="How ranks are started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
 @click.option("-m", "as_module", is_flag=True, help="Run a module instead of a script.")
@@ -104,6 +105,7 @@ def run(
     port: int | None,
     join_timeout: float,
     log_dir: Path | None,
+    transport: str,
     launcher: str,
     dry_run: bool,  # noqa: FBT001  (click passes flags by name)
     as_module: bool,  # noqa: FBT001
@@ -128,6 +130,7 @@ def run(
         mapper=mapper,
         deterministic=deterministic,
         log_dir=log_dir,
+        transport=transport,
     )
     if dry_run:
         _show_commands(request)
