@@ -82,6 +82,10 @@ class LiveRegion:
         """Say whether a row that uses the region is not done yet."""
         return any(not row.done for row in self.rows.values())
 
+    def has_instance(self, memory: int) -> bool:
+        """Whether a memory has, or had, an instance of valid values."""
+        return any(where == memory and kind == InstanceKind.MAIN for where, kind, _ in self.analysis.extents)
+
     def forget(self) -> None:
         """Drop all rows; every one is done, and nothing is left to fold."""
         self.rows.clear()
@@ -108,6 +112,8 @@ class Issuer:
 
     def __init__(self, runtime: RankRuntime) -> None:
         self.runtime = runtime
+        self._last: Sequence[Issued] = ()
+        self._together: Sequence[Issued] = ()
 
     def movements(self, live: LiveRegion, moves: Sequence[Move], first: int) -> list[Issued]:
         """Make rows of the movements of one use of a region, as far as this rank takes part.
@@ -213,6 +219,33 @@ class Issuer:
                     continue
                 first.after.append(then)
                 then.left += 1
+
+    def line_up(self, moves: Sequence[Issued], tasks: Sequence[Issued], *, together: bool) -> None:
+        """Order the rows of a launch after others that no dependence orders them after.
+
+        In a deterministic world every row waits for the one before. Tasks that must run at the same time wait for the
+        last such tasks, so that no two groups can wait for each other's processors.
+
+        Args:
+            moves: the movements of the launch here, in order.
+            tasks: its tasks here, in order.
+            together: whether the tasks must run at the same time.
+        """
+        with self.runtime.lock:
+            if together:
+                self._follow(self._together, tasks)
+                self._together = tasks
+            if self.runtime.world.deterministic:
+                for group in (*([row] for row in moves), *([tasks] if together else ([row] for row in tasks))):
+                    self._follow(self._last, group)
+                    self._last = group
+
+    def _follow(self, before: Sequence[Issued], rows: Sequence[Issued]) -> None:
+        for first in before:
+            if not first.done:
+                first.after += rows
+                for row in rows:
+                    row.left += 1
 
     def release(self, rows: Sequence[Issued]) -> None:
         """Let rows start that are linked to all they wait for."""

@@ -45,6 +45,7 @@ class LaunchRequest:
         port: of the control socket; None lets the system choose.
         join_timeout_s: how long ranks wait for each other, in seconds.
         mapper: name of the mapper that programs use by default.
+        deterministic: whether launches that are not traced run in the order of the program.
         log_dir: folder of the ranks' log files; None makes a fresh one.
         record: file for a timeline of the whole run.
         transport: how tiles travel between ranks of one host: `shared` memory or `zmq`.
@@ -61,6 +62,7 @@ class LaunchRequest:
     port: int | None = None
     join_timeout_s: float = JOIN_TIMEOUT_S
     mapper: str | None = None
+    deterministic: bool = False
     log_dir: Path | None = None
     record: Path | None = None
     transport: str = TRANSPORTS[0]
@@ -121,6 +123,7 @@ def command(
         head=head,
         token=token,
         mapper=request.mapper,
+        deterministic=request.deterministic,
         join_timeout_s=request.join_timeout_s,
         record=None if request.record is None else str(request.record.absolute()),
         shared=shared,
@@ -157,7 +160,8 @@ def run(request: LaunchRequest) -> int:
             for rank in range(request.size):
                 argv, variables = command(request, rank, supervisor.endpoint, token, shared)
                 environ = {**environment.inherited(), **variables}
-                for name in {"MANIPLE_MAPPER", "MANIPLE_RECORD", "MANIPLE_SHARED"} - set(variables):
+                optional = {"MANIPLE_DETERMINISTIC", "MANIPLE_MAPPER", "MANIPLE_RECORD", "MANIPLE_SHARED"}
+                for name in optional - set(variables):
                     environ.pop(name, None)
                 supervisor.spawn(_tethered(argv), environ, _log(logs, rank), shared, shown=rank == 0)
         finish = supervisor.watch()

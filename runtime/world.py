@@ -41,6 +41,7 @@ class World:
         mapper: name of the mapper that the launcher was given, if any.
         launched: whether a launcher fixed how many processors there are.
         record: file for a timeline of the whole run, if the launcher was given one.
+        deterministic: whether launches that are not traced run in the order of the program.
     """
 
     rank: int
@@ -57,6 +58,7 @@ class World:
     mapper: str | None = None
     launched: bool = True
     record: str | None = None
+    deterministic: bool = False
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -187,4 +189,5 @@ def _join(launch: LaunchEnvironment) -> World:
         shared=SharedMemory(launch.rank, dict(enumerate(launch.shared))) if launch.shared else None,
         mapper=launch.mapper,
         record=launch.record,
+        deterministic=launch.deterministic,
     )

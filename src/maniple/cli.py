@@ -90,6 +90,7 @@ def cli() -> None:
 @click.option("--processors", default=1, show_default=True, help="Processors of each rank.")
 @click.option("--cores", type=int, help="Cores of each processor.  [default: the host's, shared evenly]")
 @click.option("--mapper", metavar="NAME", help="Mapper that the program uses by default.")
+@click.option("--deterministic", is_flag=True, help="Run launches that are not traced in the order of the program.")
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
 @click.option("--join-timeout", default=60.0, show_default=True, help="Seconds that ranks wait for each other.")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
@@ -105,6 +106,7 @@ def run(
     processors: int,
     cores: int | None,
     mapper: str | None,
+    deterministic: bool,  # noqa: FBT001  (click passes flags by name)
     port: int | None,
     join_timeout: float,
     log_dir: Path | None,
@@ -132,6 +134,7 @@ def run(
         port=port,
         join_timeout_s=join_timeout,
         mapper=mapper,
+        deterministic=deterministic,
         log_dir=log_dir,
         record=record,
         transport=transport,
