@@ -239,18 +239,34 @@ class AbstractBuilder(ABC):
         return self.append(Reshape(tail), (x,), (), name)
 
     @final
-    def cross_entropy(self, logits: Tensor, labels: Tensor, name: str | None = None) -> Tensor:
-        """The mean cross-entropy of the batch, a scalar, as torch.nn.CrossEntropyLoss.
+    def cross_entropy(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        name: str | None = None,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        """The cross-entropy of the batch, a scalar, as torch.nn.CrossEntropyLoss.
 
         Args:
-            logits: (N, classes).
-            labels: (N,) class numbers, int64.
+            logits: (N, classes, ...).
+            labels: (N, ...) class numbers, int64.
             name: The node's name.
+            weight: (classes,) what a sample of each class counts for.
+            ignore_index: The label of samples that do not count.
+            reduction: ``"mean"`` over the valid labels of the whole batch, or ``"sum"``.
+            label_smoothing: The share of the label's probability that all classes have together.
 
         Raises:
             RequestError: The shapes or dtypes do not fit.
         """
-        return self.append(CrossEntropy(), (logits, labels), (), name)
+        operator = CrossEntropy(ignore_index, reduction, label_smoothing)
+        every = labels if reduction == "mean" else None
+        return self.append(operator, (logits, labels, every, weight), (), name)
 
     @final
     def opaque(
