@@ -179,7 +179,7 @@ class Graph(GraphWriter):
             if tensor.kind == "input":
                 graph.input(tensor.name, (n, *tensor.shape[1:]), tensor.dtype)
             elif tensor.lasting and tensor.owner is None:
-                graph._table.adopt(tensor)
+                graph.adopt(tensor)
             elif (node := producers.get(tensor.id)) is not None:
                 graph._reapply(node, self.batch, n)
         graph._loss, graph._outputs, graph._state = self._loss, dict(self._outputs), self._state

@@ -136,7 +136,7 @@ class GraphWriter(AbstractBuilder):
         name: str | None = None,
     ) -> tuple[Tensor, ...]:
         """Apply an operator; see ``AbstractBuilder.apply``."""
-        label = self._table.fresh(operator.name) if name is None else name
+        label = self.fresh(operator.name) if name is None else name
         self._table.check_free(label, f"operator '{label}'")
         given = [None if tensor is None else self._table.check_ours(label, tensor) for tensor in operands]
         shared = self._shared(label, operator, parameters)
@@ -202,6 +202,14 @@ class GraphWriter(AbstractBuilder):
                     f"got {info.kind} '{info.name}' of shape {info.shape}"
                 )
         return shared
+
+    def fresh(self, stem: str) -> str:
+        """See ``AbstractBuilder.fresh``."""
+        return self._table.fresh(stem)
+
+    def adopt(self, tensor: TensorInfo) -> Tensor:
+        """Declare an input, parameter or buffer as another graph has it."""
+        return self._table.handle(self._table.adopt(tensor))
 
     def loss(self, t: Tensor) -> None:
         """Name the loss: the scalar that a training step lowers.
