@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from maniple.operators.library.aten import Aten, AtenContraction, AtenDetached, AtenLinear
 from maniple.operators.library.convolution import Conv2d
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.loss import CrossEntropy
@@ -17,20 +18,8 @@ from maniple.regions.error import RequestError, nearest
 CATALOGUE: dict[str, type[AbstractOperator]] = {
     operator.name: operator
     for operator in (
-        Linear,
-        Conv2d,
-        MaxPool2d,
-        AvgPool2d,
-        ReLU,
-        Add,
-        Flatten,
-        Reshape,
-        CrossEntropy,
-        ValidCrossEntropy,
-        Softmax,
-        LayerNorm,
-        BatchNorm,
-        Opaque,
+        *(Linear, Conv2d, MaxPool2d, AvgPool2d, ReLU, Add, Flatten, Reshape, CrossEntropy, Softmax),
+        *(LayerNorm, BatchNorm, Opaque, Aten, AtenLinear, AtenContraction, AtenDetached),
     )
 }
 
