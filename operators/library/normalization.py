@@ -202,8 +202,8 @@ class BatchNorm(TorchOperator):
             kept = f"{channel} -> {channel}"
             return (
                 found,
-                composition.constant("running_mean", kept, lambda _, old: old.clone(), running_mean),
-                composition.constant("running_var", kept, lambda _, old: old.clone(), running_variance),
+                composition.constant("next_mean", kept, lambda _, old: old.clone(), running_mean),
+                composition.constant("next_var", kept, lambda _, old: old.clone(), running_variance),
             )
         if count < 2:
             raise RequestError("batch_norm: expected more than 1 value per channel when training")
@@ -218,12 +218,12 @@ class BatchNorm(TorchOperator):
         found = composition.formula("result", text, result, x, mean, variance, weight, bias)
         blend = f"{channel}, {channel} -> {channel}"
         next_mean = composition.constant(
-            "running_mean", blend, lambda _, old, new: (1 - momentum) * old + momentum * new, running_mean, mean
+            "next_mean", blend, lambda _, old, new: (1 - momentum) * old + momentum * new, running_mean, mean
         )
         # The running variance is the unbiased one, as torch has it.
         share = momentum * count / (count - 1)
         next_variance = composition.constant(
-            "running_var", blend, lambda _, old, new: (1 - momentum) * old + share * new, running_variance, variance
+            "next_var", blend, lambda _, old, new: (1 - momentum) * old + share * new, running_variance, variance
         )
         return found, next_mean, next_variance
 

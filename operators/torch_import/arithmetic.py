@@ -189,7 +189,7 @@ def total(
 
 
 LINES = (
-    *("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"),
+    *("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"),
     *("sort", "topk", "argsort", "flip", "roll", "glu", "argmax", "argmin", "max", "min", "median", "nanmedian"),
     *("logsumexp", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "amax", "amin", "prod"),
     *("any", "all", "kthvalue", "mode", "diff", "count_nonzero", "nansum", "nanmean", "softmin", "renorm", "aminmax"),

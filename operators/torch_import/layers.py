@@ -9,10 +9,12 @@ from maniple.operators.builder import Tensor
 from maniple.operators.library.aten import Aten
 from maniple.operators.library.convolution import Conv2d
 from maniple.operators.library.linear import Linear
+from maniple.operators.library.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
+from maniple.operators.library.softmax import Softmax
 from maniple.operators.torch_import.arithmetic import added, matmul
 from maniple.operators.torch_import.call import Call, Known, spelled
-from maniple.operators.torch_import.layout import axes, permute
+from maniple.operators.torch_import.layout import axes, dimension, permute
 from maniple.operators.torch_import.pattern_text import text, whole
 from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
@@ -95,13 +97,39 @@ def _dropout(into: Translation, call: Call) -> Any:
 
 @handles("layer_norm")
 def _layer_norm(into: Translation, call: Call) -> Any:
-    written, operands = spelled(call)
-    given = [into.tensor(operand) for operand in operands]
-    count = len(call["normalized_shape"])
-    names = axes(given[0])
-    kept = [name if axis < len(names) - count else f"{name}!" for axis, name in enumerate(names)]
-    rule = text([kept, *([kept[-count:]] * (len(given) - 1))], [kept])
-    return into.results(call, Aten(written, rule, call.dtypes), given)
+    x, weight, bias = into.tensor(call["input"]), call["weight"], call["bias"]
+    shape = tuple(call["normalized_shape"])
+    if (weight is None and bias is not None) or not (is_parameter(into, weight) and is_parameter(into, bias)):
+        return None
+    operator = LayerNorm(shape, len(x.shape), call["eps"], weight is not None, bias is not None)
+    return into.apply(operator, (x,), [item for item in (weight, bias) if item is not None])[0]
+
+
+@handles("batch_norm")
+def _batch_norm(into: Translation, call: Call) -> Any:
+    x, affine = into.tensor(call["input"]), [item for item in (call["weight"], call["bias"]) if item is not None]
+    mean, variance = call["running_mean"], call["running_var"]
+    if mean is None or len(x.shape) < 2 or len(affine) == 1 or not all(is_parameter(into, item) for item in affine):
+        return None
+    if not call["training"]:
+        written, operands = spelled(call)
+        names = axes(x)
+        rule = text([names, *[[names[1]]] * (len(operands) - 1)], [names])
+        return into.results(call, Aten(written, rule, call.dtypes), [into.tensor(operand) for operand in operands])
+    operator = BatchNorm(x.shape[1], len(x.shape), call["eps"], call["momentum"], bool(affine))
+    found, *following = into.apply(operator, (x, into.tensor(mean), into.tensor(variance)), affine)
+    for argument, value in zip(("running_mean", "running_var"), following, strict=True):
+        into.assign(call, argument, value)
+    return found
+
+
+@handles("softmax.int", "log_softmax.int", "_softmax", "_log_softmax")
+def _softmax(into: Translation, call: Call) -> Any:
+    x = into.tensor(call["self"])
+    if not x.shape or x.dtype != call.dtypes[0]:
+        return None
+    operator = Softmax(dimension(call["dim"], len(x.shape)), len(x.shape), log="log" in call.packet)
+    return into.apply(operator, (x,))[0]
 
 
 @handles("scaled_dot_product_attention")

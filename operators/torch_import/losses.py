@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from maniple.operators.library.aten import Aten
+from maniple.operators.library.loss import CrossEntropy
 from maniple.operators.torch_import.arithmetic import total
 from maniple.operators.torch_import.call import Call, spelled
 from maniple.operators.torch_import.layout import axes
@@ -16,8 +17,23 @@ NONE, MEAN = 0, 1
 """torch's numbers for a loss's reduction; 2 is the sum."""
 
 
-@handles("cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d")
+@handles("cross_entropy_loss")
 def _cross_entropy(into: Translation, call: Call) -> Any:
+    scores, labels = into.tensor(call["self"]), into.tensor(call["target"])
+    if len(scores.shape) < 2 or labels.dtype != "int64" or call["reduction"] == NONE:
+        return by_sample(into, call)
+    mean = call["reduction"] == MEAN
+    operator = CrossEntropy(call["ignore_index"], "mean" if mean else "sum", float(call["label_smoothing"]))
+    weight = None if call["weight"] is None else into.tensor(call["weight"])
+    return into.apply(operator, (scores, labels, labels if mean else None, weight))[0]
+
+
+@handles("nll_loss", "nll_loss_nd", "nll_loss2d")
+def _nll(into: Translation, call: Call) -> Any:
+    return by_sample(into, call)
+
+
+def by_sample(into: Translation, call: Call) -> Any:
     """The loss of every sample, then its sum over the number of samples whose label counts."""
     if call["weight"] is not None:
         return None

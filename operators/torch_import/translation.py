@@ -45,6 +45,7 @@ class Translation:
         self.handler = handler
         self.assigned: dict[str, Tensor] = {}
         self._values: dict[Node, Any] = {}
+        self._buffers: dict[Node, Tensor] = {}
         self._node: Node | None = None
         self.constants: dict[str, torch.Tensor] = {}
         self._constants: dict[int, Tensor] = {}
@@ -89,7 +90,7 @@ class Translation:
         found = self._written(call)
         self._check(call, found)
         if call.schema.mutable:
-            self._replace(node, call, found)
+            self._replace(call, found)
         return found
 
     def _written(self, call: Call) -> Any:
@@ -142,15 +143,19 @@ class Translation:
         (found,) = self.apply(AtenDetached("detach(x0)", f"{axes} -> {axes}".strip(), (tensor.dtype,)), (tensor,))
         return found
 
-    def _replace(self, node: Node, call: Call, found: Any) -> None:
+    def _replace(self, call: Call, found: Any) -> None:
         """Let what an in-place operator wrote be what its argument stands for from here on."""
-        written = next(argument.name for argument in call.schema.arguments if argument.written)
-        place = [argument.name for argument in call.schema.arguments].index(written)
-        target = node.args[place] if place < len(node.args) else node.kwargs[written]
-        before = self._values[target]
-        if isinstance(before, Tensor) and self.graph.tensor(before.name).kind == "buffer":
-            self.assigned[before.name] = found
-        self._values[target] = found
+        self.assign(call, next(argument.name for argument in call.schema.arguments if argument.written), found)
+
+    def assign(self, call: Call, argument: str, value: Any) -> None:
+        """Let an argument of a call stand for another value from here on; a buffer has it as its next one."""
+        place = [item.name for item in call.schema.arguments].index(argument)
+        target = call.node.args[place] if place < len(call.node.args) else call.node.kwargs[argument]
+        buffer = self._buffers.get(target, self._values[target])
+        if isinstance(buffer, Tensor) and self.graph.tensor(buffer.name).kind == "buffer":
+            self._buffers[target] = buffer
+            self.assigned[buffer.name] = value
+        self._values[target] = value
 
     def _opaque(self, call: Call) -> Any:
         """An operator that nothing is known about, as one task."""
