@@ -9,9 +9,9 @@ becomes
     softmax.sum     b c, b -> b       c=2       4 7
     softmax.result  b c, b, b -> b c  c=2       4 7
 
-The exchange (here the maximum and the sum over the classes) is then a fold into a region between two primitives, and the
-gradients follow from the primitives' own rules. An operator none of whose exchanged factors is split stays as it is:
-its fused body runs.
+The exchange (here the maximum and the sum over the classes) is then a fold into a region between two primitives, and
+the gradients follow from the primitives' own rules. An operator none of whose exchanged factors is split stays as it
+is: its fused body runs.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def lowered(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
             results = made.apply(node.operator, given, own, node.name)
             configurations.append((node.name, plan.operator(node.name)))
         handles |= dict(zip(node.results, results, strict=True))
-    for name, tensor in graph.outputs.items():
-        made.output(name, handles[tensor])
+    for name, output in graph.outputs.items():
+        made.output(name, handles[output])
     for buffer, value in graph.assignments.items():
         made.assign(handles[buffer], handles[value])
     if graph.loss_tensor is not None:
@@ -103,9 +103,10 @@ class Composition:
         self._node = node
         self._plan = configuration
 
-    def degree(self, factor: str) -> int:
-        """Into how many parts the composite splits a factor."""
-        return self._plan.degree(factor)
+    @property
+    def rank(self) -> int:
+        """The dimensions of the first operand."""
+        return len(self.bound.operand_shapes[0] or ())
 
     def formula(self, part: str, text: str, function: TileFunction, *operands: Tensor | None) -> Tensor:
         """Write a primitive and give its result.

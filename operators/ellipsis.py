@@ -1,4 +1,4 @@
-"""The dots of a factor rule: dimensions that are there whatever the rank, aligned at the end as torch broadcasts them."""
+"""The dots of a factor rule: dimensions that are there whatever the rank, aligned at the end as torch broadcasts."""
 
 from __future__ import annotations
 

@@ -51,6 +51,6 @@ class Formula(TorchOperator):
 
 @dataclass(frozen=True, slots=True)
 class ConstantFormula(Formula):
-    """A formula whose first result is a constant to autograd: a shift that cancels out, a count, a statistic to keep."""
+    """A formula whose first result is a constant to autograd: a shift that cancels, a count, a running statistic."""
 
     detached: ClassVar[tuple[int, ...]] = (0,)

@@ -18,7 +18,7 @@ from maniple.operators.ellipsis import expand_ellipsis
 from maniple.operators.pattern import Pattern, check_patterns, parse_pattern, parse_patterns, refuse
 from maniple.operators.tile import Tile, split_range
 from maniple.operators.window import Halo, TransposedHalo, Window
-from maniple.regions.error import RequestError, nearest
+from maniple.regions.error import nearest
 
 __all__ = [
     "BoundFactor",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from maniple.operators.builder import AbstractBuilder, Tensor
+from maniple.operators.builder import Tensor
+from maniple.operators.layer_methods import LayerMethods
 from maniple.operators.node import Node, TensorInfo
+from maniple.operators.normalization_methods import NormalizationMethods
 from maniple.operators.operator import FLOAT_DTYPES, AbstractOperator, Initial
 from maniple.operators.tensor_table import TensorTable
 from maniple.regions.error import RequestError, nearest
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 DTYPES = (*FLOAT_DTYPES, "int64", "int32", "uint8", "bool")
 
 
-class GraphWriter(AbstractBuilder):
+class GraphWriter(LayerMethods, NormalizationMethods):
     """Declares tensors and applies operators, in an order that is a topological one.
 
     Args:

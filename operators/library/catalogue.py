@@ -18,8 +18,23 @@ from maniple.regions.error import RequestError, nearest
 CATALOGUE: dict[str, type[AbstractOperator]] = {
     operator.name: operator
     for operator in (
-        *(Linear, Conv2d, MaxPool2d, AvgPool2d, ReLU, Add, Flatten, Reshape, CrossEntropy, Softmax),
-        *(LayerNorm, BatchNorm, Opaque, Aten, AtenLinear, AtenContraction, AtenDetached),
+        Linear,
+        Conv2d,
+        MaxPool2d,
+        AvgPool2d,
+        ReLU,
+        Add,
+        Flatten,
+        Reshape,
+        CrossEntropy,
+        Softmax,
+        LayerNorm,
+        BatchNorm,
+        Opaque,
+        Aten,
+        AtenLinear,
+        AtenContraction,
+        AtenDetached,
     )
 }
 
