@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import final
+from typing import TYPE_CHECKING, cast, final
 
 import numba
 import numpy as np
@@ -24,7 +24,12 @@ from torch import Tensor
 
 from maniple.operators.kernels.compiled import compiled
 from maniple.operators.kernels.scratch import Steps
+from maniple.operators.operator import Kernels, TileContext
+from maniple.operators.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
+
+if TYPE_CHECKING:
+    from maniple.operators.library.dropout import Dropout
 
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
 Words = npt.NDArray[np.uint64]
@@ -184,3 +189,62 @@ def _as_runs(tensor: Tensor, length: int) -> Tensor | None:
         return tensor.view(-1, length)
     except RuntimeError:  # torch's answer where the strides do not allow it
         return None
+
+
+def bind_forward(
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
+) -> Callable[[], None]:
+    """What dropout leaves of the tile; see ``maniple.operators.operator.BindForward``."""
+    (x,), (result,) = operands, results
+    if x is None:
+        raise TypeError("dropout: forward needs its operand")
+    if not context.training:
+        return lambda: result.copy_(x)  # type: ignore[return-value]
+    return _bind(context, x, result)
+
+
+def bind_backward(
+    context: TileContext,
+    result_gradients: tuple[Tensor | None, ...],
+    operands: tuple[Tensor | None, ...],
+    results: tuple[Tensor | None, ...],
+    saved: tuple[Tensor, ...],
+    operand_gradients: tuple[Tensor | None, ...],
+) -> Callable[[], None]:
+    """The same mask on the gradient; see ``maniple.operators.operator.BindBackward``."""
+    (gradient,), (target,) = result_gradients, operand_gradients
+    if gradient is None or target is None:
+        raise TypeError("dropout: backward needs the result's gradient and a place for the operand's")
+    return _bind(context, gradient, target)
+
+
+def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
+    """The kernel bound to the operator's stream."""
+    if context.stream is None:
+        raise TypeError("dropout: needs a random stream")
+    mask = Mask(context.stream.operator, cast("Dropout", context.operator).p)
+    shape = tuple(extent for _, extent in context.extents)
+    clock = context.stream.clock.numpy()
+    return bind_dropout(mask, shape, context.tile.result_rects[0], clock, source, target)
+
+
+def mask_of(operator: str, p: float, seed: int, step: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """What a dropout operator multiplies a tensor by in one step: zeros, and 1/(1-p) where an element stays.
+
+    Args:
+        operator: Its name in the graph.
+        p: The probability of zero.
+        seed: Of the trainer.
+        step: From 0.
+        shape: Of the whole tensor.
+        dtype: float32 or float64.
+    """
+    clock = torch.tensor([seed - (1 << 64) if seed >= 1 << 63 else seed, step])
+    number = RandomStream.of(operator, clock).operator
+    factors = torch.empty(shape, dtype=dtype)
+    whole = Rect.of_shape(shape)
+    bind_dropout(Mask(number, p), shape, whole, clock.numpy(), torch.ones(shape, dtype=dtype), factors)()
+    return factors
+
+
+KERNELS = Kernels(bind_forward, bind_backward)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from maniple.operators.library.aten import Aten, AtenContraction, AtenDetached, AtenLinear
 from maniple.operators.library.convolution import Conv2d
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.loss import CrossEntropy
@@ -30,6 +31,10 @@ CATALOGUE: dict[str, type[AbstractOperator]] = {
         LayerNorm,
         BatchNorm,
         Opaque,
+        Aten,
+        AtenLinear,
+        AtenContraction,
+        AtenDetached,
     )
 }
 
