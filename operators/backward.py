@@ -97,7 +97,8 @@ class Backward:
             slots.append(("operand_gradient", slot))
         flops = tuple(share * node.operator.flops(tile).backward for tile in placed.tiles)
         binder = BackwardBinder(self._graph, node, placed.tiles, tuple(slots))
-        return Launch(f"{node.name}.{name}", placed.points, tuple(requirements), binder, flops)
+        kind = f"{node.operator.name}.{name}"
+        return Launch(f"{node.name}.{name}", placed.points, tuple(requirements), binder, flops, kind)
 
     def _reads(self, node: Node, placed: PlacedTasks) -> tuple[list[Requirement], list[tuple[str, int]]]:
         """What the backward tasks of a node read, and which part of the operator each requirement is."""

@@ -67,8 +67,8 @@ def lowered(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
             results = made.apply(node.operator, given, own, node.name)
             configurations.append((node.name, plan.operator(node.name)))
         handles |= dict(zip(node.results, results, strict=True))
-    for name, tensor in graph.outputs.items():
-        made.output(name, handles[tensor])
+    for name, output in graph.outputs.items():
+        made.output(name, handles[output])
     for buffer, value in graph.assignments.items():
         made.assign(handles[buffer], handles[value])
     if graph.loss_tensor is not None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Graph, Node
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
+    from maniple.operators.tensor_table import TensorInfo
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.launch import Binder
@@ -128,19 +129,23 @@ class Expansion:
     def _inputs(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of each input: every rank holds the whole batch and writes what its tasks will read."""
         for tensor in self.graph.inputs:
-            parts: dict[int, Rect] = {}
-            for node in nodes:
+            self._input(tensor, nodes)
+
+    def _input(self, tensor: TensorInfo, nodes: Sequence[Node]) -> None:
+        """Launch the arrival of one input."""
+        parts: dict[int, Rect] = {}
+        for node in nodes:
+            for slot, operand in enumerate(node.operands):
+                if operand != tensor.id:
+                    continue
                 placed = self._place(node)
-                for slot, operand in enumerate(node.operands):
-                    if operand != tensor.id:
-                        continue
-                    for point, tile in zip(placed.points, placed.tiles, strict=True):
-                        rect = tile.operand_rects[slot]
-                        memory = self.machine.memory_of(point.processor)
-                        if rect is not None:
-                            parts[memory] = parts[memory].hull(rect) if memory in parts else rect
-            if parts:
-                self.inputs[tensor.name] = self._arrival(tensor.name, self._regions.value(tensor.id), parts)
+                for point, tile in zip(placed.points, placed.tiles, strict=True):
+                    rect = tile.operand_rects[slot]
+                    memory = self.machine.memory_of(point.processor)
+                    if rect is not None:
+                        parts[memory] = parts[memory].hull(rect) if memory in parts else rect
+        if parts:
+            self.inputs[tensor.name] = self._arrival(tensor.name, self._regions.value(tensor.id), parts)
 
     def _tick(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of the clock wherever a task draws random numbers."""
@@ -179,7 +184,8 @@ class Expansion:
             requirements.append(Requirement(regions.clock, READ, (regions.clock.bounds,) * len(placed.points)))
         flops = tuple(float(node.operator.flops(tile).forward) for tile in placed.tiles)
         binder = ForwardBinder(self.graph, node, placed.tiles, training)
-        self._launch(f"{node.name}.forward", placed.points, tuple(requirements), binder, flops)
+        kind = f"{node.operator.name}.forward"
+        self._launch(f"{node.name}.forward", placed.points, tuple(requirements), binder, flops, kind)
 
     def _backward(self, nodes: Sequence[Node], optimizer: SGD) -> None:
         backward = Backward(self.graph, nodes, self._regions)
@@ -196,7 +202,7 @@ class Expansion:
             *(Requirement(state, READ_WRITE, weight.rects) for state in weight.states),
         ]
         flops = tuple(float(4 * rect.volume) for rect in weight.rects)
-        self._launch(f"{weight.name}.update", weight.points, tuple(requirements), UpdateBinder(optimizer), flops)
+        self._launch(f"{weight.name}.update", weight.points, tuple(requirements), UpdateBinder(optimizer), flops, "update")
 
     def _assign(self, buffer: Weight, value: LogicalRegion) -> None:
         requirements = (
@@ -223,5 +229,6 @@ class Expansion:
         requirements: tuple[Requirement, ...],
         binder: Binder,
         flops: tuple[float, ...] = (),
+        kind: str = "",
     ) -> None:
-        self._launches.append(Launch(name, points, requirements, binder, flops))
+        self._launches.append(Launch(name, points, requirements, binder, flops, kind))

@@ -244,6 +244,11 @@ class AbstractOperator(ABC):
         del composition, operands
         raise NotImplementedError(f"{self.name} exchanges nothing")
 
+    @property
+    def opaque_source(self) -> str:
+        """What an operator without a rule of its own stands for, with file and line; empty for all others."""
+        return ""
+
     def attributes(self) -> dict[str, object]:
         """The attributes as a graph file writes them: the fields of the dataclass."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]

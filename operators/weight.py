@@ -10,6 +10,9 @@ from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.operators.configuration import WeightPlan
     from maniple.operators.graph import Graph
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
@@ -55,25 +58,32 @@ def weights(graph: Graph, plan: Plan, machine: Machine, optimizer: SGD, table: R
     """
     found = {}
     for tensor in graph.lasting:
-        home = plan.weight(tensor.name)
-        partition = blocks(home.degrees).bind(Rect.of_shape(tensor.shape))
-        points, rects = [], []
-        for number, (color, rect) in enumerate(zip(partition.colors.points(), partition.tiles, strict=True)):
-            if rect.is_empty:
-                continue
-            for point in replicas(color, home.of_block(number), machine):
-                points.append(point)
-                rects.append(rect)
-        held: dict[int, list[Rect]] = {}
-        for point, rect in zip(points, rects, strict=True):
-            held.setdefault(machine.memory_of(point.processor), []).append(rect)
+        points, rects, home = at_home(tensor.shape, plan.weight(tensor.name), machine)
         names = optimizer.state_names if tensor.requires_grad else ()
         found[tensor.name] = Weight(
             tensor.name,
             table.region(tensor.name, tensor.shape, tensor.dtype),
             tuple(table.region(f"{tensor.name}.{state}", tensor.shape, tensor.dtype) for state in names),
-            tuple(points),
-            tuple(rects),
-            tuple((memory, tuple(tiles)) for memory, tiles in sorted(held.items())),
+            points,
+            rects,
+            home,
         )
     return found
+
+
+def at_home(
+    shape: Sequence[int], plan: WeightPlan, machine: Machine
+) -> tuple[tuple[Point, ...], tuple[Rect, ...], Home]:
+    """Give the tasks that update a tensor, what each updates, and (memory, rectangles) where it lives."""
+    partition = blocks(plan.degrees).bind(Rect.of_shape(shape))
+    points, rects = [], []
+    for number, (color, rect) in enumerate(zip(partition.colors.points(), partition.tiles, strict=True)):
+        if rect.is_empty:
+            continue
+        for point in replicas(color, plan.of_block(number), machine):
+            points.append(point)
+            rects.append(rect)
+    held: dict[int, list[Rect]] = {}
+    for point, rect in zip(points, rects, strict=True):
+        held.setdefault(machine.memory_of(point.processor), []).append(rect)
+    return tuple(points), tuple(rects), tuple((memory, tuple(tiles)) for memory, tiles in sorted(held.items()))

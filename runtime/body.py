@@ -9,74 +9,115 @@ import torch
 
 from maniple.regions.error import RunError
 from maniple.runtime.kernels import torch_dtype
-from maniple.runtime.launch import Requirement
-from maniple.runtime.task import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from maniple.runtime.call import Frames
+    from maniple.runtime.launch import Point, Requirement
     from maniple.runtime.task import Task
+    from maniple.runtime.variant import Variant
 
 __all__: list[str] = []
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class TaskBinder:
     """Binds a task's body for each point of a launch.
 
+    Values are not bound: each run takes those of its own call, and puts what the body returns there.
+
     Args:
         task: the task.
-        values: for each parameter a Requirement (a view), a Parameter (the colour), or the value itself.
-        colors: the points.
+        points: the tasks of the launch.
+        requirements: those of the launch: one for each parameter with a privilege, in order.
         bodies: the chosen variant of each point.
-        outcomes: called with what each point returns.
+        frames: the calls of the runs.
+        number: which call of a run is this launch's.
         debug: whether to check that arguments declared as read are left alone.
     """
 
     task: Task[..., Any]
-    values: tuple[object, ...]
-    colors: tuple[tuple[int, ...], ...]
-    bodies: tuple[Callable[..., object], ...]
-    outcomes: tuple[Callable[[object], None], ...]
+    points: tuple[Point, ...]
+    requirements: tuple[Requirement, ...]
+    bodies: tuple[Variant, ...]
+    frames: Frames
+    number: int
     debug: bool
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one point."""
         del cores
+        variant = self.bodies[point]
         arguments: list[object] = []
+        holes: list[int] = []
         identities: list[tuple[torch.Tensor, float]] = []
         guarded: list[tuple[str, torch.Tensor]] = []
-        given = iter(views)
-        for parameter, value in zip(self.task.parameters, self.values, strict=True):
-            if isinstance(value, Parameter):
-                arguments.append(self.colors[point])
-            elif isinstance(value, Requirement):
-                view = next(given)
-                if view is None:
-                    view = torch.empty((0,) * value.region.bounds.ndim, dtype=torch_dtype(value.region.dtype))
-                elif value.privilege.op is not None:
-                    identities.append((view, value.privilege.op.identity(value.region.dtype)))
-                elif self.debug and not value.privilege.writes:
-                    guarded.append((parameter.name, view))
-                arguments.append(view)
-            else:
-                arguments.append(value)
-        body, outcome = self.bodies[point], self.outcomes[point]
-        if not guarded and not identities:
-            return lambda: outcome(body(*arguments))
+        given = zip(self.requirements, views, strict=True)
+        for parameter in self.task.parameters:
+            if parameter.is_color:
+                arguments.append(self.points[point].color)
+                continue
+            if parameter.privilege is None:
+                holes.append(len(arguments))
+                arguments.append(None)
+                continue
+            requirement, view = next(given)
+            region, op = requirement.region, requirement.privilege.op
+            if view is None:
+                view = torch.empty((0,) * region.bounds.ndim, dtype=torch_dtype(region.dtype))
+            elif op is not None:
+                identities.append((view, op.identity(region.dtype)))
+            elif self.debug and not requirement.privilege.writes:
+                guarded.append((parameter.name, view))
+            arguments.append(variant.array(view))
+        body = _guarded(variant.call, guarded) if guarded else variant.call
+        return _Bound(self, point, body, arguments, tuple(enumerate(holes)), tuple(identities))
 
-        def call() -> None:
-            for view, identity in identities:
-                view.fill_(identity)
-            before = [view.clone() for _, view in guarded]
-            found = body(*arguments)
-            for (name, view), held in zip(guarded, before, strict=True):
-                if not torch.equal(_bits(view), _bits(held)):
-                    msg = f"the body wrote its argument {name!r}, which it declares as read; declare it ReadWrite"
-                    raise RunError(msg)
-            outcome(found)
 
-        return call
+class _Bound:
+    """A body with its views, which runs again and again; a slotted object, for a trace may hold a hundred thousand."""
+
+    __slots__ = ("_arguments", "_body", "_holes", "_identities", "_number", "_point", "_runs", "_turn")
+
+    def __init__(
+        self,
+        binder: TaskBinder,
+        point: int,
+        body: Callable[..., object],
+        arguments: list[object],
+        holes: tuple[tuple[int, int], ...],
+        identities: tuple[tuple[torch.Tensor, float], ...],
+    ) -> None:
+        self._runs, self._turn = binder.frames.runs, binder.frames.turn
+        self._number, self._point = binder.number, point
+        self._body, self._arguments = body, arguments
+        self._holes, self._identities = holes, identities
+
+    def __call__(self) -> None:
+        turn, arguments = self._turn, self._arguments
+        call = self._runs[turn][self._number]
+        self._turn = (turn + 1) % len(self._runs)
+        for index, hole in self._holes:
+            arguments[hole] = call.values[index]
+        for view, identity in self._identities:
+            view.fill_(identity)
+        call.put(self._point, self._body(*arguments))
+
+
+def _guarded(body: Callable[..., object], reads: Sequence[tuple[str, torch.Tensor]]) -> Callable[..., object]:
+    """Wrap a body so that it fails if it writes what it may only read."""
+
+    def checked(*arguments: object) -> object:
+        before = [view.clone() for _, view in reads]
+        found = body(*arguments)
+        for (name, view), held in zip(reads, before, strict=True):
+            if not torch.equal(_bits(view), _bits(held)):
+                msg = f"the body wrote its argument {name!r}, which it declares as read; declare it ReadWrite"
+                raise RunError(msg)
+        return found
+
+    return checked
 
 
 def _bits(view: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ
 from maniple.regions.rectangle import overlapping
-from maniple.regions.validity import UnwrittenRead
+from maniple.regions.validity import Near, UnwrittenRead
 from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
 from maniple.runtime.failure import UnwrittenRegion
 from maniple.runtime.fragment import distance
@@ -59,14 +59,18 @@ class ProgramAnalysis:
         self._near = distance(machine)
         self.regions: dict[int, RegionAnalysis] = {}
 
-    def add(self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None) -> RegionAnalysis:
+    def add(
+        self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None, near: Near | None = None
+    ) -> RegionAnalysis:
         """Start to follow a region.
 
         Args:
             region: the region.
             home: what is valid where at first; nothing by default.
+            near: how far memories are from one another; by default by host.
         """
-        made = self.regions[region.id] = RegionAnalysis(region.bounds, home or {}, persistent=True, near=self._near)
+        near = near or self._near
+        made = self.regions[region.id] = RegionAnalysis(region.bounds, home or {}, persistent=True, near=near)
         return made
 
     def drop(self, region: int) -> None:
@@ -83,18 +87,11 @@ class ProgramAnalysis:
         advances: dict[int, Advance] = {}
         found = []
         for requirement in launch.requirements:
-            tasks = self._tasks(launch, requirement)
+            tasks = placed_uses(launch, requirement, self.machine)
             region = requirement.region.id
             advance = advances[region] = self._advance(launch, requirement, tasks, advances.get(region))
             found.append((requirement, tasks, advance))
         return tuple(self._use(requirement, tasks, advance) for requirement, tasks, advance in found)
-
-    def _tasks(self, launch: Launch, requirement: Requirement) -> list[PlacedUse]:
-        return [
-            PlacedUse(i, point.color, point.processor, self.machine.memory_of(point.processor), rect)
-            for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
-            if not rect.is_empty
-        ]
 
     def _advance(
         self, launch: Launch, requirement: Requirement, tasks: Sequence[PlacedUse], after: Advance | None
@@ -113,6 +110,15 @@ class ProgramAnalysis:
         first, moves, edges = analysis.take()
         placed = tuple((point, Node(analysis.step, advance.ordinal, point), access) for point, access in accesses)
         return AnalysedUse(requirement.region.id, first, tuple(moves), tuple(edges), placed)
+
+
+def placed_uses(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:
+    """Say what each task of a launch does to the region of one requirement."""
+    return tuple(
+        PlacedUse(i, point.color, point.processor, machine.memory_of(point.processor), rect)
+        for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
+        if not rect.is_empty
+    )
 
 
 def check_interference(launch: Launch) -> None:

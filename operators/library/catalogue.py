@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from maniple.operators.library.aten import Aten, AtenContraction, AtenDetached, AtenLinear
 from maniple.operators.library.attention import Attention
 from maniple.operators.library.convolution import (
     Conv1d,
@@ -60,6 +61,10 @@ CATALOGUE: dict[str, type[AbstractOperator]] = {
         RMSNorm,
         GroupNorm,
         Opaque,
+        Aten,
+        AtenLinear,
+        AtenContraction,
+        AtenDetached,
     )
 }
 
@@ -73,3 +78,8 @@ def operator_class(name: str) -> type[AbstractOperator]:
     if name not in CATALOGUE:
         raise RequestError(f"unknown operator '{name}'{nearest(name, sorted(CATALOGUE))}")
     return CATALOGUE[name]
+
+
+def register_operator(kind: type[AbstractOperator]) -> None:
+    """Add an operator, or replace the one of its name: running a notebook's cell again is no error."""
+    CATALOGUE[kind.name] = kind

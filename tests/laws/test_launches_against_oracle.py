@@ -25,6 +25,7 @@ from maniple.runtime.task import Task
 from maniple.runtime.world import World
 
 PRIVILEGES = (READ, WRITE_DISCARD, READ_WRITE, reduce("+"), reduce("*"), reduce("min"), reduce("max"))
+TASKS: dict[tuple[Privilege, ...], Task[..., int]] = {}
 SHAPES = ((), (7,), (4, 5), (2, 3, 3))
 WORLDS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1))
 
@@ -57,7 +58,12 @@ def fold(symbol: str, target: torch.Tensor, part: torch.Tensor) -> None:
         target.copy_((torch.minimum if symbol == "min" else torch.maximum)(target, part))
 
 
-def task_of(privileges: Sequence[Privilege]) -> Task[..., int]:
+def task_of(privileges: tuple[Privilege, ...]) -> Task[..., int]:
+    """A task with a region argument for each privilege, the same one each time and on every thread."""
+    return TASKS.setdefault(privileges, new_task(privileges))
+
+
+def new_task(privileges: tuple[Privilege, ...]) -> Task[..., int]:
     """A task with a region argument for each privilege."""
 
     if len(privileges) == 1:
@@ -325,7 +331,7 @@ def launched(session: object, regions: Sequence[mp.Region], step: Step) -> objec
             arguments.append(region[mp.rectangles(argument.tiles)][0])
         else:
             arguments.append(region[mp.rectangles(argument.tiles)])
-    task = task_of([argument.privilege for argument in step.arguments])
+    task = task_of(tuple([argument.privilege for argument in step.arguments]))
     mapper = Placed(step.places)
     if step.single:
         return session.launch(task, step.factor, *arguments, mapper=mapper)  # type: ignore[attr-defined]
