@@ -35,6 +35,7 @@ class Graph(GraphWriter):
     def __init__(self, name: str = "graph") -> None:
         super().__init__(name)
         self._state: dict[str, torch.Tensor] = {}
+        self._ties: dict[str, str] = {}
         self._recount: Callable[[int], Sequence[AbstractOperator]] | None = None
 
     @property
@@ -71,6 +72,20 @@ class Graph(GraphWriter):
     def state(self) -> Mapping[str, torch.Tensor]:
         """The initial values that were given, by name; no part of the fingerprint, and not needed to plan."""
         return self._state
+
+    @property
+    def ties(self) -> Mapping[str, str]:
+        """Further names of parameters and buffers in state dicts: the name of each in this graph."""
+        return self._ties
+
+    def tie(self, name: str, tensor: str) -> None:
+        """Give a parameter or buffer another name in state dicts, as torch.nn.Module has for a tensor at two places.
+
+        Raises:
+            RequestError: There is no such tensor, or the name is taken.
+        """
+        self._table.check_free(name, f"tie of '{self._table.named(tensor).name}'")
+        self._ties[name] = tensor
 
     @property
     def outputs(self) -> dict[str, int]:
@@ -194,7 +209,7 @@ class Graph(GraphWriter):
             elif (node := producers.get(tensor.id)) is not None:
                 graph._reapply(node, operators[node.id])
         graph._loss, graph._outputs, graph._state = self._loss, dict(self._outputs), self._state
-        graph._assignments = dict(self._assignments)
+        graph._assignments, graph._ties = dict(self._assignments), dict(self._ties)
         return graph
 
     def recounted_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:

@@ -113,6 +113,9 @@ class _Import:
             )
             if not value.is_meta:
                 state[key] = value.detach()
+        for key, value in self.request.module.named_parameters(remove_duplicate=False):
+            if first[id(value)] != key:
+                graph.tie(names.free(key), first[id(value)])
         placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
         given = iter(handles[key] for key in (*self.request.inputs, *self.request.targets))
         values: dict[Node, Any] = {}
