@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Tensor as Tensor
     from maniple.operators.optimizer import SGD as SGD
     from maniple.operators.plan import Plan as Plan
+    from maniple.operators.torch_import.from_torch import from_torch as from_torch
     from maniple.operators.user_operator import operator as operator
     from maniple.operators.window import Halo as Halo
     from maniple.program import auto_trace as auto_trace
@@ -71,6 +72,7 @@ _HOMES = {
     "operators.plan": ("Plan",),
     "operators.user_operator": ("operator",),
     "operators.window": ("Halo",),
+    "operators.torch_import.from_torch": ("from_torch",),
     "program": (
         "auto_trace",
         "copy",
