@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import final
@@ -11,6 +11,7 @@ from typing import final
 from maniple.operators.library.convolution import Conv2d
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.loss import CrossEntropy
+from maniple.operators.library.opaque import Opaque, source_of, traced_results
 from maniple.operators.library.pointwise import Add, ReLU
 from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
 from maniple.operators.library.shape import Flatten, Reshape
@@ -48,24 +49,38 @@ class AbstractBuilder(ABC):
     """What the methods need of the graph that they write: one door for nodes, which checks everything."""
 
     @abstractmethod
-    def append(
+    def apply(
         self,
         operator: AbstractOperator,
-        operands: Sequence[Tensor],
-        parameters: Sequence[Tensor | None],
+        operands: Sequence[Tensor | None],
+        parameters: Sequence[Tensor | None] = (),
         name: str | None = None,
-    ) -> Tensor:
+    ) -> tuple[Tensor, ...]:
         """Apply an operator.
 
         Args:
             operator: What to compute.
-            operands: The activations and inputs that it reads.
-            parameters: For each of the operator's parameter places, a tensor to share or None to create it.
+            operands: What it reads; None for an absent optional operand.
+            parameters: For each of the operator's own parameters, a tensor to share or None to create it.
             name: The node's name; None: the operator's name and a counter.
+
+        Returns:
+            The results.
 
         Raises:
             RequestError: A tensor of another graph, a shape or dtype that does not fit, or a duplicate name.
         """
+
+    @final
+    def append(
+        self,
+        operator: AbstractOperator,
+        operands: Sequence[Tensor | None],
+        parameters: Sequence[Tensor | None] = (),
+        name: str | None = None,
+    ) -> Tensor:
+        """Apply an operator and give its first result; see ``apply``."""
+        return self.apply(operator, operands, parameters, name)[0]
 
     @final
     def linear(
@@ -236,6 +251,32 @@ class AbstractBuilder(ABC):
             RequestError: The shapes or dtypes do not fit.
         """
         return self.append(CrossEntropy(), (logits, labels), (), name)
+
+    @final
+    def opaque(
+        self,
+        function: Callable[..., object],
+        *operands: Tensor | None,
+        results: Sequence[tuple[Sequence[int], str]] | None = None,
+        name: str | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Any pure function of tensors, run whole on one processor, its gradient by autograd.
+
+        Args:
+            function: Gives a tensor or a tuple of tensors.
+            operands: What it is called with.
+            results: Shape and dtype of what it gives; found on tensors without values by default.
+            name: The node's name.
+
+        Raises:
+            RequestError: The function does not run on tensors without values and ``results`` is not given.
+        """
+        if results is None:
+            given = tuple(None if tensor is None else (tensor.shape, tensor.dtype) for tensor in operands)
+            found = traced_results(function, given, "opaque" if name is None else name)
+        else:
+            found = tuple((tuple(shape), dtype) for shape, dtype in results)
+        return self.apply(Opaque(function, found, source_of(function)), operands, (), name)
 
 
 def _shared(weight: Tensor | None, *, bias: Tensor | bool) -> tuple[Tensor | None, ...]:

@@ -37,7 +37,7 @@ def mapped(plan: Plan, graph: Graph, machine: Machine, mapper: Mapper) -> Plan:
         chosen = _ask(mapper, machine, node.name, colors, config.replicas, config.processors)
         operators.append((node.name, replace(config, processors=chosen)))
     homes = []
-    for tensor in graph.parameters:
+    for tensor in graph.lasting:
         home = plan.weight(tensor.name)
         colors = list(blocks(home.degrees).bind(Rect.of_shape(tensor.shape)).colors.points())
         chosen = _ask(mapper, machine, f"{tensor.name}.update", colors, home.replicas, home.processors)

@@ -111,7 +111,7 @@ class Plan:
             RequestError: the graph has other operators or parameters.
         """
         legality.check_names("operators", self._operators, [node.name for node in graph.nodes])
-        legality.check_names("weights", self._weights, [tensor.name for tensor in graph.parameters])
+        legality.check_names("weights", self._weights, [tensor.name for tensor in graph.lasting])
         return replace(self, graph=graph.fingerprint())
 
     def processors_used(self) -> tuple[int, ...]:

@@ -79,6 +79,12 @@ class LiveRegion:
         """Say whether a row that uses the region is not done yet."""
         return any(not row.done for row in self.rows.values())
 
+    def forget(self) -> None:
+        """Drop all rows; every one is done, and nothing is left to fold."""
+        self.rows.clear()
+        self.temporary.clear()
+        self.analysis.forget(lambda _: False)
+
     def tidy(self) -> None:
         """Now and then drop what only rows that are done, or of other ranks, still refer to."""
         if len(self.rows) + len(self.temporary) < self._tidy_at:

@@ -83,18 +83,11 @@ class ProgramAnalysis:
         advances: dict[int, Advance] = {}
         found = []
         for requirement in launch.requirements:
-            tasks = self._tasks(launch, requirement)
+            tasks = placed_uses(launch, requirement, self.machine)
             region = requirement.region.id
             advance = advances[region] = self._advance(launch, requirement, tasks, advances.get(region))
             found.append((requirement, tasks, advance))
         return tuple(self._use(requirement, tasks, advance) for requirement, tasks, advance in found)
-
-    def _tasks(self, launch: Launch, requirement: Requirement) -> list[PlacedUse]:
-        return [
-            PlacedUse(i, point.color, point.processor, self.machine.memory_of(point.processor), rect)
-            for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
-            if not rect.is_empty
-        ]
 
     def _advance(
         self, launch: Launch, requirement: Requirement, tasks: Sequence[PlacedUse], after: Advance | None
@@ -113,6 +106,15 @@ class ProgramAnalysis:
         first, moves, edges = analysis.take()
         placed = tuple((point, Node(analysis.step, advance.ordinal, point), access) for point, access in accesses)
         return AnalysedUse(requirement.region.id, first, tuple(moves), tuple(edges), placed)
+
+
+def placed_uses(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:
+    """Say what each task of a launch does to the region of one requirement."""
+    return tuple(
+        PlacedUse(i, point.color, point.processor, machine.memory_of(point.processor), rect)
+        for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
+        if not rect.is_empty
+    )
 
 
 def check_interference(launch: Launch) -> None:

@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from maniple.regions.error import RequestError, RunError
-from maniple.regions.privilege import READ, WRITE_DISCARD
-from maniple.regions.rectangle import Rect
+from maniple.regions.error import RequestError, nearest
+from maniple.regions.privilege import READ
 from maniple.runtime.body import TaskBinder
+from maniple.runtime.call import Call, Frames
 from maniple.runtime.digest import digest
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
-from maniple.runtime.interruption import uninterrupted
-from maniple.runtime.issue import Issuer, LiveRegion
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
 from maniple.runtime.mapper import LaunchView, Mapper, map_launch
-from maniple.runtime.program_analysis import ProgramAnalysis
+from maniple.runtime.operation import Operation, handles, state
+from maniple.runtime.processor import inside_task
+from maniple.runtime.task import Read, WriteDiscard, task
+from maniple.runtime.trace import Record, Replaying, Trace
+from maniple.runtime.untraced import Untraced
 
 if TYPE_CHECKING:
-    from maniple.regions.logical_region import LogicalRegion
-    from maniple.runtime.analysis import Node
-    from maniple.runtime.issue import Issued
     from maniple.runtime.machine import Machine
-    from maniple.runtime.program_analysis import AnalysedUse
+    from maniple.runtime.operation import Domain
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.task import Task
 
 __all__: list[str] = []
+
+MISMATCHES = ("error", "rerecord")
+
+
+@task(name="fill")
+def _fill(value: float, x: WriteDiscard) -> None:
+    x.fill_(value)
+
+
+@task(name="write")
+def _write(values: torch.Tensor, x: WriteDiscard) -> None:
+    x.copy_(values)
+
+
+@task(name="copy")
+def _copy(source: Read, target: WriteDiscard) -> None:
+    target.copy_(source)
 
 
 class Session:
@@ -55,10 +68,14 @@ class Session:
         self.machine = machine
         self.mapper = mapper
         self.debugging = False
-        self._dropped: deque[int] = deque()
-        self._issuer = Issuer(runtime)
-        self._analysis = ProgramAnalysis(machine)
-        self._live: dict[int, LiveRegion] = {}
+        self.untraced = Untraced(runtime, machine)
+        self._traces: dict[str, Trace] = {}
+        self._recording: list[Record] | None = None
+        self._replaying: Replaying | None = None
+        self._open: str | None = None  # the name of the trace around the program's present place
+        self._on_mismatch = ""
+        owners = [machine.processors_of(memory.id) for memory in machine.memories]
+        self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
         runtime.employ(machine)
 
     def region(self, shape: Sequence[int], dtype: str = "float32", name: str | None = None) -> Region:
@@ -72,26 +89,18 @@ class Session:
         if isinstance(shape, int) or any(type(extent) is not int or extent < 1 for extent in shape):
             msg = f"region {name or ''}: expected extents >= 1 in a tuple, got {shape!r}"
             raise RequestError(msg)
-        self._tell(f"region {name or ''} of shape {tuple(shape)}, {dtype}", ())
+        self._tell(lambda: f"region {name or ''} of shape {tuple(shape)}, {dtype}", tuple)
         logical = self.runtime.regions.region(name or "region", tuple(shape), dtype)
         self._free_dropped()
-        self._live[logical.id] = LiveRegion(logical, self._analysis.add(logical))
         handle = Region(self, logical)
-        # The collector may run on any thread and at any time, so it only leaves a note.
-        weakref.finalize(handle, self._dropped.append, logical.id).atexit = False
+        self.untraced.add(logical, handle)
         return handle
 
     def _free_dropped(self) -> None:
-        """Free the regions that the program can no longer name, once their tasks are done."""
-        for _ in range(len(self._dropped)):
-            number = self._dropped.popleft()
-            live = self._live[number]
-            if live.busy():
-                self._dropped.append(number)
-                continue
-            del self._live[number]
-            self._analysis.drop(number)
-            self.runtime.memory.drop(live.region)
+        freed = self.untraced.free_dropped()
+        for name, trace in list(self._traces.items()):
+            if any(trace.uses(region) for region in freed):
+                self._traces.pop(name).discard()
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
         """Launch one task.
@@ -101,175 +110,34 @@ class Session:
             args: for each parameter a value, or for one with a privilege a region or a tile `X[P][color]`.
             mapper: placement of this launch.
         """
-        futures = self._launch(task, ((),), args, mapper, _provenance())
-        return futures[()]
+        return Future(self.runtime, self.machine, self._operate(task, None, args, mapper))
 
     def index_launch(
-        self, task: Task[..., Any], domain: Rect | Sequence[int] | int, *args: object, mapper: Mapper | None = None
+        self, task: Task[..., Any], domain: Domain, *args: object, mapper: Mapper | None = None
     ) -> FutureMap:
         """Launch a task per point of a domain; the points must not interfere.
 
         Args:
             task: the task.
             domain: a partition's `colors`, or extents.
-            args: for each parameter a value, or for one with a privilege `X[P]` (point i gets tile i) or a region
-                (every point gets all of it).
+            args: for each parameter a value, or for one with a privilege `X[P]` (point i gets tile i, or the one that
+                a projection names) or a region (every point gets all of it).
             mapper: placement of this launch.
 
         Raises:
             RequestError: arguments that do not fit, points that interfere, or a read before the first write.
         """
-        if isinstance(domain, int):
-            domain = (domain,)
-        bounds = domain if isinstance(domain, Rect) else Rect.of_shape(tuple(domain))
-        if bounds.is_empty:
-            msg = f"task {task.name}: the launch domain {bounds} is empty"
-            raise RequestError(msg)
-        return FutureMap(self.runtime, self._launch(task, tuple(bounds.points()), args, mapper, _provenance()))
+        return FutureMap(self.runtime, self.machine, self._operate(task, domain, args, mapper))
 
-    def _launch(
-        self,
-        task: Task[..., Any],
-        colors: tuple[tuple[int, ...], ...],
-        args: Sequence[object],
-        mapper: Mapper | None,
-        provenance: str,
-    ) -> dict[tuple[int, ...], Future]:
-        if len(args) != sum(not parameter.is_color for parameter in task.parameters):
-            wanted = sum(not parameter.is_color for parameter in task.parameters)
-            msg = f"task {task} takes {wanted} arguments at launch, got {len(args)}"
-            raise RequestError(msg)
-        view = LaunchView(task.name, colors, self.machine)
-        mapping = map_launch(mapper or self.mapper, view, tuple(task.variants))
-        points = tuple(Point(color, processor) for color, processor in zip(colors, mapping.processors, strict=True))
-        given = iter(args)
-        values: list[object] = []
-        requirements: list[Requirement] = []
-        for parameter in task.parameters:
-            if parameter.is_color:
-                values.append(parameter)
-                continue
-            value = next(given)
-            if parameter.privilege is None:
-                if isinstance(value, Region | PartitionedRegion):
-                    msg = f"task {task}: parameter {parameter.name} has no privilege, but was given a region"
-                    raise RequestError(msg)
-                if isinstance(value, Future | FutureMap):
-                    msg = f"task {task}: parameter {parameter.name} was given a future; pass its value, future.get()"
-                    raise RequestError(msg)
-                values.append(value)
-                continue
-            region, rects = self._rects(task, parameter.name, value, colors)
-            requirements.append(Requirement(region, parameter.privilege, rects))
-            values.append(requirements[-1])
-        futures = {
-            point.color: Future(
-                self.runtime, f"{task.name}{point}", self.machine.rank_of(point.processor), point.processor
-            )
-            for point in points
-        }
-        bodies = tuple(task.variants[variant] for variant in mapping.variants)
-        outcomes = tuple(futures[point.color].fulfil for point in points)
-        binder = TaskBinder(task, tuple(values), colors, bodies, outcomes, self.debugging)
-        launch = Launch(task.name, points, tuple(requirements), binder, provenance=provenance)
-        self._tell(
-            f"launch {task} over {len(points)} points: {mapping.processors} {_shown(values)}",
-            (task.version, mapping.variants, mapping.priorities, colors, *map(_comparable, values)),
-        )
-        self.issue(launch, mapping.priorities)
-        return futures
-
-    def _tell(self, text: str, values: Sequence[object]) -> None:
-        """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
-        self.runtime.refuse_inside_a_task(text.split(maxsplit=1)[0])
-        if self.runtime.world.size > 1:
-            self.runtime.world.control.call(text, digest(values))
-
-    def _rects(
-        self, task: Task[..., Any], parameter: str, value: object, colors: Sequence[tuple[int, ...]]
-    ) -> tuple[LogicalRegion, tuple[Rect, ...]]:
-        region = value.region if isinstance(value, PartitionedRegion) else value
-        if isinstance(region, Region):
-            self._own(region)
-        if isinstance(value, Region):
-            return value.logical, (value.logical.bounds,) * len(colors)
-        if not isinstance(value, PartitionedRegion):
-            msg = f"task {task}: parameter {parameter} needs a region or region[partition], got {type(value).__name__}"
-            raise RequestError(msg)
-        tiles = value.partition
-        if tiles.colors.ndim == 0:
-            return value.region.logical, (tiles.tiles[0],) * len(colors)
-        for color in colors:
-            if len(color) != tiles.colors.ndim or not tiles.colors.contains(Rect(color, tuple(i + 1 for i in color))):
-                msg = f"task {task}: parameter {parameter}: no tile for point {color}; the partition has {tiles.colors}"
-                raise RequestError(msg)
-        return value.region.logical, tuple(tiles.tile(color) for color in colors)
-
-    def _own(self, region: Region) -> None:
-        """Refuse a region of another program; its number may be that of one of ours."""
-        if region.session is not self:
-            msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
-            raise RequestError(msg)
-
-    def issue(self, launch: Launch, priorities: Sequence[int] | None = None) -> None:
-        """Analyse a mapped launch and start what of it runs here.
-
-        Raises:
-            RequestError: points that interfere, or a read before the first write; nothing was started.
-        """
-        self.runtime.check()
-        with uninterrupted():
-            self.runtime.current = None
-            found = self._analysis.launch(launch)
-            try:
-                self._start(launch, found, priorities)
-            except BaseException as error:
-                # The analysis counts the launch as done already, so nothing after it would be right.
-                self.runtime.fail(RunError(f"launch {launch.name} could not be started: {error}"))
-                raise
-
-    def _start(self, launch: Launch, found: Sequence[AnalysedUse], priorities: Sequence[int] | None) -> None:
-        """Make, link and start the rows of an analysed launch that run here."""
-        rows: list[Issued] = []
-        nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
-        views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
-        here = self.runtime.memory.id
-        for slot, use in enumerate(found):
-            live = self._live[use.region]
-            rows += self._issuer.movements(live, use.moves, use.first)
-            for point, node, access in use.accesses:
-                if self.machine.memory_of(launch.points[point].processor) == here:
-                    nodes[point].append((live, node))
-                    views[point][slot] = live.view(self.runtime, access.instance, access.rect)
-        rows += self._tasks(launch, nodes, views, priorities)
-        for use in found:
-            self._issuer.link(self._live[use.region], use.edges)
-        self._issuer.release(rows)
-        for use in found:
-            self._live[use.region].tidy()
-
-    def _tasks(
-        self,
-        launch: Launch,
-        nodes: Sequence[list[tuple[LiveRegion, Node]]],
-        views: Sequence[Sequence[torch.Tensor | None]],
-        priorities: Sequence[int] | None,
-    ) -> list[Issued]:
-        rows: list[Issued] = []
-        for number, point in enumerate(launch.points):
-            if self.machine.memory_of(point.processor) != self.runtime.memory.id or launch.binder is None:
-                continue
-            call = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
-            guarded = self.runtime.guard(call, launch, number)
-            rows.append(
-                self._issuer.task(point.processor, guarded, nodes[number], priorities[number] if priorities else 0)
-            )
-        return rows
-
-    def fill(self, region: Region, value: float) -> None:
-        """Write one value to every element of a region, in the memory of every processor."""
-        filled = torch.full(region.shape, value, dtype=torch_dtype(region.logical.dtype))
-        self.write(region, filled)
+    def fill(self, target: Region | PartitionedRegion, value: float) -> None:
+        """Write one value to every element of a region, in every memory, or of the tiles of a partition, one by one."""
+        region = target.region if isinstance(target, PartitionedRegion) else target
+        # A value that the type cannot hold is refused here, not in a task.
+        torch.full((), value, dtype=torch_dtype(region.logical.dtype))
+        if isinstance(target, PartitionedRegion):
+            self._operate(_fill, target.partition.colors, (value, target))
+        else:
+            self._operate(_fill, None, (value, target), everywhere=True)
 
     def write(self, region: Region, values: torch.Tensor) -> None:
         """Write a whole tensor to a region; every rank passes the same one, so nothing moves.
@@ -284,22 +152,194 @@ class Session:
                 f"got {tuple(values.shape)} and {values.dtype}"
             )
             raise RequestError(msg)
-        held = values.detach().clone()
+        self._operate(_write, None, (values.detach().clone(), region), everywhere=True)
 
-        def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
-            (view,) = views
-            return lambda: None if view is None else view.copy_(held)
+    def copy(self, source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:
+        """Copy a region, or tile by tile where both are partitioned; shapes must agree.
 
-        points = self._everywhere(())
-        requirement = Requirement(region.logical, WRITE_DISCARD, (region.logical.bounds,) * len(points))
-        self._tell(f"write {region}", (held,))
-        self.issue(Launch("write", points, (requirement,), binder))
+        Raises:
+            RequestError: only one of them is partitioned, or their shapes differ.
+        """
+        if isinstance(source, PartitionedRegion) and isinstance(target, PartitionedRegion):
+            shapes = [[tile.shape for tile in side.partition.tiles] for side in (source, target)]
+            if source.projection is None and target.projection is None and shapes[0] != shapes[1]:
+                raise RequestError(f"copy: the tiles of {source.region} and {target.region} differ in shape")
+            self._operate(_copy, target.partition.colors, (source, target))
+            return
+        if isinstance(source, PartitionedRegion) or isinstance(target, PartitionedRegion):
+            raise RequestError("copy: partition both regions or none")
+        if source.shape != target.shape:
+            raise RequestError(f"copy: {source} and {target} differ in shape")
+        self._operate(_copy, None, (source, target))
+
+    def _operate(
+        self,
+        task: Task[..., Any],
+        domain: Domain | None,
+        args: Sequence[object],
+        mapper: Mapper | None = None,
+        *,
+        everywhere: bool = False,
+    ) -> Call:
+        """Compare a launch with the trace that is replayed, or start it."""
+        if inside_task():
+            self.runtime.refuse_inside_a_task("launch")
+        replaying = self._replaying
+        if replaying is not None:
+            call = replaying.take(task, domain, args)
+            if call is not None:
+                return call
+        for region in handles(args):
+            self._own(region)
+        operation = state(task, domain, args, mapper, everywhere=everywhere)
+        if replaying is not None:
+            self._diverge(replaying, operation)
+        call = Call(operation.values, len(self._replicas) if everywhere else len(operation.colors))
+        self._start(operation, call)
+        return call
+
+    def _start(self, operation: Operation, call: Call) -> None:
+        """Map a launch, have it analysed, and start what of it runs here."""
+        task = operation.task
+        points, variants, priorities = self._map(operation)
+        requirements = tuple(self._requirements(operation, len(points)))
+        given = iter(requirements)
+        arguments = tuple(
+            parameter if parameter.is_color else None if parameter.privilege is None else next(given)
+            for parameter in task.parameters
+        )
+        colors = tuple(point.color for point in points)
+        bodies = tuple(task.variants[variant] for variant in variants)
+        binder = TaskBinder(task, arguments, colors, bodies, Frames([[call]]), 0, self.debugging)
+        launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
+        self._tell(
+            lambda: f"launch {operation} on {[point.processor for point in points]}",
+            lambda: (task.version, variants, priorities, colors, call.values, [*map(_comparable, requirements)]),
+        )
+        self.untraced.issue(launch, priorities)
+        call.launch = launch
+        if self._recording is not None:
+            self._recording.append(Record(operation, launch))
+
+    def _map(self, operation: Operation) -> tuple[tuple[Point, ...], tuple[str, ...], tuple[int, ...]]:
+        """Give each point of a launch its place, variant and priority."""
+        task = operation.task
+        if operation.everywhere:
+            count = len(self._replicas)
+            return self._replicas, ("cpu",) * count, (0,) * count
+        view = LaunchView(task.name, operation.colors, self.machine)
+        mapping = map_launch(operation.mapper or self.mapper, view, tuple(task.variants))
+        places = zip(operation.colors, mapping.processors, strict=True)
+        points = tuple(Point(color, processor) for color, processor in places)
+        return points, mapping.variants, mapping.priorities
+
+    def _requirements(self, operation: Operation, points: int) -> Iterator[Requirement]:
+        task = operation.task
+        parameters = (parameter for parameter in task.parameters if not parameter.is_color)
+        for parameter, tiles in zip(parameters, operation.arguments, strict=True):
+            if tiles is None or parameter.privilege is None:
+                continue
+            try:
+                rects = tiles.rects(operation.colors, operation.domain)
+            except RequestError as error:
+                msg = f"task {task}: parameter {parameter.name}: {error}"
+                raise RequestError(msg) from error
+            yield Requirement(tiles.region, parameter.privilege, rects * points if operation.everywhere else rects)
+
+    def _tell(self, text: Callable[[], str], values: Callable[[], Sequence[object]]) -> None:
+        """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
+        if inside_task():
+            self.runtime.refuse_inside_a_task(text().split(maxsplit=1)[0])
+        if self.runtime.world.size > 1:
+            self.runtime.world.control.call(text(), digest(values()))
+
+    def _own(self, region: Region) -> None:
+        """Refuse a region of another program; its number may be that of one of ours."""
+        if region.session is not self:
+            msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
+            raise RequestError(msg)
+
+    @contextmanager
+    def trace(self, name: str, *, on_mismatch: str = "error") -> Iterator[None]:
+        """Record the launches inside on the first run, and replay them from then on.
+
+        Values may differ from run to run; tasks, domains and regions may not. Launches start together at the end,
+        so no value of theirs can be had inside, and no region be read.
+
+        Args:
+            name: of the trace; another sequence of launches needs another name.
+            on_mismatch: what happens if a launch differs from the recording: `error`, or `rerecord` it.
+
+        Raises:
+            RequestError: the launches differ from the recording; none of this run was started.
+        """
+        if on_mismatch not in MISMATCHES:
+            raise RequestError(f"trace {name!r}: unknown on_mismatch {on_mismatch!r}{nearest(on_mismatch, MISMATCHES)}")
+        self._refuse_in_a_trace(f"trace {name!r}")
+        self._free_dropped()
+        self._open = name
+        self._on_mismatch = on_mismatch
+        known = self._traces.get(name)
+        if self.debugging:
+            known = None
+        elif known is None:
+            self._recording = []
+        else:
+            self._replaying = Replaying(known, lambda: self._refuse_in_a_trace("a value of a launch"))
+        try:
+            yield
+            if self._replaying is not None and not self._replaying.complete:
+                self._diverge(self._replaying, None)
+        except BaseException:
+            self._resume()
+            self._recording = None
+            raise
+        finally:
+            self._open = None
+        self._end_trace(name)
+
+    def _end_trace(self, name: str) -> None:
+        replaying, self._replaying = self._replaying, None
+        recording, self._recording = self._recording, None
+        if replaying is not None:
+            replaying.run()
+        elif recording is not None:
+            if name in self._traces:
+                self._traces.pop(name).discard()
+            self._traces[name] = Trace(name, recording, self.untraced)
+
+    def _resume(self) -> None:
+        """Start one by one the launches that a replay holds back."""
+        replaying, self._replaying = self._replaying, None
+        if replaying is not None:
+            for operation, call in replaying.release():
+                self._start(operation, call)
+
+    def _diverge(self, replaying: Replaying, got: Operation | None) -> None:
+        """Record again, or refuse, a run of a trace that differs from its recording."""
+        if self._on_mismatch == "rerecord":
+            self._recording = []
+            self._resume()
+            return
+        self._replaying = None
+        replaying.abandon()
+        raise replaying.mismatch(got)
+
+    def _refuse_in_a_trace(self, what: str) -> None:
+        if self._open is not None:
+            msg = (
+                f"{what} was asked for inside trace {self._open!r}, whose launches start together at its end; "
+                "ask after the with block"
+            )
+            raise RequestError(msg)
 
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy."""
+        self._own(region)
+        self._refuse_in_a_trace(f"read of {region}")
         found: list[torch.Tensor] = []
         arrived = threading.Event()
-        points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._everywhere(())))
+        points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._replicas))
         requirement = Requirement(region.logical, READ, (region.logical.bounds,) * len(points))
 
         def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
@@ -310,15 +350,10 @@ class Session:
 
             return copy
 
-        self._tell(f"read {region}", ())
-        self.issue(Launch("read", points, (requirement,), binder))
+        self._tell(lambda: f"read {region}", tuple)
+        self.untraced.issue(Launch("read", points, (requirement,), binder))
         self.runtime.await_event(arrived)
         return found[0]
-
-    def _everywhere(self, color: tuple[int, ...]) -> tuple[Point, ...]:
-        """Place one replica of a point in every memory that has a processor."""
-        owners = [self.machine.processors_of(memory.id) for memory in self.machine.memories]
-        return tuple(Point(color, owned[0], replica) for replica, owned in enumerate(o for o in owners if o))
 
     def fence(self) -> None:
         """Wait until everything launched so far is done at this rank.
@@ -327,7 +362,9 @@ class Session:
             RunError: a task failed, here or on another rank.
         """
         self.runtime.refuse_inside_a_task("fence")
-        self._issuer.drain()
+        self._refuse_in_a_trace("a fence")
+        self.runtime.drain()
+        self.runtime.check()
 
     @contextmanager
     def debug(self) -> Iterator[None]:
@@ -339,30 +376,7 @@ class Session:
             self.debugging = before
 
 
-def _comparable(value: object) -> object:
-    """Give what ranks compare of a launch's argument."""
-    if isinstance(value, Requirement):
-        return (value.region.id, str(value.privilege), [(*rect.lo, *rect.hi) for rect in value.rects])
-    return value
-
-
-def _shown(values: Sequence[object]) -> str:
-    """Print launch arguments for the comparison between ranks."""
-    shown = []
-    for value in values:
-        if isinstance(value, Requirement):
-            shown.append(f"{value.region.name}#{value.region.id}")
-        elif isinstance(value, int | float | str | bool | None):
-            shown.append(repr(value))
-        else:
-            shown.append(type(value).__name__)
-    return ", ".join(shown)
-
-
-def _provenance() -> str:
-    """Give the source line that called into this module."""
-    frame = sys._getframe(1)  # noqa: SLF001  (the documented way to find a caller without building a traceback)
-    package = __name__.partition(".")[0]
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(package):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+def _comparable(requirement: Requirement) -> object:
+    """Give what ranks compare of a region argument."""
+    boxes = [(*rect.lo, *rect.hi) for rect in requirement.rects]
+    return (requirement.region.id, str(requirement.privilege), boxes)

@@ -67,9 +67,10 @@ def _padded(context: TileContext, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], result: Tensor, saved: tuple[Tensor, ...]
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """The convolution of the tile; see ``maniple.operators.operator.BindForward``."""
+    (result,) = results
     x, weight, bias = operands
     if weight is None:
         raise TypeError("conv2d: forward needs its weight")
@@ -88,13 +89,14 @@ def bind_forward(
 
 def bind_backward(
     context: TileContext,
-    result_gradient: Tensor | None,
+    result_gradients: tuple[Tensor | None, ...],
     operands: tuple[Tensor | None, ...],
-    result: Tensor | None,
+    results: tuple[Tensor | None, ...],
     saved: tuple[Tensor, ...],
     operand_gradients: tuple[Tensor | None, ...],
 ) -> Callable[[], None]:
     """All wanted gradients of the tile in one call; see ``maniple.operators.operator.BindBackward``."""
+    (result_gradient,) = result_gradients
     x, weight, _ = operands
     if result_gradient is None or weight is None:
         raise TypeError("conv2d: backward needs the result's gradient and its weight")

@@ -13,12 +13,13 @@ from maniple.operators.operator import Kernels, TileContext
 
 
 def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], result: Tensor, saved: tuple[Tensor, ...]
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """The tile's share of the loss; see ``maniple.operators.operator.BindForward``.
 
     A label that is no class raises torch's RuntimeError ("index .. is out of bounds").
     """
+    (result,) = results
     logits, labels = operands
     (logarithms,) = saved
     if logits is None or labels is None:
@@ -39,18 +40,19 @@ def bind_forward(
 
 def bind_backward(
     context: TileContext,
-    result_gradient: Tensor | None,
+    result_gradients: tuple[Tensor | None, ...],
     operands: tuple[Tensor | None, ...],
-    result: Tensor | None,
+    results: tuple[Tensor | None, ...],
     saved: tuple[Tensor, ...],
     operand_gradients: tuple[Tensor | None, ...],
 ) -> Callable[[], None]:
     """``(probability - [class is the label]) / N``; see ``maniple.operators.operator.BindBackward``."""
+    (result_gradient,) = result_gradients
     _, labels = operands
     (logarithms,) = saved
     target = operand_gradients[0]
-    if labels is None or target is None:
-        raise TypeError("cross_entropy: backward needs the labels and a place for the logits' gradient")
+    if result_gradient is None or labels is None or target is None:
+        raise TypeError("cross_entropy: backward needs the labels, the loss's gradient and a place for the logits'")
     column = labels.unsqueeze(1)
     minus = torch.full((labels.shape[0], 1), -1.0, dtype=target.dtype)
     share = 1.0 / context.extent("b")
@@ -58,9 +60,7 @@ def bind_backward(
     def run() -> None:
         torch.exp(logarithms, out=target)
         target.scatter_add_(1, column, minus)
-        target.mul_(share)
-        if result_gradient is not None:
-            target.mul_(result_gradient)
+        target.mul_(result_gradient * share)
 
     return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from maniple.operators.library.convolution import Conv2d
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.loss import CrossEntropy
+from maniple.operators.library.opaque import Opaque
 from maniple.operators.library.pointwise import Add, ReLU
 from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
 from maniple.operators.library.shape import Flatten, Reshape
@@ -13,7 +14,7 @@ from maniple.regions.error import RequestError, nearest
 
 CATALOGUE: dict[str, type[AbstractOperator]] = {
     operator.name: operator
-    for operator in (Linear, Conv2d, MaxPool2d, AvgPool2d, ReLU, Add, Flatten, Reshape, CrossEntropy)
+    for operator in (Linear, Conv2d, MaxPool2d, AvgPool2d, ReLU, Add, Flatten, Reshape, CrossEntropy, Opaque)
 }
 
 

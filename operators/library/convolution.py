@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from maniple.operators.library.axes import check_at_least, check_pair
-from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels, ParameterSpec, float_dtype
-from maniple.operators.rule import Rule, Shape
-from maniple.operators.tile import Halo, Tile
+from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Initial, Kernels, ParameterSpec
+from maniple.operators.rule import Halo, Rule, Shape
+from maniple.operators.tile import Tile
 
 
 @final
@@ -36,7 +36,7 @@ class Conv2d(AbstractOperator):
 
     name: ClassVar[str] = "conv2d"
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 1))
-    differentiable: ClassVar[tuple[int, ...]] = (0, 1, 2)
+    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1, 2)
 
     def __post_init__(self) -> None:
         check_at_least("conv2d.in_channels", self.in_channels, 1)
@@ -56,14 +56,10 @@ class Conv2d(AbstractOperator):
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""
-        fan_in = self.in_channels * self.kernel_size[0] * self.kernel_size[1]
-        weight = ParameterSpec("weight", (self.out_channels, self.in_channels, *self.kernel_size), fan_in)
-        bias = ParameterSpec("bias", (self.out_channels,), fan_in)
+        initial = Initial.fan_in(self.in_channels * self.kernel_size[0] * self.kernel_size[1])
+        weight = ParameterSpec("weight", (self.out_channels, self.in_channels, *self.kernel_size), initial)
+        bias = ParameterSpec("bias", (self.out_channels,), initial)
         return (weight, bias) if self.bias else (weight,)
-
-    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
-        """See ``AbstractOperator.result_dtype``."""
-        return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels, ParameterSpec, float_dtype
+from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels, float_dtype
 from maniple.operators.rule import Rule, Saved, Shape
 from maniple.operators.tile import Tile
 from maniple.regions.error import RequestError
@@ -22,24 +22,20 @@ class CrossEntropy(AbstractOperator):
 
     name: ClassVar[str] = "cross_entropy"
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(1,), saved=(0,))
-    differentiable: ClassVar[tuple[int, ...]] = (0,)
+    differentiable: ClassVar[tuple[int, ...] | None] = (0,)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:  # one rank, one rule
         """The rule above; see ``AbstractOperator.rule``."""
         return Rule.parse("b c!, b -> ", saved=(Saved("log_probabilities", "b c!"),))
 
-    def parameters(self) -> tuple[ParameterSpec, ...]:
-        """See ``AbstractOperator.parameters``."""
-        return ()
-
-    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
-        """See ``AbstractOperator.result_dtype``."""
+    def result_dtypes(self, dtypes: tuple[str | None, ...], where: str) -> tuple[str, ...]:
+        """See ``AbstractOperator.result_dtypes``."""
         if dtypes[1] != "int64":
             raise RequestError(
                 f"{where}: expected labels of dtype int64 (one class number per sample), got {dtypes[1]}; "
                 "declare the input with dtype='int64'"
             )
-        return float_dtype(dtypes[:1], where)
+        return (float_dtype(dtypes[:1], where),)
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""

@@ -21,9 +21,9 @@ LAUNCHERS = ("local",)
 
 
 def _models() -> Sequence[str]:
-    from maniple.models import ZOO
+    from maniple.models import model_names
 
-    return sorted(ZOO)
+    return model_names()
 
 
 def _strategies() -> Sequence[str]:
@@ -151,12 +151,22 @@ def doctor(as_json: bool) -> int:  # noqa: FBT001
 @click.argument("kind")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_names(kind: str, as_json: bool) -> int:  # noqa: FBT001
-    """Print the names of all models, strategies, mappers, machines or operators."""
+    """Print the names of all models, strategies, mappers, machines or operators; with --json, what models take."""
     if kind not in LISTS:
         raise RequestError(f"there is no list of {kind!r}{nearest(kind, LISTS)}")
-    names = list(LISTS[kind]())
-    click.echo(json.dumps({kind: names}) if as_json else "\n".join(names))
+    if as_json:
+        click.echo(json.dumps({kind: _described(kind)}))
+    else:
+        click.echo("\n".join(LISTS[kind]()))
     return 0
+
+
+def _described(kind: str) -> Sequence[object]:
+    if kind != "models":
+        return list(LISTS[kind]())
+    from maniple.models import described_models
+
+    return described_models()
 
 
 cli.add_command(partition)

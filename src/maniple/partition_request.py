@@ -191,15 +191,16 @@ def refuse_given(source: str, *options: object) -> None:
 
 
 def _model(source: str, batch: int | None) -> Graph:
-    from maniple.models import ZOO, model
+    from maniple.models import model, model_names
 
     if ":" in source:
         graph = _made(source)
         return graph if batch is None else graph.with_batch(batch)
-    if source not in ZOO:
+    names = model_names()
+    if source not in names:
         raise RequestError(
             f"{source!r}: expected a profile file ({' or '.join(_PROFILES)}), file.py:callable, or a model"
-            f"{nearest(source, sorted(ZOO))}"
+            f"{nearest(source, names)}"
         )
     return model(source, batch)
 

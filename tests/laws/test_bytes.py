@@ -13,8 +13,9 @@ from thread_ranks import run_on_ranks
 from trained_networks import NETWORKS, OPTIMIZER
 
 import maniple as mp
-from maniple.operators.expansion import Expansion, weights
+from maniple.operators.expansion import Expansion
 from maniple.operators.program import FragmentCache, lower
+from maniple.operators.weight import weights
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.memory import Memory
 from maniple.runtime.rank import RankRuntime

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated
 
 import pytest
@@ -57,8 +58,9 @@ def fold(symbol: str, target: torch.Tensor, part: torch.Tensor) -> None:
         target.copy_((torch.minimum if symbol == "min" else torch.maximum)(target, part))
 
 
-def task_of(privileges: Sequence[Privilege]) -> Task[..., int]:
-    """A task with a region argument for each privilege."""
+@cache
+def task_of(privileges: tuple[Privilege, ...]) -> Task[..., int]:
+    """A task with a region argument for each privilege, the same one each time."""
 
     if len(privileges) == 1:
 
@@ -325,7 +327,7 @@ def launched(session: object, regions: Sequence[mp.Region], step: Step) -> objec
             arguments.append(region[mp.rectangles(argument.tiles)][0])
         else:
             arguments.append(region[mp.rectangles(argument.tiles)])
-    task = task_of([argument.privilege for argument in step.arguments])
+    task = task_of(tuple([argument.privilege for argument in step.arguments]))
     mapper = Placed(step.places)
     if step.single:
         return session.launch(task, step.factor, *arguments, mapper=mapper)  # type: ignore[attr-defined]

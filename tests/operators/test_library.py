@@ -160,9 +160,9 @@ class Split:
         bound = self.case.bound()
         operator = self.case.operator
         dtype = operands[0].dtype  # type: ignore[union-attr]
-        result = torch.zeros(bound.result_shape, dtype=dtype)
+        result = torch.zeros(bound.result_shapes[0], dtype=dtype)
         gradients: list[Tensor | None] = [
-            torch.zeros_like(whole) if whole is not None and number in operator.differentiable else None
+            torch.zeros_like(whole) if whole is not None and number in (operator.differentiable or ()) else None
             for number, whole in enumerate(operands)
         ]
         written = [None if gradient is None else torch.zeros_like(gradient) for gradient in gradients]
@@ -187,13 +187,13 @@ class Split:
         context = TileContext(tile, bound.extents(), operator)
         kernels = operator.kernels()
         parts = tuple(cut(whole, rect, self.strided) for whole, rect in zip(operands, tile.operand_rects, strict=True))
-        part = junk(tile.result_rect, result.dtype, self.strided)
+        part = junk(tile.result_rects[0], result.dtype, self.strided)
         saved = tuple(
             junk(rect, DTYPES[item.dtype] if item.dtype else result.dtype, self.strided)
             for (item, _), rect in zip(bound.rule.saved, tile.saved_rects, strict=True)
         )
-        twice(lambda: kernels.bind_forward(context, parts, part, saved), parts)
-        result[tile.result_rect.slices((0,) * result.ndim)] += part
+        twice(lambda: kernels.bind_forward(context, parts, (part,), saved), parts)
+        result[tile.result_rects[0].slices((0,) * result.ndim)] += part
         reads = operator.backward_reads
         targets: list[Tensor | None] = []
         for whole, rect in zip(gradients, tile.gradient_rects, strict=True):
@@ -201,11 +201,13 @@ class Split:
             targets.append(junk(rect, whole.dtype, self.strided) if wanted else None)  # type: ignore[arg-type, union-attr]
         if not any(target is not None for target in targets):
             return
-        gradient = cut(result_gradient, tile.result_rect, self.strided)
-        reread = tuple(value if number in reads.operands else None for number, value in enumerate(parts))
-        result_part = part if reads.result else None
+        gradient = cut(result_gradient, tile.result_rects[0], self.strided)
+        reread = tuple(
+            value if number in reads.operand_places(len(parts)) else None for number, value in enumerate(parts)
+        )
+        result_part = part if reads.results else None
         twice(
-            lambda: kernels.bind_backward(context, gradient, reread, result_part, saved, tuple(targets)),
+            lambda: kernels.bind_backward(context, (gradient,), reread, (result_part,), saved, tuple(targets)),
             (gradient, *parts, part, *saved),
         )
         for whole, count, rect, target in zip(gradients, written, tile.gradient_rects, targets, strict=True):
@@ -228,10 +230,8 @@ def expected(case: Case, operands: list[Tensor | None], gradient: Tensor | None)
 def check(case: Case, degrees: dict[str, int], seed: int, *, strided: bool = False, dtype: str = "float64") -> None:
     """Compare one split with torch."""
     operands = case.operands(seed, DTYPES[dtype])
-    gradient: Tensor | None = None
-    if case.bound().result_shape:
-        generator = torch.Generator().manual_seed(seed + 1)
-        gradient = torch.randn(case.bound().result_shape, generator=generator, dtype=DTYPES[dtype])
+    generator = torch.Generator().manual_seed(seed + 1)
+    gradient = torch.randn(case.bound().result_shapes[0], generator=generator, dtype=DTYPES[dtype])
     reference, references = expected(case, operands, gradient)
     result, gradients = Split(case, degrees, strided).run(operands, gradient)
     tolerance = TOLERANCE if dtype == "float64" else 1e-4
@@ -311,7 +311,7 @@ def test_a_label_that_is_no_class_is_refused_when_it_runs() -> None:
 def test_nan_passes_through(name: str, row: int) -> None:
     operands = CASES[name].operands(0)
     operands[0][0, 0, row, row] = float("nan")  # type: ignore[index]
-    result, _ = Split(CASES[name], {"b": 2}).run(operands, torch.ones(CASES[name].bound().result_shape).double())
+    result, _ = Split(CASES[name], {"b": 2}).run(operands, torch.ones(CASES[name].bound().result_shapes[0]).double())
     found = row if name == "relu" else 0  # the first window holds both places
     assert bool(result[0, 0, found, found].isnan())
     assert int(result.isnan().sum()) == 1
@@ -322,10 +322,10 @@ def test_unwanted_gradients_are_not_computed() -> None:
     bound = case.bound()
     (tile,) = bound.tiles({})
     x, weight, _ = case.operands(0)
-    gradient = torch.ones(bound.result_shape, dtype=torch.float64)
+    gradient = torch.ones(bound.result_shapes[0], dtype=torch.float64)
     context = TileContext(tile, bound.extents(), case.operator)
     target = torch.empty_like(weight)  # type: ignore[arg-type]
-    case.operator.kernels().bind_backward(context, gradient, (x, weight, None), None, (), (None, target, None))()
+    case.operator.kernels().bind_backward(context, (gradient,), (x, weight, None), (None,), (), (None, target, None))()
     reference = expected(case, case.operands(0), gradient)[1][1]
     assert torch.allclose(target, reference, rtol=0, atol=1e-9)  # type: ignore[arg-type]
 
