@@ -17,7 +17,7 @@ from maniple.strategies.simulation.step import StepLaunches
 from maniple.strategies.simulation.use import RegionCache, Use, UseShape, home_of, use_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from maniple.operators.configuration import OperatorPlan, WeightPlan
     from maniple.operators.graph import Graph
@@ -68,11 +68,11 @@ class _Change:
 
 @final
 class Simulation:
-    """A training step under a plan, timed; a proposal changes one operator and retimes only what that changes.
+    """A training step under a plan, timed; a proposal changes some operators and retimes only what that changes.
 
         simulation = Simulation(graph, machine, plan)
         before = simulation.makespan_ns
-        if simulation.propose("conv2d", configuration) < before:
+        if simulation.propose({"conv2d": configuration}) < before:
             simulation.accept()
         else:
             simulation.reject()
@@ -105,6 +105,7 @@ class Simulation:
         self.cache = RegionCache(machine)
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
+        self._operands = {node.name: node.operands for node in graph.nodes}
         self._operators = dict(plan.operators)
         self._weights = dict(plan.weights)
         self._shapes: dict[tuple[int, bytes, bytes, bytes], tuple[int, UseShape]] = {}
@@ -142,41 +143,40 @@ class Simulation:
         )
 
     def propose(
-        self, operator: str, configuration: OperatorPlan, weights: Mapping[str, WeightPlan] | None = None
+        self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None
     ) -> int:
-        """Change one operator, and give the makespan.
+        """Change some operators, and give the makespan.
 
         Args:
-            operator: its name.
-            configuration: its new degrees and processors; legal ones.
-            weights: new homes; by default the default homes of the weights that the operator uses.
+            operators: the new degrees and processors of each, by name; legal ones.
+            weights: new homes; by default the default homes of the weights that the operators use.
 
         Raises:
             RequestError: another proposal waits for `accept` or `reject`.
         """
         if self._change is not None:
             raise RequestError("simulation: a proposal is under way; accept or reject it first")
-        change = self._change = _Change(operators={operator: self._operators[operator]})
-        self._operators[operator] = configuration
-        node = next(node for node in self.graph.nodes if node.name == operator)
+        change = self._change = _Change(operators={name: self._operators[name] for name in operators})
+        self._operators.update(operators)
         if weights is None:
-            weights = self._default_homes(node.operands)
-        if self._step.node(operator) is None:
-            return self.makespan_ns
-        launches = self._step.of_operator(operator, configuration)
+            weights = self._default_homes(operators)
+        launches: dict[str, Launch] = {}
+        for name, configuration in operators.items():
+            if self._step.node(name) is not None:
+                launches.update((launch.name, launch) for launch in self._step.of_operator(name, configuration))
         regions: set[int] = set()
         for name, home in weights.items():
             if home != self._weights[name]:
                 change.weights[name] = self._weights[name]
                 self._weights[name] = home
-                launches = launches + self._step.of_weight(name, home)
+                launches.update((launch.name, launch) for launch in self._step.of_weight(name, home))
                 for region in self._step.held[name].regions:
                     if region.id in self._number:
                         number = self._number[region.id]
                         change.homes[number] = self._homes[number]
                         self._homes[number] = home_of(self._step.held[name].home)
                         regions.add(number)
-        changed = {self._slot_of[launch.name]: launch for launch in launches if launch.name in self._slot_of}
+        changed = {self._slot_of[name]: launch for name, launch in launches.items() if name in self._slot_of}
         for launch in changed.values():
             regions.update(self._number[requirement.region.id] for requirement in launch.requirements)
         self._swap(changed, sorted(regions), change)
@@ -200,7 +200,8 @@ class Simulation:
         self._operators.update(change.operators)
         self._weights.update(change.weights)
         for name, config in change.operators.items():
-            self._step.place(name, config)
+            if self._step.node(name) is not None:
+                self._step.place(name, config)
         for name, home in change.weights.items():
             self._step.of_weight(name, home)
         self._change = None
@@ -210,9 +211,9 @@ class Simulation:
             raise RequestError("simulation: there is no proposal; call propose first")
         return self._change
 
-    def _default_homes(self, operands: tuple[int | None, ...]) -> dict[str, WeightPlan]:
-        tensors = self.graph.tensors
-        names = [tensors[operand].name for operand in operands if operand is not None]
+    def _default_homes(self, operators: Iterable[str]) -> dict[str, WeightPlan]:
+        tensors, operands = self.graph.tensors, self._operands
+        names = [tensors[operand].name for name in operators for operand in operands[name] if operand is not None]
         return {
             name: default_home(self.graph, self._operators, name, self.machine)
             for name in dict.fromkeys(names)

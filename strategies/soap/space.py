@@ -195,7 +195,8 @@ def _shared(graph: Graph, writer: Node, reader: Node, place: int) -> tuple[tuple
     made, used = graph.bound(writer), graph.bound(reader)
     mine = [factor.name for factor in used.factors]
     theirs = [factor.name for factor in made.factors]
-    dimensions = zip(used.rule.operands[place].dimensions, made.rule.result.dimensions, strict=True)
+    result = writer.results.index(reader.operands[place])
+    dimensions = zip(used.rule.operands[place].dimensions, made.rule.results[result].dimensions, strict=True)
     return tuple(
         (mine.index(reads.terms[0].factor), theirs.index(writes.terms[0].factor)) for reads, writes in dimensions
     )
