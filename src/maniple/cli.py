@@ -11,6 +11,7 @@ import click
 
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
+from maniple.search_command import compare, explain, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -169,7 +170,8 @@ def _described(kind: str) -> Sequence[object]:
     return described_models()
 
 
-cli.add_command(partition)
+for command in (compare, explain, partition, search):
+    cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -67,9 +67,7 @@ class Evaluation:
 
     def move_to(self, choices: Choices) -> float:
         """Go to any choices, and give their cost."""
-        changes = [
-            (place, choice) for place, choice in enumerate(choices) if choice != self._choices[place]
-        ]
+        changes = [(place, choice) for place, choice in enumerate(choices) if choice != self._choices[place]]
         cost = self.evaluate(changes)
         self.accept()
         return cost

@@ -28,7 +28,7 @@ from maniple.strategies.soap.chain import Chain, advance
 from maniple.strategies.soap.descent import Descent, descend
 from maniple.strategies.soap.evaluation import Evaluation
 from maniple.strategies.soap.space import Space
-from maniple.strategies.strategy import AbstractStrategy, Problem
+from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
     from maniple.strategies.soap.move import Choices
@@ -57,7 +57,8 @@ class SoapState:
         best_cost: their step time.
         chain: the chain that goes on now.
         descent: the descent, once the chains have ended.
-        proposals: how many choices of operators were evaluated in all.
+        proposals: how many changes were evaluated in all.
+        accepted: how many of them were kept.
     """
 
     problem: Problem
@@ -70,6 +71,7 @@ class SoapState:
     chain: Chain | None = None
     descent: Descent | None = None
     proposals: int = 0
+    accepted: int = 0
 
 
 @final
@@ -99,11 +101,12 @@ class Soap(AbstractStrategy[SoapState]):
     def step(self, state: SoapState) -> SoapState:
         """The state after one more proposal."""
         if state.descent is not None:
-            return _descended(state)
+            return _descended(state, state.descent)
         if state.chain is None:
             return _next_phase(state)
         chain = advance(state.chain, state.space, state.evaluation, TEMPERATURE, state.scale)
-        state = replace(state, chain=chain, proposals=state.proposals + 1)
+        accepted = state.accepted + chain.accepted - state.chain.accepted
+        state = replace(state, chain=chain, proposals=state.proposals + 1, accepted=accepted)
         if chain.best_cost < state.best_cost:
             state = replace(state, best=chain.best, best_cost=chain.best_cost)
         if chain.proposals - chain.improved > PATIENCE * len(state.space.names):
@@ -113,6 +116,11 @@ class Soap(AbstractStrategy[SoapState]):
     def terminate(self, state: SoapState) -> bool:
         """Whether no change of a single operator helps."""
         return state.descent is not None and state.descent.finished
+
+    def progress(self, state: SoapState) -> Progress:
+        """How far a state has come."""
+        best = None if state.best_cost == inf else state.best_cost
+        return Progress(state.proposals, state.accepted, best)
 
     def result(self, state: SoapState) -> Plan:
         """The fastest plan found, with what is expected of it.
@@ -163,11 +171,11 @@ def _next_phase(state: SoapState) -> SoapState:
     return replace(state, descent=Descent(state.best, cost))
 
 
-def _descended(state: SoapState) -> SoapState:
-    assert state.descent is not None
-    descent = descend(state.descent, state.space, state.evaluation)
-    proposals = state.proposals + descent.proposals - state.descent.proposals
-    state = replace(state, descent=descent, proposals=proposals)
+def _descended(state: SoapState, before: Descent) -> SoapState:
+    """Try one choice of the descent."""
+    descent = descend(before, state.space, state.evaluation)
+    proposals = state.proposals + descent.proposals - before.proposals
+    state = replace(state, descent=descent, proposals=proposals, accepted=state.accepted + (descent.cost < before.cost))
     if descent.cost < state.best_cost:
         return replace(state, best=descent.choices, best_cost=descent.cost)
     return state
