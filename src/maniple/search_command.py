@@ -1,4 +1,4 @@
-"""The commands `maniple search`, `maniple explain` and `maniple compare`: plans found, explained and put side by side."""
+"""The commands `maniple search`, `maniple explain`, `maniple compare`: plans found, explained, put side by side."""
 
 from __future__ import annotations
 
@@ -198,11 +198,15 @@ def _text(plan: Plan, document: dict[str, object]) -> str:
     lines = [
         _aligned([("operator", "degrees", "replicas", "processors"), *plan.table()]),
         "",
-        f"step {step * 1e3:.3f} ms predicted, {common / step:.2f}x the speed of data parallelism "
-        f"({common * 1e3:.3f} ms); no plan is faster than {float(str(document['lower_bound_s'])) * 1e3:.3f} ms",
+        (
+            f"step {step * 1e3:.3f} ms predicted, {common / step:.2f}x the speed of data parallelism "
+            f"({common * 1e3:.3f} ms); no plan is faster than {float(str(document['lower_bound_s'])) * 1e3:.3f} ms"
+        ),
         f"{document['bytes']:,} bytes moved a step; at most {document['peak_memory_bytes']:,} bytes in one memory",
-        f"{document['strategy']}, seed {document['seed']}: {document['proposals']} proposals in "
-        f"{float(str(document['search_s'])):.1f} s",
+        (
+            f"{document['strategy']}, seed {document['seed']}: {document['proposals']} proposals in "
+            f"{float(str(document['search_s'])):.1f} s"
+        ),
     ]
     return "\n".join(lines)
 
