@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from maniple.regions.error import RunError
 from maniple.runtime.kernels import torch_dtype
-from maniple.runtime.launch import Requirement
-from maniple.runtime.task import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from maniple.runtime.call import Frames
+    from maniple.runtime.launch import Point, Requirement
     from maniple.runtime.task import Task
+    from maniple.runtime.variant import Variant
 
 __all__: list[str] = []
 
@@ -29,8 +29,8 @@ class TaskBinder:
 
     Args:
         task: the task.
-        arguments: for each parameter a Requirement (a view), a Parameter (the colour), or None (a value of the call).
-        colors: the points.
+        points: the tasks of the launch.
+        requirements: those of the launch: one for each parameter with a privilege, in order.
         bodies: the chosen variant of each point.
         frames: the calls of the runs.
         number: which call of a run is this launch's.
@@ -38,65 +38,71 @@ class TaskBinder:
     """
 
     task: Task[..., Any]
-    arguments: tuple[Requirement | Parameter | None, ...]
-    colors: tuple[tuple[int, ...], ...]
-    bodies: tuple[Callable[..., object], ...]
+    points: tuple[Point, ...]
+    requirements: tuple[Requirement, ...]
+    bodies: tuple[Variant, ...]
     frames: Frames
     number: int
     debug: bool
 
-    def within(self, frames: Frames, number: int) -> TaskBinder:
-        """The same launch as part of a sequence that runs again and again."""
-        return replace(self, frames=frames, number=number)
-
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one point."""
         del cores
+        variant = self.bodies[point]
         arguments: list[object] = []
         holes: list[int] = []
         identities: list[tuple[torch.Tensor, float]] = []
         guarded: list[tuple[str, torch.Tensor]] = []
-        given = iter(views)
-        for parameter, argument in zip(self.task.parameters, self.arguments, strict=True):
-            if argument is None:
+        given = zip(self.requirements, views, strict=True)
+        for parameter in self.task.parameters:
+            if parameter.is_color:
+                arguments.append(self.points[point].color)
+                continue
+            if parameter.privilege is None:
                 holes.append(len(arguments))
                 arguments.append(None)
-            elif isinstance(argument, Parameter):
-                arguments.append(self.colors[point])
-            else:
-                view = next(given)
-                if view is None:
-                    view = torch.empty((0,) * argument.region.bounds.ndim, dtype=torch_dtype(argument.region.dtype))
-                elif argument.privilege.op is not None:
-                    identities.append((view, argument.privilege.op.identity(argument.region.dtype)))
-                elif self.debug and not argument.privilege.writes:
-                    guarded.append((parameter.name, view))
-                arguments.append(view)
-        body = _guarded(self.bodies[point], guarded) if guarded else self.bodies[point]
-        return self._bound(point, body, arguments, tuple(enumerate(holes)), identities)
+                continue
+            requirement, view = next(given)
+            region, op = requirement.region, requirement.privilege.op
+            if view is None:
+                view = torch.empty((0,) * region.bounds.ndim, dtype=torch_dtype(region.dtype))
+            elif op is not None:
+                identities.append((view, op.identity(region.dtype)))
+            elif self.debug and not requirement.privilege.writes:
+                guarded.append((parameter.name, view))
+            arguments.append(variant.array(view))
+        body = _guarded(variant.call, guarded) if guarded else variant.call
+        return _Bound(self, point, body, arguments, tuple(enumerate(holes)), tuple(identities))
 
-    def _bound(
+
+class _Bound:
+    """A body with its views, which runs again and again; a slotted object, for a trace may hold a hundred thousand."""
+
+    __slots__ = ("_arguments", "_body", "_holes", "_identities", "_number", "_point", "_runs", "_turn")
+
+    def __init__(
         self,
+        binder: TaskBinder,
         point: int,
         body: Callable[..., object],
         arguments: list[object],
-        holes: Sequence[tuple[int, int]],
-        identities: Sequence[tuple[torch.Tensor, float]],
-    ) -> Callable[[], object]:
-        number, runs, turn = self.number, self.frames.runs, self.frames.turn
-        turns = len(runs)
+        holes: tuple[tuple[int, int], ...],
+        identities: tuple[tuple[torch.Tensor, float], ...],
+    ) -> None:
+        self._runs, self._turn = binder.frames.runs, binder.frames.turn
+        self._number, self._point = binder.number, point
+        self._body, self._arguments = body, arguments
+        self._holes, self._identities = holes, identities
 
-        def run() -> None:
-            nonlocal turn
-            call = runs[turn][number]
-            turn = (turn + 1) % turns
-            for index, hole in holes:
-                arguments[hole] = call.values[index]
-            for view, identity in identities:
-                view.fill_(identity)
-            call.put(point, body(*arguments))
-
-        return run
+    def __call__(self) -> None:
+        turn, arguments = self._turn, self._arguments
+        call = self._runs[turn][self._number]
+        self._turn = (turn + 1) % len(self._runs)
+        for index, hole in self._holes:
+            arguments[hole] = call.values[index]
+        for view, identity in self._identities:
+            view.fill_(identity)
+        call.put(self._point, self._body(*arguments))
 
 
 def _guarded(body: Callable[..., object], reads: Sequence[tuple[str, torch.Tensor]]) -> Callable[..., object]:

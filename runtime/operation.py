@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from maniple.regions.error import RequestError
@@ -135,16 +135,30 @@ class Operation:
         given = [value for value, tiles in zip(args, self.arguments, strict=True) if tiles is None]
         return tuple([value.get() if isinstance(value, Future) else value for value in given])
 
+    def key(self) -> tuple[object, ...]:
+        """What tells it from launches that it does not match; partitions count by identity."""
+        uses = [
+            None if tiles is None else (tiles.region.id, id(tiles.partition), tiles.projection)
+            for tiles in self.arguments
+        ]
+        return (id(self.task), self.domain, *uses)
+
+    def without_values(self) -> Operation:
+        """The same launch, for a recording."""
+        return replace(self, values=())
+
     def __str__(self) -> str:
         """Print as `axpy over 4 points (2.0, x#0[4 tiles], y#1[4 tiles])`."""
         over = "" if self.domain is None else f" over {len(self.colors)} points"
         values = iter(self.values)
-        shown = (shorten(next(values)) if tiles is None else str(tiles) for tiles in self.arguments)
+        shown = (shorten(next(values, ...)) if tiles is None else str(tiles) for tiles in self.arguments)
         return f"{self.task.name}{over} ({', '.join(shown)})"
 
 
 def shorten(value: object) -> str:
     """Print a launch argument: plain values themselves, of others the type."""
+    if value is ...:
+        return "a value"
     return repr(value) if isinstance(value, int | float | str | bool | None) else type(value).__name__
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from maniple.regions.error import RequestError, nearest
+from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ
 from maniple.runtime.body import TaskBinder
 from maniple.runtime.call import Call, Frames
@@ -18,11 +18,13 @@ from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.mapper import LaunchView, Mapper, map_launch
+from maniple.runtime.mapper import LaunchView, Mapper, TunableView, UseView
+from maniple.runtime.mapping import Board, Mapping, ask_tunable, map_launch
 from maniple.runtime.operation import Operation, handles, state
 from maniple.runtime.processor import inside_task
 from maniple.runtime.task import Read, WriteDiscard, task
-from maniple.runtime.trace import Record, Replaying, Trace
+from maniple.runtime.timeline import Kind
+from maniple.runtime.tracing import Tracing
 from maniple.runtime.untraced import Untraced
 
 if TYPE_CHECKING:
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from maniple.runtime.task import Task
 
 __all__: list[str] = []
-
-MISMATCHES = ("error", "rerecord")
 
 
 @task(name="fill")
@@ -68,12 +68,9 @@ class Session:
         self.machine = machine
         self.mapper = mapper
         self.debugging = False
-        self.untraced = Untraced(runtime, machine)
-        self._traces: dict[str, Trace] = {}
-        self._recording: list[Record] | None = None
-        self._replaying: Replaying | None = None
-        self._open: str | None = None  # the name of the trace around the program's present place
-        self._on_mismatch = ""
+        self.untraced = Untraced(runtime, machine, mapper)
+        self._board = Board(machine)
+        self.tracing = Tracing(self.untraced, self._start)
         owners = [machine.processors_of(memory.id) for memory in machine.memories]
         self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
         runtime.employ(machine)
@@ -98,9 +95,8 @@ class Session:
 
     def _free_dropped(self) -> None:
         freed = self.untraced.free_dropped()
-        for name, trace in list(self._traces.items()):
-            if any(trace.uses(region) for region in freed):
-                self._traces.pop(name).discard()
+        if freed:
+            self.tracing.forget(freed)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
         """Launch one task.
@@ -113,7 +109,12 @@ class Session:
         return Future(self.runtime, self.machine, self._operate(task, None, args, mapper))
 
     def index_launch(
-        self, task: Task[..., Any], domain: Domain, *args: object, mapper: Mapper | None = None
+        self,
+        task: Task[..., Any],
+        domain: Domain,
+        *args: object,
+        mapper: Mapper | None = None,
+        must_epoch: bool = False,
     ) -> FutureMap:
         """Launch a task per point of a domain; the points must not interfere.
 
@@ -123,11 +124,14 @@ class Session:
             args: for each parameter a value, or for one with a privilege `X[P]` (point i gets tile i, or the one that
                 a projection names) or a region (every point gets all of it).
             mapper: placement of this launch.
+            must_epoch: whether all points must run at the same time, each on a processor of its own; they may then
+                wait for each other by means of their own. Not inside a trace.
 
         Raises:
             RequestError: arguments that do not fit, points that interfere, or a read before the first write.
         """
-        return FutureMap(self.runtime, self.machine, self._operate(task, domain, args, mapper))
+        call = self._operate(task, domain, args, mapper, must_epoch=must_epoch)
+        return FutureMap(self.runtime, self.machine, call)
 
     def fill(self, target: Region | PartitionedRegion, value: float) -> None:
         """Write one value to every element of a region, in every memory, or of the tiles of a partition, one by one."""
@@ -180,61 +184,73 @@ class Session:
         mapper: Mapper | None = None,
         *,
         everywhere: bool = False,
+        must_epoch: bool = False,
     ) -> Call:
         """Compare a launch with the trace that is replayed, or start it."""
         if inside_task():
             self.runtime.refuse_inside_a_task("launch")
-        replaying = self._replaying
-        if replaying is not None:
-            call = replaying.take(task, domain, args)
-            if call is not None:
-                return call
+        if must_epoch:
+            self.tracing.pause("a must-epoch launch")
+        call = self.tracing.take(task, domain, args)
+        if call is not None:
+            return call
         for region in handles(args):
             self._own(region)
-        operation = state(task, domain, args, mapper, everywhere=everywhere)
-        if replaying is not None:
-            self._diverge(replaying, operation)
+        operation = state(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
+        if not (self.debugging or must_epoch) and self.tracing.admit(operation):
+            call = self.tracing.take(task, domain, args)
+            if call is not None:
+                return call
         call = Call(operation.values, len(self._replicas) if everywhere else len(operation.colors))
         self._start(operation, call)
         return call
 
     def _start(self, operation: Operation, call: Call) -> None:
         """Map a launch, have it analysed, and start what of it runs here."""
-        task = operation.task
-        points, variants, priorities = self._map(operation)
-        requirements = tuple(self._requirements(operation, len(points)))
-        given = iter(requirements)
-        arguments = tuple(
-            parameter if parameter.is_color else None if parameter.privilege is None else next(given)
-            for parameter in task.parameters
-        )
-        colors = tuple(point.color for point in points)
-        bodies = tuple(task.variants[variant] for variant in variants)
-        binder = TaskBinder(task, arguments, colors, bodies, Frames([[call]]), 0, self.debugging)
+        task, mapper = operation.task, operation.mapper or self.mapper
+        tell = self.runtime.teller("program", lambda: task.name, "launch")
+        tell(Kind.LAUNCHED)
+        requirements = tuple(self._requirements(operation))
+        if operation.everywhere:
+            points = self._replicas
+            mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points))
+        else:
+            mapping = self._map(operation, mapper, requirements)
+            places = zip(operation.colors, mapping.processors, strict=True)
+            points = tuple(Point(color, processor) for color, processor in places)
+        tell(Kind.MAPPED)
+        bodies = tuple(task.variants[variant] for variant in mapping.variants)
+        checked = self.debugging or mapping.options.check
+        binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, debug=checked)
         launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
+        if mapping.layouts:
+            self.untraced.lay_out(launch, mapping, mapper)
         self._tell(
             lambda: f"launch {operation} on {[point.processor for point in points]}",
-            lambda: (task.version, variants, priorities, colors, call.values, [*map(_comparable, requirements)]),
+            lambda: (
+                *(task.version, mapping.variants, mapping.priorities, mapping.layouts, operation.colors, call.values),
+                [*map(_comparable, requirements)],
+            ),
         )
-        self.untraced.issue(launch, priorities)
+        self.untraced.issue(launch, mapping, together=operation.must_epoch)
+        tell(Kind.ANALYSED)
         call.launch = launch
-        if self._recording is not None:
-            self._recording.append(Record(operation, launch))
+        if not (self.debugging or operation.must_epoch):
+            self.tracing.started(operation, launch, call, memoize=mapping.memoize)
 
-    def _map(self, operation: Operation) -> tuple[tuple[Point, ...], tuple[str, ...], tuple[int, ...]]:
-        """Give each point of a launch its place, variant and priority."""
+    def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
+        """Ask the mapper about a launch."""
         task = operation.task
-        if operation.everywhere:
-            count = len(self._replicas)
-            return self._replicas, ("cpu",) * count, (0,) * count
-        view = LaunchView(task.name, operation.colors, self.machine)
-        mapping = map_launch(operation.mapper or self.mapper, view, tuple(task.variants))
-        places = zip(operation.colors, mapping.processors, strict=True)
-        points = tuple(Point(color, processor) for color, processor in places)
-        return points, mapping.variants, mapping.priorities
+        states = self.untraced.analysis.regions
+        uses = tuple(UseView(requirement, states[requirement.region.id].validity) for requirement in requirements)
+        must_epoch = operation.must_epoch
+        view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
+        kinds = {name: variant.processor for name, variant in task.variants.items()}
+        return map_launch(mapper, view, kinds, self._board)
 
-    def _requirements(self, operation: Operation, points: int) -> Iterator[Requirement]:
+    def _requirements(self, operation: Operation) -> Iterator[Requirement]:
         task = operation.task
+        copies = len(self._replicas) if operation.everywhere else 1
         parameters = (parameter for parameter in task.parameters if not parameter.is_color)
         for parameter, tiles in zip(parameters, operation.arguments, strict=True):
             if tiles is None or parameter.privilege is None:
@@ -244,7 +260,7 @@ class Session:
             except RequestError as error:
                 msg = f"task {task}: parameter {parameter.name}: {error}"
                 raise RequestError(msg) from error
-            yield Requirement(tiles.region, parameter.privilege, rects * points if operation.everywhere else rects)
+            yield Requirement(tiles.region, parameter.privilege, rects * copies)
 
     def _tell(self, text: Callable[[], str], values: Callable[[], Sequence[object]]) -> None:
         """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
@@ -259,8 +275,7 @@ class Session:
             msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
             raise RequestError(msg)
 
-    @contextmanager
-    def trace(self, name: str, *, on_mismatch: str = "error") -> Iterator[None]:
+    def trace(self, name: str, *, on_mismatch: str = "error") -> AbstractContextManager[None]:
         """Record the launches inside on the first run, and replay them from then on.
 
         Values may differ from run to run; tasks, domains and regions may not. Launches start together at the end,
@@ -273,70 +288,21 @@ class Session:
         Raises:
             RequestError: the launches differ from the recording; none of this run was started.
         """
-        if on_mismatch not in MISMATCHES:
-            raise RequestError(f"trace {name!r}: unknown on_mismatch {on_mismatch!r}{nearest(on_mismatch, MISMATCHES)}")
-        self._refuse_in_a_trace(f"trace {name!r}")
         self._free_dropped()
-        self._open = name
-        self._on_mismatch = on_mismatch
-        known = self._traces.get(name)
-        if self.debugging:
-            known = None
-        elif known is None:
-            self._recording = []
-        else:
-            self._replaying = Replaying(known, lambda: self._refuse_in_a_trace("a value of a launch"))
-        try:
-            yield
-            if self._replaying is not None and not self._replaying.complete:
-                self._diverge(self._replaying, None)
-        except BaseException:
-            self._resume()
-            self._recording = None
-            raise
-        finally:
-            self._open = None
-        self._end_trace(name)
+        return self.tracing.trace(name, on_mismatch, plain=self.debugging)
 
-    def _end_trace(self, name: str) -> None:
-        replaying, self._replaying = self._replaying, None
-        recording, self._recording = self._recording, None
-        if replaying is not None:
-            replaying.run()
-        elif recording is not None:
-            if name in self._traces:
-                self._traces.pop(name).discard()
-            self._traces[name] = Trace(name, recording, self.untraced)
+    def auto_trace(self, *, on: bool = True) -> None:
+        """Look for repeated launches from now on and replay them as if they were traced, or stop to.
 
-    def _resume(self) -> None:
-        """Start one by one the launches that a replay holds back."""
-        replaying, self._replaying = self._replaying, None
-        if replaying is not None:
-            for operation, call in replaying.release():
-                self._start(operation, call)
-
-    def _diverge(self, replaying: Replaying, got: Operation | None) -> None:
-        """Record again, or refuse, a run of a trace that differs from its recording."""
-        if self._on_mismatch == "rerecord":
-            self._recording = []
-            self._resume()
-            return
-        self._replaying = None
-        replaying.abandon()
-        raise replaying.mismatch(got)
-
-    def _refuse_in_a_trace(self, what: str) -> None:
-        if self._open is not None:
-            msg = (
-                f"{what} was asked for inside trace {self._open!r}, whose launches start together at its end; "
-                "ask after the with block"
-            )
-            raise RequestError(msg)
+        A launch that begins a repeated sequence is held back until the sequence is complete, or the program does
+        something else, or asks for a value.
+        """
+        self.tracing.switch(automatic=on)
 
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy."""
         self._own(region)
-        self._refuse_in_a_trace(f"read of {region}")
+        self.tracing.pause(f"read of {region}")
         found: list[torch.Tensor] = []
         arrived = threading.Event()
         points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._replicas))
@@ -362,13 +328,30 @@ class Session:
             RunError: a task failed, here or on another rank.
         """
         self.runtime.refuse_inside_a_task("fence")
-        self._refuse_in_a_trace("a fence")
+        self.tracing.pause("a fence")
         self.runtime.drain()
         self.runtime.check()
+        if self.untraced.profiler.asked:
+            self.mapper.report_profiling(self.untraced.profiler.exchange(self.runtime.world))
+
+    def tunable(self, name: str, default: bool | float | str) -> bool | float | str:  # noqa: FBT001
+        """Ask the mapper for a value that it may tune, such as a number of tiles.
+
+        Args:
+            name: what the mapper knows it by.
+            default: what a mapper that does not know it answers; the answer has the same type.
+
+        Raises:
+            RequestError: the answer has another type.
+        """
+        value = ask_tunable(self.mapper, TunableView(name, default, self.machine))
+        self._tell(lambda: f"tunable {name} is {value!r}", tuple)
+        return value
 
     @contextmanager
     def debug(self) -> Iterator[None]:
         """Check, for launches inside, that no task writes an argument that it declared as read."""
+        self.tracing.pause("debugging")
         before, self.debugging = self.debugging, True
         try:
             yield

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from maniple.regions.error import RequestError
 from maniple.runtime.body import TaskBinder
 from maniple.runtime.call import Call, Frames
 from maniple.runtime.digest import digest
 from maniple.runtime.interruption import uninterrupted
+from maniple.runtime.launch import Launch
 from maniple.runtime.template import Template, lower
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.runtime.launch import Launch
     from maniple.runtime.operation import Domain, Operation
     from maniple.runtime.replay import Replay
     from maniple.runtime.task import Task
     from maniple.runtime.untraced import Untraced
 
 __all__: list[str] = []
+
+T = TypeVar("T")
 
 # A trace whose regions come in ever new states keeps this many templates; Legion's default is the same.
 KEPT_TEMPLATES = 16
@@ -40,20 +40,53 @@ class Record:
 
     Args:
         operation: as the program stated it.
-        launch: as it was mapped.
+        launch: as it was mapped; its bodies take their values from the recording's frames.
     """
 
     operation: Operation
     launch: Launch
 
 
+class Recording:
+    """Launches that are taken down while they run; equal parts of them are kept once, for long traces repeat a few."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.frames = Frames([[], []])
+        self._known: dict[object, Any] = {}
+
+    def take_down(self, operation: Operation, launch: Launch) -> None:
+        """Add a launch, stripped of the values of this run."""
+        points, requirements = self._once(launch.points), self._once(launch.requirements)
+        binder = launch.binder
+        if isinstance(binder, TaskBinder):
+            bodies, frames = self._once(binder.bodies), self.frames
+            binder = TaskBinder(
+                binder.task, points, requirements, bodies, frames, len(self.records), debug=binder.debug
+            )
+        source = self._once(launch.provenance)
+        stripped = Launch(launch.name, points, requirements, binder, provenance=source)
+        self.records.append(Record(self._known.setdefault(operation.key(), operation.without_values()), stripped))
+
+    def _once(self, part: T) -> T:
+        found: T = self._known.setdefault(part, part)
+        return found
+
+
 @dataclass(eq=False, slots=True)
 class _Loaded:
-    """A template bound to this rank; `version` is that of the regions right after its last run."""
+    """A template bound to this rank.
+
+    Args:
+        template: what runs.
+        replay: the same, bound.
+        turn: which of the frames its next run uses.
+        version: that of the regions right after its last run.
+    """
 
     template: Template
     replay: Replay
-    frames: Frames
+    turn: int = 0
     version: int = -1
 
 
@@ -62,16 +95,17 @@ class Trace:
 
     Args:
         name: what the program calls it.
-        records: the launches.
+        recording: the launches.
         untraced: the program's regions, and the path of its other launches.
     """
 
-    def __init__(self, name: str, records: Sequence[Record], untraced: Untraced) -> None:
+    def __init__(self, name: str, recording: Recording, untraced: Untraced) -> None:
         self.name = name
-        self.records = tuple(records)
+        self.records = tuple(recording.records)
+        self._frames = recording.frames
         self._untraced = untraced
         self._loaded: list[_Loaded] = []  # the last one run comes first
-        requirements = (requirement for record in records for requirement in record.launch.requirements)
+        requirements = (requirement for record in self.records for requirement in record.launch.requirements)
         self._regions: dict[int, LogicalRegion] = {r.region.id: r.region for r in requirements}
 
     def uses(self, region: int) -> bool:
@@ -98,9 +132,12 @@ class Trace:
         if loaded is None or loaded.version != self._untraced.version:
             states = self._untraced.settle(self._regions.values())
             loaded = self._applicable(states)
+        # Templates share the frames: where another one ran before, everything has ended.
+        self._frames.turn = loaded.turn
         loaded.replay.prepare()
         with uninterrupted():
-            loaded.frames.enter(calls)
+            self._frames.enter(calls)
+            loaded.turn = self._frames.turn
             loaded.replay.commit()
             if states is not None:
                 template = loaded.template
@@ -113,11 +150,10 @@ class Trace:
             if loaded.template.applies(states):
                 self._loaded.insert(0, self._loaded.pop(position))
                 return loaded
-        frames = Frames([[], []])
-        launches = [_within(record.launch, frames, number) for number, record in enumerate(self.records)]
-        template = lower(launches, states, self._untraced.machine)
+        launches = [record.launch for record in self.records]
+        template = lower(launches, states, self._untraced.machine, self._untraced.near)
         replay = self._untraced.runtime.load(template.schedule, self._regions)
-        self._loaded.insert(0, _Loaded(template, replay, frames))
+        self._loaded.insert(0, _Loaded(template, replay))
         for old in self._loaded[KEPT_TEMPLATES:]:
             self._untraced.runtime.retire([old.replay])
         del self._loaded[KEPT_TEMPLATES:]
@@ -127,11 +163,6 @@ class Trace:
         """Let go of the templates and their storage; the trace will not run again."""
         self._untraced.runtime.retire([loaded.replay for loaded in self._loaded])
         self._loaded.clear()
-
-
-def _within(launch: Launch, frames: Frames, number: int) -> Launch:
-    binder = launch.binder
-    return replace(launch, binder=binder.within(frames, number)) if isinstance(binder, TaskBinder) else launch
 
 
 class Replaying:
@@ -147,6 +178,7 @@ class Replaying:
         self.calls: list[Call] = []
         self.waiting = True
         self._held = held
+        self._begin = self._begin_if_waiting  # one bound method for all calls
         self._records = trace.records
 
     def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> Call | None:
@@ -161,7 +193,7 @@ class Replaying:
         self.calls.append(call)
         return call
 
-    def _begin(self) -> None:
+    def _begin_if_waiting(self) -> None:
         if self.waiting:
             self._held()
 

@@ -11,13 +11,16 @@ import numpy as np
 from maniple.operators.home import default_home
 from maniple.operators.optimizer import SGD
 from maniple.regions.error import RequestError
+from maniple.runtime.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
+from maniple.strategies.simulation.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO, USE
 from maniple.strategies.simulation.ledger import Ledger, Placed, RowBlock
+from maniple.strategies.simulation.prediction import COPY_ENGINE, Named, prediction
 from maniple.strategies.simulation.step import StepLaunches
 from maniple.strategies.simulation.use import RegionCache, Use, UseShape, home_of, use_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from maniple.operators.configuration import OperatorPlan, WeightPlan
     from maniple.operators.graph import Graph
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.simulation.ledger import Table
+    from maniple.strategies.simulation.ledger import Columns, Table
+    from maniple.strategies.simulation.prediction import Prediction
     from maniple.strategies.simulation.use import RegionRows
 
 __all__: list[str] = []
@@ -86,6 +90,7 @@ class Simulation:
         plan: the plan to begin with.
         costs: what a task takes; by default the roofline.
         optimizer: what updates the weights.
+        cache: what regions add to a step of this machine; simulations may share one.
 
     Raises:
         RequestError: the plan is not one for the graph and machine.
@@ -98,11 +103,12 @@ class Simulation:
         plan: Plan,
         costs: CostModel | None = None,
         optimizer: SGD | None = None,
+        cache: RegionCache | None = None,
     ) -> None:
         plan.validate(graph, machine)
         self.graph, self.machine = graph, machine
         self.costs = costs or Analytic(machine)
-        self.cache = RegionCache(machine)
+        self.cache = cache or RegionCache(machine)
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
         self._operands = {node.name: node.operands for node in graph.nodes}
@@ -132,6 +138,44 @@ class Simulation:
     def makespan_ns(self) -> int:
         """The time of a step, the proposal under way included."""
         return self.ledger.makespan
+
+    def predict(self) -> Prediction:
+        """Say what the step comes to, the proposal under way included: bytes, memory, critical path, sources."""
+        links = np.zeros(self.cache.network.lanes, dtype=np.int64)
+        total = 0
+        for region in self._rows.values():
+            np.add.at(links, region.rows.held[:, 0], region.rows.held[:, 2])
+            total += int(region.rows.bytes.sum())
+        rows = [*self._named_tasks(), *self._named_movements()]
+        return prediction(self.machine, self.cache.network, self.ledger, rows, links, total, self.memory_bytes)
+
+    def _named_tasks(self) -> Iterator[Named]:
+        for found in self._slots.values():
+            for number, point in enumerate(found.launch.points):
+                place = (self.machine.rank_of(point.processor), self.machine.processor(point.processor).name)
+                source = self.costs.source(found.launch, number)
+                yield Named(found.block.first + number, found.launch.label(number), "task", source, (place,))
+
+    def _named_movements(self) -> Iterator[Named]:
+        for number, region in self._rows.items():
+            name = self._regions[number].name
+            for place, move in enumerate(region.rows.moves):
+                what = RowKind(int(move[KIND])).name.lower()
+                if move[BY] >= 0:
+                    processor = self.machine.processor(int(move[BY]))
+                    lanes = [(self.machine.rank_of(processor.id), processor.name)]
+                else:
+                    group = region.rows.members[move[GROUP] : move[GROUP] + move[GROUP_SIZE], 0]
+                    memories = (move[FROM], move[TO]) if move[FROM] >= 0 else group
+                    lanes = [(self.machine.memories[memory].rank, COPY_ENGINE) for memory in memories]
+                yield Named(region.moves.first + place, f"{what} {name}", what, "analytic", tuple(lanes))
+
+    def columns(self) -> Columns:
+        """The step as it is now for a full simulation: durations, holds, successors and the number of lanes.
+
+        Rows are numbered by their keys, as in the schedule that the runtime would run.
+        """
+        return self.ledger.columns()
 
     @property
     def plan(self) -> Plan:
@@ -265,9 +309,9 @@ class Simulation:
             self._regions[number], self._homes[number], [self._slots[slot].uses[place] for slot, place in users]
         )
         table = np.asarray(users, dtype=np.int64)
-        columns = rows.columns.copy()
+        columns, before = rows.columns.copy(), rows.moves[:, USE]
         columns[:, 0] = (
-            (table[rows.uses, 0] << SLOT_BITS) + (table[rows.uses, 1] << REQUIREMENT_BITS) + np.arange(len(columns))
+            (table[before, 0] << SLOT_BITS) + (table[before, 1] << REQUIREMENT_BITS) + np.arange(len(columns))
         )
         moves = self.ledger.add_rows(RowBlock(columns, rows.held))
         first = np.asarray([self._slots[slot].block.first for slot, _ in users], dtype=np.int64)

@@ -268,8 +268,8 @@ def test_memory_is_known_before_the_run(
     allocated: Counter[int] = Counter()
     allocate = Memory.allocate
 
-    def counted(self: Memory, *args: object) -> torch.Tensor:
-        storage = allocate(self, *args)  # type: ignore[arg-type]
+    def counted(self: Memory, *args: object, shared: bool = False) -> torch.Tensor:
+        storage = allocate(self, *args, shared=shared)  # type: ignore[arg-type]
         allocated[self.id] += storage.untyped_storage().nbytes()
         return storage
 

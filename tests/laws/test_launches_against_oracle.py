@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated
 
 import pytest
@@ -26,6 +25,7 @@ from maniple.runtime.task import Task
 from maniple.runtime.world import World
 
 PRIVILEGES = (READ, WRITE_DISCARD, READ_WRITE, reduce("+"), reduce("*"), reduce("min"), reduce("max"))
+TASKS: dict[tuple[Privilege, ...], Task[..., int]] = {}
 SHAPES = ((), (7,), (4, 5), (2, 3, 3))
 WORLDS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1))
 
@@ -58,9 +58,13 @@ def fold(symbol: str, target: torch.Tensor, part: torch.Tensor) -> None:
         target.copy_((torch.minimum if symbol == "min" else torch.maximum)(target, part))
 
 
-@cache
 def task_of(privileges: tuple[Privilege, ...]) -> Task[..., int]:
-    """A task with a region argument for each privilege, the same one each time."""
+    """A task with a region argument for each privilege, the same one each time and on every thread."""
+    return TASKS.setdefault(privileges, new_task(privileges))
+
+
+def new_task(privileges: tuple[Privilege, ...]) -> Task[..., int]:
+    """A task with a region argument for each privilege."""
 
     if len(privileges) == 1:
 

@@ -7,8 +7,10 @@ each time, and with launches, writes and reads outside of any trace in between. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from placed_program import opened
@@ -28,6 +30,7 @@ from test_launches_against_oracle import (
 from thread_ranks import run_on_ranks
 
 import maniple as mp
+from maniple.runtime import automatic
 from maniple.runtime.session import Session
 from maniple.runtime.world import World
 
@@ -102,14 +105,15 @@ def tried(oracle: Oracle, step: Step | Written | Looked, outcomes: list[object])
     return True
 
 
-def ran(case: Case, world: World) -> list[object]:
-    """The program on this rank of a world."""
+def ran(case: Case, world: World, *, annotated: bool) -> list[object]:
+    """The program on this rank of a world, with its traces or without."""
     session = opened(world)
+    session.auto_trace(on=not annotated)
     regions = [session.region(shape, "int64", f"r{number}") for number, shape in enumerate(case.shapes)]
     outcomes: list[object] = []
     for step in case.program:
         if isinstance(step, Traced):
-            with session.trace(f"trace {step.number}"):
+            with session.trace(f"trace {step.number}") if annotated else nullcontext():
                 for inner in case.traces[step.number]:
                     outcomes += done(session, regions, with_values(inner, step.added))
         else:
@@ -138,6 +142,33 @@ def test_traced_launches_mean_what_they_mean_one_after_the_other(case: Case) -> 
     case, wanted = legal(case)
     ranks, processors = case.world
     event(f"{ranks}x{processors}")
-    found = run_on_ranks(ranks, lambda world: ran(case, world), processors=processors, shuffle=case.shuffle)
+    found = run_on_ranks(
+        ranks, lambda world: ran(case, world, annotated=True), processors=processors, shuffle=case.shuffle
+    )
+    for outcomes in found:
+        assert outcomes == wanted
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_launches_that_are_traced_by_themselves_mean_the_same(case: Case) -> None:
+    case, wanted = legal(replace(case, program=case.program + case.program[-6:] * 3))
+    ranks, processors = case.world
+    judged: list[bool] = []
+    judge = automatic.AutomaticTracing.judge
+
+    def noted(self: automatic.AutomaticTracing, candidate: automatic.Candidate, *, finished: bool) -> None:
+        judged.append(finished)
+        judge(self, candidate, finished=finished)
+
+    def body(world: World) -> list[object]:
+        return ran(case, world, annotated=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(automatic, "SHORTEST", 2)
+        patch.setattr(automatic, "SCALE", 4)
+        patch.setattr(automatic.AutomaticTracing, "judge", noted)
+        found = run_on_ranks(ranks, body, processors=processors, shuffle=case.shuffle)
+    event("replayed" if any(judged) else "given up" if judged else "not repeated")
     for outcomes in found:
         assert outcomes == wanted

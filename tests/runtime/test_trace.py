@@ -68,7 +68,7 @@ def test_a_replay_analyses_and_maps_nothing(session: Session, monkeypatch: pytes
         raise AssertionError("a replay analysed or mapped")
 
     monkeypatch.setattr(ProgramAnalysis, "launch", refuse)
-    for name in ("shard", "select_processor", "select_variant", "order"):
+    for name in ("shard", "select_processor", "map_task", "order"):
         monkeypatch.setattr(session.mapper, name, refuse)
     for number in range(2, 6):
         with session.trace("step"):
@@ -97,7 +97,7 @@ def test_a_replay_tells_the_other_ranks_one_thing() -> None:
 
 
 def templates(session: Session, name: str = "step") -> int:
-    return len(session._traces[name]._loaded)
+    return len(session.tracing.traces[name]._loaded)
 
 
 def test_reads_in_between_need_no_further_template(session: Session) -> None:
@@ -254,7 +254,7 @@ def test_nothing_that_waits_is_done_inside(session: Session) -> None:
                 with pytest.raises(RequestError, match=r"inside trace 'other'.*ask after the with block"):
                     ask()
             future = session.launch(summed, y)
-            if "other" in session._traces:
+            if "other" in session.tracing.traces:
                 with pytest.raises(RequestError, match="a value of a launch was asked for inside trace 'other'"):
                     future.get()
     assert future.get() == 18.0
@@ -328,7 +328,7 @@ def test_a_region_that_nobody_names_is_freed_with_its_traces(session: Session) -
     gc.collect()
     session.fence()
     session.region((1,))
-    assert "local" not in session._traces
+    assert "local" not in session.tracing.traces
     assert session.runtime.memory.kept_bytes() <= 4
 
 
