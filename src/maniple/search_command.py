@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan import Plan, Predicted
     from maniple.runtime.machine import Machine
     from maniple.search import Watch
     from maniple.strategies.strategy import Objective, Progress
@@ -55,7 +55,7 @@ def search(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
-    from maniple import search as driver
+    from maniple.search import search as find
     from maniple.request import amount, machine_of, model_of
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
@@ -64,7 +64,7 @@ def search(
         budget = 10.0
     begun = time.perf_counter()
     with _live_line(shown=not as_json and sys.stderr.isatty()) as watch:
-        plan = driver.search(
+        plan = find(
             graph,
             machine,
             strategy=strategy,
@@ -77,10 +77,14 @@ def search(
     spent = time.perf_counter() - begun
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
     others = tuple((name, terms) for name, terms in plan.explanation if name)
-    plan = replace(plan, explanation=(("", (*where, *dict(plan.explanation).get("", ()))), *others))
+    plan = replace(
+        plan,
+        explanation=(("", (*where, *dict(plan.explanation).get("", ()))), *others),
+        predicted=_predicted(plan, graph, machine),
+    )
+    document = _document(plan, _data_parallel_s(graph, machine), spent)
     if output is not None:
         plan.save(output)
-    document = _document(plan, graph, machine, source, machine_name, spent)
     click.echo(json.dumps(document) if as_json else _text(plan, document))
     return 0
 
@@ -163,28 +167,36 @@ def _live_line(*, shown: bool) -> Iterator[Watch | None]:
         yield watch
 
 
-def _document(
-    plan: Plan, graph: Graph, machine: Machine, source: str, machine_name: str, spent: float
-) -> dict[str, object]:
-    """What `--json` prints. Whatever made the plan, one simulator times it and data parallelism."""
+def _predicted(plan: Plan, graph: Graph, machine: Machine) -> Predicted:
+    """What a step takes: whatever made the plan, one simulator says it."""
+    from maniple.operators.plan import Predicted
     from maniple.strategies.bound import lower_bound_s
+    from maniple.strategies.simulation.simulation import Simulation
+
+    found = Simulation(graph, machine, plan).predict()
+    return Predicted(found.step_ns / 1e9, max(found.memory_bytes), found.bytes, lower_bound_s(graph, machine))
+
+
+def _data_parallel_s(graph: Graph, machine: Machine) -> float:
     from maniple.strategies.data_parallel import DataParallel
     from maniple.strategies.simulation.simulation import Simulation
     from maniple.strategies.strategy import Problem
 
-    simulation = Simulation(graph, machine, plan)
-    found = simulation.predict()
-    common = Simulation(graph, machine, DataParallel().plan(Problem(graph, machine)))
-    told = dict(dict(plan.explanation).get("", ()))
+    return Simulation(graph, machine, DataParallel().plan(Problem(graph, machine))).makespan_ns / 1e9
+
+
+def _document(plan: Plan, data_parallel_s: float, spent: float) -> dict[str, object]:
+    """What `--json` prints."""
+    told = dict(dict(plan.explanation)[""])
     return {
         "strategy": plan.strategy,
-        "model": source,
-        "machine": machine_name,
-        "step_s": found.step_ns / 1e9,
-        "data_parallel_step_s": common.makespan_ns / 1e9,
-        "bytes": found.bytes,
-        "peak_memory_bytes": max(found.memory_bytes),
-        "lower_bound_s": lower_bound_s(graph, machine),
+        "model": told["model"],
+        "machine": told["machine"],
+        "step_s": plan.predicted.step_s,
+        "data_parallel_step_s": data_parallel_s,
+        "bytes": plan.predicted.bytes,
+        "peak_memory_bytes": plan.predicted.memory_bytes,
+        "lower_bound_s": plan.predicted.bound_s,
         "exact": bool(told.get("exact", False)),
         "search_s": spent,
         "proposals": told.get("proposals", 0),
