@@ -55,8 +55,8 @@ def search(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
-    from maniple.search import search as find
     from maniple.request import amount, machine_of, model_of
+    from maniple.search import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
     graph = model_of(source, batch)
