@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.calibrate_command import calibrate
+from maniple.check_rule_command import check_rule
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
 from maniple.simulate_command import simulate
@@ -185,6 +186,7 @@ def _described(kind: str) -> Sequence[object]:
 cli.add_command(partition)
 cli.add_command(simulate)
 cli.add_command(calibrate)
+cli.add_command(check_rule)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
