@@ -64,7 +64,9 @@ def from_torch(
     graph.recounted_by(Recount(graph, constants, lambda batch: importer.graph(_resized(examples, batch))))
     if graph.opaque:
         shown = "".join(f"\n  {line}" for line in graph.opaque)
-        sys.stderr.write(f"from_torch: {request.name}: {len(graph.opaque)} operators run whole on one processor:{shown}\n")
+        sys.stderr.write(
+            f"from_torch: {request.name}: {len(graph.opaque)} operators run whole on one processor:{shown}\n"
+        )
     return graph
 
 
