@@ -272,7 +272,7 @@ CORRUPTIONS = [
     (
         '"kernel_size": [3, 3]',
         '"kernel_size": [3]',
-        r"nodes\[0\].attributes: conv2d.kernel_size: expected two integers",
+        r"nodes\[0\].attributes: conv2d.kernel_size: expected",
     ),
     ('"kernel_size": [3, 3]', '"kernel": [3, 3]', r"nodes\[0\].attributes.kernel: unknown key"),
     ('"operator": "relu"', '"operator": "rleu"', r"nodes\[1\].operator: .*did you mean 'relu'"),
