@@ -191,7 +191,7 @@ class Binder:
             region = self.schedule.regions[target.region]
             window = self.shared.window(rank, start, covered.volume * region.itemsize)
             # The ellipsis keeps a scalar's place a view.
-            place = (*transfer.rect.slices(covered.lo), ...)
+            place: tuple[Any, ...] = (*transfer.rect.slices(covered.lo), ...)
             packed: np.ndarray[Any, Any] = bits_of(window, region.dtype, tuple(covered.shape[axis] for axis in order))
             there = packed.transpose([order.index(axis) for axis in range(len(order))])[place]
             source = self.storage.view(transfer.source, transfer.rect)
