@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from maniple.runtime.analysis import Node
 from maniple.runtime.kernels import bind_fold
 from maniple.runtime.movement import bind_movement
+from maniple.runtime.recorder import silent
 from maniple.runtime.schedule import InstanceKind, RowKind
+from maniple.runtime.timeline import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, RegionAnalysis
     from maniple.runtime.rank import RankRuntime
+    from maniple.runtime.recorder import Tell
 
 __all__: list[str] = []
 
@@ -132,10 +135,16 @@ class Issuer:
             return None
         target, *parts = (live.view(self.runtime, access.instance, access.rect) for access in move.accesses)
         call = bind_fold(move.op, target, parts)
-        return self.task(move.processor, call, [(live, node)], 0)
+        tell = self.runtime.teller(f"p{move.processor}", lambda: f"fold {live.region.name}", "fold")
+        return self.task(move.processor, call, [(live, node)], 0, tell)
 
     def task(
-        self, processor: int, call: Callable[[], object], nodes: Sequence[tuple[LiveRegion, Node]], priority: int
+        self,
+        processor: int,
+        call: Callable[[], object],
+        nodes: Sequence[tuple[LiveRegion, Node]],
+        priority: int,
+        tell: Tell = silent,
     ) -> Issued:
         """Make a row of a task or fold of this rank; `link` starts it.
 
@@ -144,13 +153,20 @@ class Issuer:
             call: what it does.
             nodes: the region nodes that stand for it.
             priority: order among ready rows.
+            tell: notes when it is ready, starts and ends.
         """
 
         def run() -> None:
+            tell(Kind.STARTED)
             call()
+            tell(Kind.ENDED)
             self.complete(row)
 
-        row = Issued(lambda: self.runtime.processors[processor].submit(run, priority))
+        def start() -> None:
+            tell(Kind.READY)
+            self.runtime.processors[processor].submit(run, priority)
+
+        row = Issued(start)
         self._enter(row, nodes)
         return row
 
@@ -175,8 +191,22 @@ class Issuer:
             here,
         )
         engine.submit(outgoing, incoming)
-        row = Issued(lambda: engine.start(movement, 0))
-        movement.finished = lambda: self.complete(row)
+        recorder = self.runtime.recorder
+        tell: Tell = silent
+        if recorder is not None:
+            kind = move.kind.name.lower()
+            tell = recorder.teller("copy engine", f"{kind} {live.region.name}", kind, (-1 - live.region.id, node.item))
+
+        def start() -> None:
+            tell(Kind.STARTED)
+            engine.start(movement, 0)
+
+        def finish() -> None:
+            tell(Kind.COPIED)
+            self.complete(row)
+
+        row = Issued(start)
+        movement.finished = finish
         self._enter(row, [(live, node)])
         return row
 

@@ -11,6 +11,7 @@ from maniple.runtime.kernels import torch_dtype
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
+    from maniple.runtime.recorder import Recorder
     from maniple.runtime.shared_memory import Arena
 
 __all__: list[str] = []
@@ -30,6 +31,7 @@ class Memory:
         self.id = id
         self.arena = arena
         self.version = 0
+        self.recorder: Recorder | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
 
@@ -86,8 +88,7 @@ class Memory:
         """Count the bytes of storage that lasts."""
         return sum(storage.numel() * storage.element_size() for _, storage in self._kept.values())
 
-    @staticmethod
-    def _make(region: LogicalRegion, rect: Rect, arena: Arena | None, layout: tuple[int, ...]) -> torch.Tensor:
+    def _make(self, region: LogicalRegion, rect: Rect, arena: Arena | None, layout: tuple[int, ...]) -> torch.Tensor:
         dtype = torch_dtype(region.dtype)
         packed = [rect.shape[axis] for axis in layout]
         with torch.inference_mode(mode=False):
@@ -95,4 +96,6 @@ class Memory:
                 storage = torch.empty(packed, dtype=dtype, device="cpu")
             else:
                 storage = torch.from_numpy(arena.allocate(rect.volume * region.itemsize)).view(dtype).reshape(packed)
+        if self.recorder is not None:
+            self.recorder.allocated(region.name, storage)
         return storage.permute([layout.index(axis) for axis in range(rect.ndim)])

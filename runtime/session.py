@@ -23,6 +23,7 @@ from maniple.runtime.mapping import Board, Mapping, ask_tunable, map_launch
 from maniple.runtime.operation import Operation, handles, state
 from maniple.runtime.processor import inside_task
 from maniple.runtime.task import Read, WriteDiscard, task
+from maniple.runtime.timeline import Kind
 from maniple.runtime.tracing import Tracing
 from maniple.runtime.untraced import Untraced
 
@@ -207,6 +208,8 @@ class Session:
     def _start(self, operation: Operation, call: Call) -> None:
         """Map a launch, have it analysed, and start what of it runs here."""
         task, mapper = operation.task, operation.mapper or self.mapper
+        tell = self.runtime.teller("program", lambda: task.name, "launch")
+        tell(Kind.LAUNCHED)
         requirements = tuple(self._requirements(operation))
         if operation.everywhere:
             points = self._replicas
@@ -215,6 +218,7 @@ class Session:
             mapping = self._map(operation, mapper, requirements)
             places = zip(operation.colors, mapping.processors, strict=True)
             points = tuple(Point(color, processor) for color, processor in places)
+        tell(Kind.MAPPED)
         bodies = tuple(task.variants[variant] for variant in mapping.variants)
         checked = self.debugging or mapping.options.check
         binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, debug=checked)
@@ -229,6 +233,7 @@ class Session:
             ),
         )
         self.untraced.issue(launch, mapping, together=operation.must_epoch)
+        tell(Kind.ANALYSED)
         call.launch = launch
         if not (self.debugging or operation.must_epoch):
             self.tracing.started(operation, launch, call, memoize=mapping.memoize)

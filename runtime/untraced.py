@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError, RunError
@@ -164,8 +165,9 @@ class Untraced:
             guarded = self.runtime.guard(call, launch, number)
             if mapping is not None and mapping.options.profile:
                 guarded = self.profiler.measured(guarded, launch.name, point.processor)
+            tell = self.runtime.teller(f"p{point.processor}", partial(launch.label, number), "task")
             priority = 0 if mapping is None else mapping.priorities[number]
-            rows.append(self._issuer.task(point.processor, guarded, nodes[number], priority))
+            rows.append(self._issuer.task(point.processor, guarded, nodes[number], priority, tell))
         return rows
 
     def lay_out(self, launch: Launch, mapping: Mapping, mapper: Mapper) -> None:

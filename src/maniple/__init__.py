@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from maniple.program import fill as fill
     from maniple.program import index_launch as index_launch
     from maniple.program import launch as launch
+    from maniple.program import record as record
     from maniple.program import region as region
     from maniple.program import trace as trace
     from maniple.program import tunable as tunable
@@ -80,6 +81,7 @@ _HOMES = {
         "fill",
         "index_launch",
         "launch",
+        "record",
         "region",
         "trace",
         "tunable",

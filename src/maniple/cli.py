@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, final
 
 import click
 
+from maniple.calibrate_command import calibrate
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
+from maniple.simulate_command import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +41,9 @@ def _mappers() -> Sequence[str]:
 
 
 def _machines() -> Sequence[str]:
-    return ("cpu:PROCESSORS", "cpu:RANKSxPROCESSORS")
+    from maniple.runtime.preset import GPUS
+
+    return ("cpu:PROCESSORS", "cpu:RANKSxPROCESSORS", *(f"{gpu}xCOUNT" for gpu in sorted(GPUS)))
 
 
 def _operators() -> Sequence[str]:
@@ -90,6 +94,7 @@ def cli() -> None:
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
 @click.option("--join-timeout", default=60.0, show_default=True, help="Seconds that ranks wait for each other.")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="PATH", help="Write a timeline of the run there.")
 @click.option("--transport", default="shared", show_default=True, help="How tiles travel within a host: shared, zmq.")
 @click.option("--launcher", default="local", show_default=True, help="How ranks are started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
@@ -105,6 +110,7 @@ def run(
     port: int | None,
     join_timeout: float,
     log_dir: Path | None,
+    record: Path | None,
     transport: str,
     launcher: str,
     dry_run: bool,  # noqa: FBT001  (click passes flags by name)
@@ -130,6 +136,7 @@ def run(
         mapper=mapper,
         deterministic=deterministic,
         log_dir=log_dir,
+        record=record,
         transport=transport,
     )
     if dry_run:
@@ -176,6 +183,8 @@ def _described(kind: str) -> Sequence[object]:
 
 
 cli.add_command(partition)
+cli.add_command(simulate)
+cli.add_command(calibrate)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,16 +1,21 @@
-"""Delta simulation: the times of a changed graph from those of the graph before, touching only what changes.
+"""Delta simulation: the times of a changed graph from those of the graph before, touching only what may change.
 
 The times are the only ones in which every row is ready when its last predecessor ends, every lane takes its rows by
-(ready, key), and a row starts when it is ready and its lanes are free. Since durations are positive, a row's time
-depends only on rows with a lower (ready, key): one sweep upwards through time settles each row once. A row whose ready
-time moves is looked at twice, when it leaves its old place and when it enters the new one; a row whose inputs are as
-before is not looked at. After Algorithm 2 of Jia, Zaharia and Aiken, "Beyond Data and Model Parallelism for Deep
-Neural Networks" (section 5.3), which revisits rows until nothing changes; the sweep needs no revisit, for what it
-settles stays:
+(ready, key), and a row starts when it is ready and its lanes are free. Durations are positive, so a row's times depend
+only on rows that come before it in the sequence by (ready, key), and only on ends that are not yet over when it is
+ready. Two consequences bound the work:
 
-    lane  before             a takes 2 instead of 4     looked at
-    p0    aaaa cc            aacc                       a, c (leaves 4, enters 2)
-    p1    bb     dd          bb  dd                     d (leaves 6, enters 4)
+- rows ready before the first change keep their times;
+- when everything that changed is in the sequence, and no end that differs from before lies ahead, nothing can feel the
+  change any more: all later rows keep their times, and their places.
+
+Between the two, rows are simulated as in a full simulation. After section 5.3 (delta simulation) of Jia, Zaharia and
+Aiken, "Beyond Data and Model Parallelism for Deep Neural Networks", which follows changes from row to row instead; a
+step is so tightly coupled that nearly all rows between the two bounds change, and a scan costs a tenth per row.
+
+    lane  before      b takes 1 instead of 2
+    p0    aa dd gg    as before: g is ready when d ends
+    p1    bb ff       bff: b and f get other times
 """
 
 from __future__ import annotations
@@ -19,73 +24,55 @@ import numba
 import numpy as np
 
 from maniple.strategies.simulation.tables import (
-    ABSENT,
-    CURSOR,
+    DEAD,
     DURATION,
     END,
-    FIRST,
     HOLD,
     HOLD_BITS,
     HOLD_MASK,
-    HOLDS,
     IN,
     KEY,
     LANE,
-    LANES,
-    LAST,
-    NEXT,
+    NEW,
     NEXT_IN,
     NEXT_OUT,
     NONE,
     OUT,
-    PREVIOUS,
     READY,
-    ROW,
     ROWS,
     SOURCE,
     SPAN,
     STAMP,
     TARGET,
-    TOP,
-    UNPLACED,
-    WAIT,
-    Log,
     Table,
     put,
 )
 
-Heap = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+Column = np.ndarray[tuple[int], np.dtype[np.int64]]
+Scratch = tuple[Column, Column, Table, Column]
+"""By row: predecessors that have not ended, the latest end of those that have; a heap; when each lane is free."""
+NEVER = np.iinfo(np.int64).max
 
 
 @numba.njit(cache=True)
-def _push(heap: Heap, rows: Table, time: int, row: int) -> Heap:
-    """Queue a row; the heap's size is in its last entry. Ties go to the lower key."""
-    size = heap[-1, 0]
-    if size + 2 >= len(heap):
-        grown = np.empty((2 * len(heap), 2), dtype=np.int64)
-        grown[:size] = heap[:size]
-        heap = grown
+def _push(heap: Table, rows: Table, size: int, time: int, row: int) -> int:
+    """Queue a row; ties go to the lower key. Returns the size."""
     key = rows[row, KEY]
     place = size
     while place > 0:
         parent = (place - 1) >> 1
-        if heap[parent, 0] < time or (heap[parent, 0] == time and rows[heap[parent, 1], KEY] <= key):
+        if heap[parent, 0] < time or (heap[parent, 0] == time and rows[heap[parent, 1], KEY] < key):
             break
-        heap[place, 0] = heap[parent, 0]
-        heap[place, 1] = heap[parent, 1]
+        heap[place, 0], heap[place, 1] = heap[parent, 0], heap[parent, 1]
         place = parent
-    heap[place, 0] = time
-    heap[place, 1] = row
-    heap[-1, 0] = size + 1
-    return heap
+    heap[place, 0], heap[place, 1] = time, row
+    return size + 1
 
 
 @numba.njit(cache=True)
-def _pop(heap: Heap, rows: Table) -> tuple[int, int]:
-    """Take the earliest (time, row)."""
-    top_time, top_row = heap[0, 0], heap[0, 1]
-    size = heap[-1, 0] - 1
-    heap[-1, 0] = size
+def _drop_first(heap: Table, rows: Table, size: int) -> int:
+    """Remove the earliest entry of a heap. Returns the size."""
+    size -= 1
     time, row = heap[size, 0], heap[size, 1]
     key = rows[row, KEY]
     place = 0
@@ -99,250 +86,196 @@ def _pop(heap: Heap, rows: Table) -> tuple[int, int]:
             or (heap[other, 0] == heap[child, 0] and rows[heap[other, 1], KEY] < rows[heap[child, 1], KEY])
         ):
             child = other
-        if heap[child, 0] > time or (heap[child, 0] == time and rows[heap[child, 1], KEY] >= key):
+        if heap[child, 0] > time or (heap[child, 0] == time and rows[heap[child, 1], KEY] > key):
             break
-        heap[place, 0] = heap[child, 0]
-        heap[place, 1] = heap[child, 1]
+        heap[place, 0], heap[place, 1] = heap[child, 0], heap[child, 1]
         place = child
-    heap[place, 0] = time
-    heap[place, 1] = row
-    return top_time, top_row
+    heap[place, 0], heap[place, 1] = time, row
+    return size
 
 
 @numba.njit(cache=True)
-def _ready(rows: Table, edges: Table, log: Log, row: int) -> int:
-    """When the last predecessor ends; all have a time. Notes which one that is."""
-    ready, top = 0, NONE
+def felt(rows: Table, edges: Table, first: int, count: int, stamp: int) -> tuple[int, int, int]:
+    """What edges that come or go let change, when all changes have been made to the lists.
+
+    Returns:
+        The earliest time that may change, the time until which a change may be felt, how many targets were stamped.
+    """
+    earliest, until, stamped = NEVER, 0, 0
+    for edge in range(first, first + count):
+        row, source = edges[edge, TARGET], edges[edge, SOURCE]
+        until = max(until, rows[source, END], rows[row, READY])
+        if rows[row, READY] >= 0 and rows[row, STAMP] != stamp:
+            rows[row, STAMP] = stamp
+            stamped += 1
+            earliest = min(earliest, rows[row, READY], _bound(rows, edges, row))
+    return earliest, until, stamped
+
+
+@numba.njit(cache=True)
+def _bound(rows: Table, edges: Table, row: int) -> int:
+    """When a row is ready at the earliest: the latest end of the predecessors that have times."""
+    bound = 0
+    edge = rows[row, IN]
+    while edge != NONE:
+        bound = max(bound, rows[edges[edge, SOURCE], END])
+        edge = edges[edge, NEXT_IN]
+    return bound
+
+
+@numba.njit(cache=True)
+def first_new(rows: Table, edges: Table, first: int, count: int) -> int:
+    """The earliest time at which one of some new rows may be ready."""
+    earliest = NEVER
+    for row in range(first, first + count):
+        bound = 0
+        edge = rows[row, IN]
+        while edge != NONE:
+            if rows[edges[edge, SOURCE], READY] == NEW:
+                bound = NEVER  # that one is ready earlier
+                break
+            bound = max(bound, rows[edges[edge, SOURCE], END])
+            edge = edges[edge, NEXT_IN]
+        earliest = min(earliest, bound)
+    return earliest
+
+
+@numba.njit(cache=True)
+def _hold(rows: Table, holds: Table, free: Column, row: int, start: int) -> None:
+    """Let a row that starts hold its lanes."""
+    first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
+    for hold in range(first, first + count):
+        free[holds[hold, LANE]] = start + holds[hold, SPAN]
+
+
+@numba.njit(cache=True)
+def _wait(rows: Table, edges: Table, scratch: Scratch, row: int, since: int, size: int) -> int:
+    """Count what a row waits for, among rows that are not ready before `since`; queue it if there is nothing."""
+    waiting, ready, heap, _ = scratch
+    bound = count = 0
     edge = rows[row, IN]
     while edge != NONE:
         other = edges[edge, SOURCE]
-        if rows[other, END] > ready:
-            ready, top = rows[other, END], other
+        if 0 <= rows[other, READY] < since:
+            bound = max(bound, rows[other, END])
+        else:
+            count += 1
         edge = edges[edge, NEXT_IN]
-    if rows[row, TOP] != top:
-        put(rows, ROWS, log, row, TOP, top)
-    return ready
+    waiting[row], ready[row] = count, bound
+    return _push(heap, rows, size, bound, row) if count == 0 else size
 
 
 @numba.njit(cache=True)
-def _end(rows: Table, holds: Table, row: int, ready: int) -> int:
-    """When a placed row ends: it starts when it is ready and the hold before it on each lane is over."""
-    start = ready
-    first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
-    for hold in range(first, first + count):
-        before = holds[hold, PREVIOUS]
-        if before != NONE:
-            other = holds[before, ROW]
-            start = max(start, rows[other, END] - rows[other, DURATION] + holds[before, SPAN])
-    return start + rows[row, DURATION]
+def prepare(
+    rows: Table, edges: Table, holds: Table, scratch: Scratch, old: Column, new: Column, fresh: Column, since: int
+) -> tuple[int, int, int]:
+    """Take over the rows that are ready before `since`, and queue or count all others.
 
+    Args:
+        rows: the table.
+        edges: the table.
+        holds: the table.
+        scratch: what the sweep works with; its lanes are set here.
+        old: the sequence before the change.
+        new: the sequence to be; its beginning is set here.
+        fresh: the new rows.
+        since: the earliest time that may change.
 
-@numba.njit(cache=True)
-def _unlink(rows: Table, holds: Table, lanes: Table, heap: Heap, log: Log, row: int, stamp: int) -> Heap:
-    """Take a row out of its lanes; whoever came next may start earlier."""
-    first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
-    for hold in range(first, first + count):
-        lane, before, after = holds[hold, LANE], holds[hold, PREVIOUS], holds[hold, NEXT]
-        if before == NONE:
-            put(lanes, LANES, log, lane, FIRST, after)
-        else:
-            put(holds, HOLDS, log, before, NEXT, after)
-        if after == NONE:
-            put(lanes, LANES, log, lane, LAST, before)
-        else:
-            put(holds, HOLDS, log, after, PREVIOUS, before)
-            heap = _push(heap, rows, rows[holds[after, ROW], READY], holds[after, ROW])
-        if lanes[lane, STAMP] == stamp and lanes[lane, CURSOR] == hold:
-            lanes[lane, CURSOR] = before
-    return heap
-
-
-@numba.njit(cache=True)
-def _link(rows: Table, edges: Table, holds: Table, lanes: Table, log: Log, row: int, stamp: int) -> None:
-    """Enter a row, whose ready time is set, into its lanes."""
-    ready, key = rows[row, READY], rows[row, KEY]
-    first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
-    for hold in range(first, first + count):
-        lane = holds[hold, LANE]
-        if lanes[lane, STAMP] == stamp:
-            before = lanes[lane, CURSOR]
-        else:
-            before = NONE
-            after = lanes[lane, LAST]
-            # Nothing is known of this lane yet: the nearer end of the list is the better start.
-            if after != NONE and 2 * ready > rows[holds[after, ROW], READY]:
-                before = after
-                while before != NONE:
-                    other = holds[before, ROW]
-                    if rows[other, READY] < ready or (rows[other, READY] == ready and rows[other, KEY] < key):
-                        break
-                    before = holds[before, PREVIOUS]
-        after = lanes[lane, FIRST] if before == NONE else holds[before, NEXT]
-        while after != NONE:
-            other = holds[after, ROW]
-            if rows[other, READY] > ready or (rows[other, READY] == ready and rows[other, KEY] > key):
-                break
-            before, after = after, holds[after, NEXT]
-        put(holds, HOLDS, log, hold, PREVIOUS, before)
-        put(holds, HOLDS, log, hold, NEXT, after)
-        if before == NONE:
-            put(lanes, LANES, log, lane, FIRST, hold)
-        else:
-            put(holds, HOLDS, log, before, NEXT, hold)
-        if after == NONE:
-            put(lanes, LANES, log, lane, LAST, hold)
-        else:
-            put(holds, HOLDS, log, after, PREVIOUS, hold)
-        lanes[lane, CURSOR] = hold
-        lanes[lane, STAMP] = stamp
-
-
-@numba.njit(cache=True)
-def _settle(rows: Table, edges: Table, holds: Table, heap: Heap, log: Log, row: int, end: int, entered: bool) -> Heap:
-    """Write a row's end and queue whom that concerns: its successors, and who comes next on its lanes."""
-    put(rows, ROWS, log, row, END, end)
-    start = end - rows[row, DURATION]
-    first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
-    for hold in range(first, first + count):
-        after = holds[hold, NEXT]
-        if after != NONE:
-            other = holds[after, ROW]
-            begun = rows[other, END] - rows[other, DURATION]
-            if start + holds[hold, SPAN] > begun or begun > rows[other, READY]:
-                heap = _push(heap, rows, rows[other, READY], other)
-    edge = rows[row, OUT]
-    while edge != NONE:
-        other = edges[edge, TARGET]
-        ready = rows[other, READY]
-        if entered:
-            put(rows, ROWS, log, other, WAIT, rows[other, WAIT] - 1)
-        if rows[other, WAIT] == 0:
-            if entered or rows[other, TOP] == row:
-                found = _ready(rows, edges, log, other)
-                heap = _push(heap, rows, found if ready == UNPLACED else min(ready, found), other)
-            elif end > ready and ready != UNPLACED:
-                heap = _push(heap, rows, ready, other)
-        edge = edges[edge, NEXT_OUT]
-    return heap
-
-
-@numba.njit(cache=True)
-def _leave(
-    rows: Table, edges: Table, holds: Table, lanes: Table, heap: Heap, log: Log, row: int, stamp: int
-) -> Heap:
-    """Take a row's time away; a successor that still counts on it leaves in turn when its old time comes."""
-    heap = _unlink(rows, holds, lanes, heap, log, row, stamp)
-    put(rows, ROWS, log, row, READY, UNPLACED)
-    edge = rows[row, OUT]
-    while edge != NONE:
-        other = edges[edge, TARGET]
-        put(rows, ROWS, log, other, WAIT, rows[other, WAIT] + 1)
-        if rows[other, READY] >= 0:
-            heap = _push(heap, rows, rows[other, READY], other)
-        edge = edges[edge, NEXT_OUT]
-    return heap
-
-
-@numba.njit(cache=True)
-def remove_rows(rows: Table, edges: Table, holds: Table, lanes: Table, heap: Heap, log: Log, first: int, count: int, stamp: int) -> Heap:  # fmt: skip
-    """Take rows that have a time out of the graph; their edges are removed after this."""
-    for row in range(first, first + count):
-        heap = _leave(rows, edges, holds, lanes, heap, log, row, stamp)
-    return heap
-
-
-@numba.njit(cache=True)
-def forget_rows(rows: Table, log: Log, first: int, count: int) -> None:
-    """Mark rows whose edges are gone as absent."""
-    for row in range(first, first + count):
-        put(rows, ROWS, log, row, READY, ABSENT)
-        put(rows, ROWS, log, row, END, NONE)
-
-
-@numba.njit(cache=True)
-def seed(rows: Table, edges: Table, heap: Heap, log: Log, first: int, count: int) -> Heap:
-    """Queue the targets of edges that were added or are about to be removed, and thereby all that they change."""
-    for edge in range(first, first + count):
-        heap = look_at(rows, edges, heap, log, edges[edge, TARGET])
-    return heap
-
-
-@numba.njit(cache=True)
-def seed_rows(rows: Table, edges: Table, heap: Heap, log: Log, first: int, count: int) -> Heap:
-    """Queue new rows."""
-    for row in range(first, first + count):
-        heap = look_at(rows, edges, heap, log, row)
-    return heap
-
-
-@numba.njit(cache=True)
-def look_at(rows: Table, edges: Table, heap: Heap, log: Log, row: int) -> Heap:
-    """Queue a row whose predecessors have changed."""
-    ready = rows[row, READY]
-    if ready == ABSENT:
-        return heap
-    if rows[row, WAIT] == 0:
-        found = _ready(rows, edges, log, row)
-        return _push(heap, rows, found if ready == UNPLACED else min(ready, found), row)
-    if ready >= 0:
-        return _push(heap, rows, ready, row)
-    return heap
+    Returns:
+        How many rows were taken over, the size of the heap, the latest end of those rows.
+    """
+    free = scratch[3]
+    free[:] = 0
+    taken = size = latest = 0
+    while taken < len(old) and 0 <= rows[old[taken], READY] < since:
+        row = old[taken]
+        new[taken] = row
+        _hold(rows, holds, free, row, rows[row, END] - rows[row, DURATION])
+        latest = max(latest, rows[row, END])
+        taken += 1
+    for place in range(taken, len(old)):
+        if rows[old[place], READY] != DEAD:
+            size = _wait(rows, edges, scratch, old[place], since, size)
+    for row in fresh:
+        size = _wait(rows, edges, scratch, row, since, size)
+    return taken, size, latest
 
 
 @numba.njit(cache=True)
 def sweep(
-    rows: Table, edges: Table, holds: Table, lanes: Table, heap: Heap, log: Log, stamp: int
-) -> tuple[Heap, int]:
-    """Settle all that is queued, and all that follows from it.
+    rows: Table,
+    edges: Table,
+    holds: Table,
+    scratch: Scratch,
+    log: Table,
+    new: Column,
+    state: tuple[int, int, int],
+    stamp: int,
+    pending: int,
+    until: int,
+) -> tuple[int, int, int]:
+    """Time rows in sequence until nothing can differ from before.
+
+    Args:
+        rows: the table.
+        edges: the table.
+        holds: the table.
+        scratch: as `prepare` left it.
+        log: takes the times back.
+        new: the sequence to be.
+        state: what `prepare` returned.
+        stamp: what stamps the rows whose predecessors changed.
+        pending: how many new or stamped rows there are.
+        until: the time until which an end that is no more may be felt.
 
     Returns:
-        The empty heap, and how many rows got another time.
+        How many rows the sequence has so far, the latest end in it, how many rows got another time.
     """
-    settled = 0
-    while heap[-1, 0] > 0:
-        time, row = _pop(heap, rows)
-        old = rows[row, READY]
-        if old == ABSENT:
-            continue
-        blocked = rows[row, WAIT] > 0
-        ready = NONE if blocked else _ready(rows, edges, log, row)
-        if old == UNPLACED:
-            if blocked:
-                continue
-            if ready > time:
-                heap = _push(heap, rows, ready, row)
-                continue
-        elif not blocked and ready == old:
-            if time < old:
-                heap = _push(heap, rows, old, row)
-                continue
-            end = _end(rows, holds, row, ready)
-            if end != rows[row, END]:
-                settled += 1
-                heap = _settle(rows, edges, holds, heap, log, row, end, False)  # noqa: FBT003
-            continue
-        else:
-            due = old if blocked or ready > old else ready
-            if time < due:
-                heap = _push(heap, rows, due, row)
-                continue
-            heap = _leave(rows, edges, holds, lanes, heap, log, row, stamp)
-            if blocked:
-                continue
-            if ready > time:
-                heap = _push(heap, rows, ready, row)
-                continue
-        put(rows, ROWS, log, row, READY, ready)
-        _link(rows, edges, holds, lanes, log, row, stamp)
-        settled += 1
-        heap = _settle(rows, edges, holds, heap, log, row, _end(rows, holds, row, ready), True)  # noqa: FBT003
-    return heap, settled
+    waiting, ready, heap, free = scratch
+    place, size, latest = state
+    retimed = 0
+    while size > 0:
+        time, row = heap[0, 0], heap[0, 1]
+        if pending == 0 and time > until:
+            break
+        size = _drop_first(heap, rows, size)
+        start = time
+        first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
+        for hold in range(first, first + count):
+            start = max(start, free[holds[hold, LANE]])
+        _hold(rows, holds, free, row, start)
+        end = start + rows[row, DURATION]
+        latest = max(latest, end)
+        pending -= rows[row, READY] == NEW or rows[row, STAMP] == stamp
+        if end != rows[row, END]:
+            until = max(until, end, rows[row, END])
+            put(rows, ROWS, log, row, END, end)
+            retimed += 1
+        if time != rows[row, READY]:
+            until = max(until, rows[row, READY])
+            put(rows, ROWS, log, row, READY, time)
+        waiting[row] = NONE
+        new[place] = row
+        place += 1
+        edge = rows[row, OUT]
+        while edge != NONE:
+            other = edges[edge, TARGET]
+            ready[other] = max(ready[other], end)
+            waiting[other] -= 1
+            if waiting[other] == 0:
+                size = _push(heap, rows, size, ready[other], other)
+            edge = edges[edge, NEXT_OUT]
+    return place, latest, retimed
 
 
 @numba.njit(cache=True)
-def last_end(rows: Table, count: int) -> int:
-    """When the last of the first `count` rows of the table ends."""
-    latest = 0
-    for row in range(count):
-        latest = max(latest, rows[row, END])
-    return latest
+def finish(rows: Table, scratch: Scratch, old: Column, new: Column, taken: int, place: int, latest: int) -> tuple[int, int]:  # fmt: skip
+    """Take over the rows that the sweep did not come to; returns the length of the sequence and the makespan."""
+    waiting = scratch[0]
+    for number in range(taken, len(old)):
+        row = old[number]
+        if rows[row, READY] != DEAD and waiting[row] != NONE:
+            new[place] = row
+            place += 1
+            latest = max(latest, rows[row, END])
+    return place, latest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from maniple.strategies.simulation.history import ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, Table
+from maniple.strategies.simulation.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, Table
 from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, REDUCE_SCATTER
 
 if TYPE_CHECKING:
@@ -85,12 +85,13 @@ def traffic(
         fold_ns: nanoseconds of each fold, by movement.
 
     Returns:
-        (key to be set, nanoseconds, number of holds) of each movement, (lane, nanoseconds) of each hold, bytes moved.
+        (key to be set, nanoseconds, number of holds) of each movement, (lane, nanoseconds, bytes) of each hold, and the
+        bytes that each movement moves.
     """
     bandwidths = wires[3]
     columns = np.zeros((len(moves), 3), dtype=np.int64)
     sizes = np.zeros(len(moves), dtype=np.int64)
-    held = np.empty((4 * len(moves) + 16, 2), dtype=np.int64)
+    held = np.zeros((4 * len(moves) + 16, 3), dtype=np.int64)
     loads = np.zeros(len(bandwidths), dtype=np.int64)
     used = 0
     for number in range(len(moves)):
@@ -98,7 +99,7 @@ def traffic(
         if kind == FOLD:
             columns[number, 1], columns[number, 2] = fold_ns[number], 1
             held = _room(held, used + 1)
-            held[used, 0], held[used, 1] = moves[number, 2], fold_ns[number]
+            held[used, 0], held[used, 1], held[used, 2] = moves[number, BY], fold_ns[number], 0
             used += 1
             continue
         sizes[number] = moves[number, ELEMENTS] * itemsize
@@ -113,6 +114,7 @@ def traffic(
             if loads[link]:
                 held = _room(held, used + 1)
                 held[used, 0], held[used, 1] = processors + link, int(1e9 * loads[link] / bandwidths[link])
+                held[used, 2] = loads[link]
                 slowest = max(slowest, held[used, 1])
                 loads[link] = 0
                 used += 1
@@ -143,6 +145,6 @@ def _group_load(wires: Wires, memories: int, loads: Column, group: Table, kind: 
 def _room(table: Table, need: int) -> Table:
     if need <= len(table):
         return table
-    larger = np.empty((2 * need, 2), dtype=np.int64)
+    larger = np.zeros((2 * need, table.shape[1]), dtype=np.int64)
     larger[: len(table)] = table
     return larger

@@ -11,13 +11,16 @@ import numpy as np
 from maniple.operators.home import default_home
 from maniple.operators.optimizer import SGD
 from maniple.regions.error import RequestError
+from maniple.runtime.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
+from maniple.strategies.simulation.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO, USE
 from maniple.strategies.simulation.ledger import Ledger, Placed, RowBlock
+from maniple.strategies.simulation.prediction import COPY_ENGINE, Named, prediction
 from maniple.strategies.simulation.step import StepLaunches
 from maniple.strategies.simulation.use import RegionCache, Use, UseShape, home_of, use_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from maniple.operators.configuration import OperatorPlan, WeightPlan
     from maniple.operators.graph import Graph
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.simulation.ledger import Table
+    from maniple.strategies.simulation.ledger import Columns, Table
+    from maniple.strategies.simulation.prediction import Prediction
     from maniple.strategies.simulation.use import RegionRows
 
 __all__: list[str] = []
@@ -68,11 +72,11 @@ class _Change:
 
 @final
 class Simulation:
-    """A training step under a plan, timed; a proposal changes one operator and retimes only what that changes.
+    """A training step under a plan, timed; a proposal changes some operators and retimes only what that changes.
 
         simulation = Simulation(graph, machine, plan)
         before = simulation.makespan_ns
-        if simulation.propose("conv2d", configuration) < before:
+        if simulation.propose({"conv2d": configuration}) < before:
             simulation.accept()
         else:
             simulation.reject()
@@ -86,6 +90,7 @@ class Simulation:
         plan: the plan to begin with.
         costs: what a task takes; by default the roofline.
         optimizer: what updates the weights.
+        cache: what regions add to a step of this machine; simulations may share one.
 
     Raises:
         RequestError: the plan is not one for the graph and machine.
@@ -98,13 +103,15 @@ class Simulation:
         plan: Plan,
         costs: CostModel | None = None,
         optimizer: SGD | None = None,
+        cache: RegionCache | None = None,
     ) -> None:
         plan.validate(graph, machine)
         self.graph, self.machine = graph, machine
         self.costs = costs or Analytic(machine)
-        self.cache = RegionCache(machine)
+        self.cache = cache or RegionCache(machine)
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
+        self._operands = {node.name: node.operands for node in graph.nodes}
         self._operators = dict(plan.operators)
         self._weights = dict(plan.weights)
         self._shapes: dict[tuple[int, bytes, bytes, bytes], tuple[int, UseShape]] = {}
@@ -132,6 +139,44 @@ class Simulation:
         """The time of a step, the proposal under way included."""
         return self.ledger.makespan
 
+    def predict(self) -> Prediction:
+        """Say what the step comes to, the proposal under way included: bytes, memory, critical path, sources."""
+        links = np.zeros(self.cache.network.lanes, dtype=np.int64)
+        total = 0
+        for region in self._rows.values():
+            np.add.at(links, region.rows.held[:, 0], region.rows.held[:, 2])
+            total += int(region.rows.bytes.sum())
+        rows = [*self._named_tasks(), *self._named_movements()]
+        return prediction(self.machine, self.cache.network, self.ledger, rows, links, total, self.memory_bytes)
+
+    def _named_tasks(self) -> Iterator[Named]:
+        for found in self._slots.values():
+            for number, point in enumerate(found.launch.points):
+                place = (self.machine.rank_of(point.processor), self.machine.processor(point.processor).name)
+                source = self.costs.source(found.launch, number)
+                yield Named(found.block.first + number, found.launch.label(number), "task", source, (place,))
+
+    def _named_movements(self) -> Iterator[Named]:
+        for number, region in self._rows.items():
+            name = self._regions[number].name
+            for place, move in enumerate(region.rows.moves):
+                what = RowKind(int(move[KIND])).name.lower()
+                if move[BY] >= 0:
+                    processor = self.machine.processor(int(move[BY]))
+                    lanes = [(self.machine.rank_of(processor.id), processor.name)]
+                else:
+                    group = region.rows.members[move[GROUP] : move[GROUP] + move[GROUP_SIZE], 0]
+                    memories = (move[FROM], move[TO]) if move[FROM] >= 0 else group
+                    lanes = [(self.machine.memories[memory].rank, COPY_ENGINE) for memory in memories]
+                yield Named(region.moves.first + place, f"{what} {name}", what, "analytic", tuple(lanes))
+
+    def columns(self) -> Columns:
+        """The step as it is now for a full simulation: durations, holds, successors and the number of lanes.
+
+        Rows are numbered by their keys, as in the schedule that the runtime would run.
+        """
+        return self.ledger.columns()
+
     @property
     def plan(self) -> Plan:
         """The plan as it is now, the proposal under way included."""
@@ -142,41 +187,40 @@ class Simulation:
         )
 
     def propose(
-        self, operator: str, configuration: OperatorPlan, weights: Mapping[str, WeightPlan] | None = None
+        self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None
     ) -> int:
-        """Change one operator, and give the makespan.
+        """Change some operators, and give the makespan.
 
         Args:
-            operator: its name.
-            configuration: its new degrees and processors; legal ones.
-            weights: new homes; by default the default homes of the weights that the operator uses.
+            operators: the new degrees and processors of each, by name; legal ones.
+            weights: new homes; by default the default homes of the weights that the operators use.
 
         Raises:
             RequestError: another proposal waits for `accept` or `reject`.
         """
         if self._change is not None:
             raise RequestError("simulation: a proposal is under way; accept or reject it first")
-        change = self._change = _Change(operators={operator: self._operators[operator]})
-        self._operators[operator] = configuration
-        node = next(node for node in self.graph.nodes if node.name == operator)
+        change = self._change = _Change(operators={name: self._operators[name] for name in operators})
+        self._operators.update(operators)
         if weights is None:
-            weights = self._default_homes(node.operands)
-        if self._step.node(operator) is None:
-            return self.makespan_ns
-        launches = self._step.of_operator(operator, configuration)
+            weights = self._default_homes(operators)
+        launches: dict[str, Launch] = {}
+        for name, configuration in operators.items():
+            if self._step.node(name) is not None:
+                launches.update((launch.name, launch) for launch in self._step.of_operator(name, configuration))
         regions: set[int] = set()
         for name, home in weights.items():
             if home != self._weights[name]:
                 change.weights[name] = self._weights[name]
                 self._weights[name] = home
-                launches = launches + self._step.of_weight(name, home)
+                launches.update((launch.name, launch) for launch in self._step.of_weight(name, home))
                 for region in self._step.held[name].regions:
                     if region.id in self._number:
                         number = self._number[region.id]
                         change.homes[number] = self._homes[number]
                         self._homes[number] = home_of(self._step.held[name].home)
                         regions.add(number)
-        changed = {self._slot_of[launch.name]: launch for launch in launches if launch.name in self._slot_of}
+        changed = {self._slot_of[name]: launch for name, launch in launches.items() if name in self._slot_of}
         for launch in changed.values():
             regions.update(self._number[requirement.region.id] for requirement in launch.requirements)
         self._swap(changed, sorted(regions), change)
@@ -200,7 +244,8 @@ class Simulation:
         self._operators.update(change.operators)
         self._weights.update(change.weights)
         for name, config in change.operators.items():
-            self._step.place(name, config)
+            if self._step.node(name) is not None:
+                self._step.place(name, config)
         for name, home in change.weights.items():
             self._step.of_weight(name, home)
         self._change = None
@@ -210,9 +255,9 @@ class Simulation:
             raise RequestError("simulation: there is no proposal; call propose first")
         return self._change
 
-    def _default_homes(self, operands: tuple[int | None, ...]) -> dict[str, WeightPlan]:
-        tensors = self.graph.tensors
-        names = [tensors[operand].name for operand in operands if operand is not None]
+    def _default_homes(self, operators: Iterable[str]) -> dict[str, WeightPlan]:
+        tensors, operands = self.graph.tensors, self._operands
+        names = [tensors[operand].name for name in operators for operand in operands[name] if operand is not None]
         return {
             name: default_home(self.graph, self._operators, name, self.machine)
             for name in dict.fromkeys(names)
@@ -264,9 +309,9 @@ class Simulation:
             self._regions[number], self._homes[number], [self._slots[slot].uses[place] for slot, place in users]
         )
         table = np.asarray(users, dtype=np.int64)
-        columns = rows.columns.copy()
+        columns, before = rows.columns.copy(), rows.moves[:, USE]
         columns[:, 0] = (
-            (table[rows.uses, 0] << SLOT_BITS) + (table[rows.uses, 1] << REQUIREMENT_BITS) + np.arange(len(columns))
+            (table[before, 0] << SLOT_BITS) + (table[before, 1] << REQUIREMENT_BITS) + np.arange(len(columns))
         )
         moves = self.ledger.add_rows(RowBlock(columns, rows.held))
         first = np.asarray([self._slots[slot].block.first for slot, _ in users], dtype=np.int64)

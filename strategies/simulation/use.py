@@ -11,7 +11,7 @@ from maniple.regions.error import RequestError
 from maniple.runtime.roofline import bandwidth
 from maniple.strategies.simulation.analysis import UNWRITTEN, analyse
 from maniple.strategies.simulation.boxes import AXES, WIDTH, Boxes
-from maniple.strategies.simulation.history import BY, ELEMENTS, KIND, USE, Table
+from maniple.strategies.simulation.history import BY, ELEMENTS, KIND, Table
 from maniple.strategies.simulation.network import Column, Network, traffic
 from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 
@@ -65,21 +65,21 @@ class RegionRows:
     """All that one region adds to a step.
 
     Args:
-        uses: the use before which each movement comes.
+        moves: the movements, as `history` has them.
+        members: of their groups.
         columns: (0, nanoseconds, number of holds) of each movement.
-        held: (lane, nanoseconds) of each hold.
+        held: (lane, nanoseconds, bytes) of each hold.
         bytes: what each movement moves.
-        kinds: RowKind of each.
         edges: (node, node that waits): node t < tasks is task t, any other is movement t - tasks.
         tasks: (use, point) of each task.
         memory_bytes: bytes of the instances in each memory.
     """
 
-    uses: Column
+    moves: Table
+    members: Table
     columns: Table
     held: Table
     bytes: Column
-    kinds: Column
     edges: Table
     tasks: Table
     memory_bytes: Column
@@ -190,6 +190,4 @@ class RegionCache:
         nodes = np.empty((len(tasks), 2), dtype=np.int64)
         nodes[:, 0] = np.repeat(np.arange(len(uses)), counts)
         nodes[:, 1] = np.concatenate([use.shape.points for use in uses])
-        return RegionRows(
-            moves[:, USE].copy(), columns, held, sizes, moves[:, KIND].copy(), edges, nodes, elements * region.itemsize
-        )
+        return RegionRows(moves, members, columns, held, sizes, edges, nodes, elements * region.itemsize)
