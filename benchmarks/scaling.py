@@ -3,13 +3,14 @@
     python benchmarks/scaling.py                 prints tables and one JSON object
     python benchmarks/scaling.py --json          prints the JSON object alone
 
-Replay: one rank with one processor; a trace of empty tasks, ten points to a launch, each point writing what it wrote a
-launch before. The cost of a task is the time from the first launch of a run to the end of a fence, over the tasks; sizes
-take turns, and figures are medians over the rounds. Memory is what tracemalloc sees of recording, lowering and two runs.
+Replay: one rank with one processor; a trace of empty tasks, ten points to a launch, each point writing what it wrote
+a launch before. The cost of a task is the time from the first launch of a run to the end of a fence, over the tasks;
+sizes take turns, and figures are medians over the rounds. Memory is what tracemalloc sees of recording, lowering and
+two runs.
 
-Ranks: threads of one process over the loopback transport, which moves bytes and nothing else; two points per rank, each
-reading its neighbours (stencil_1d, 16 bytes). Ranks of one process share its interpreter, so the time of a step is divided
-by the ranks: a rank's cost that did not depend on their number would give the same figure for 2 and for 64.
+Ranks: threads of one process over the loopback transport, which moves bytes and nothing else; two points per rank,
+each reading its neighbours (stencil_1d, 16 bytes). Ranks of one process share its interpreter, so the time of a step is
+divided by the ranks: a cost that did not depend on their number would give the same figure for 2 and for 64.
 """
 
 from __future__ import annotations
@@ -137,7 +138,6 @@ class Ranks:
         self.size = size
         self.steps = steps
         self._gate = threading.Barrier(size + 1)
-        self._open = True
         for world in local_worlds(size):
             threading.Thread(target=self._serve, args=(world,), name=f"rank {world.rank}", daemon=True).start()
 
@@ -145,7 +145,7 @@ class Ranks:
         try:
             run = stencil(world, self.steps)
             self._gate.wait()
-            while self._open:
+            while True:
                 run()
                 self._gate.wait()
                 self._gate.wait()

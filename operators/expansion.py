@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.backward import Backward
 from maniple.operators.body import AssignBinder, FetchBinder, ForwardBinder, InputBinder, UpdateBinder
+from maniple.operators.composite import lowered
 from maniple.operators.program import Port, Program
 from maniple.operators.step_regions import StepRegions, used
 from maniple.operators.task_placement import PlacedTasks, placed_tasks
@@ -61,14 +62,21 @@ class Expansion:
         self._placed: dict[int, PlacedTasks] = {}
         self._launches: list[Launch] = []
 
+    def _lower(self, *, training: bool) -> None:
+        """Replace the operators whose split needs an exchange inside them."""
+        self.graph, self.plan = lowered(self.graph, self.plan, training=training)
+        self._tensors = self.graph.tensors
+        self._regions = StepRegions(self.graph, self.held, self.table)
+
     def training_step(self, optimizer: SGD) -> Program:
         """Expand one step: inputs, forward, loss to every rank, backward, updates as gradients become complete.
 
         Buffers get their next values last: whatever reads one in the step sees the old value.
         """
-        loss = self.graph.loss_tensor
-        if loss is None:
+        if self.graph.loss_tensor is None:
             raise RequestError(f"graph {self.graph.name!r} has no loss to train for; name one with loss(tensor)")
+        self._lower(training=True)
+        loss = self.graph.loss_tensor
         assignments = self.graph.assignments
         nodes = self._needed([loss, *assignments.values()])
         self._forward(nodes, training=True)
@@ -80,6 +88,7 @@ class Expansion:
 
     def evaluation(self) -> Program:
         """Expand the forward pass of what the outputs need, and bring the outputs whole to every rank."""
+        self._lower(training=False)
         self._forward(self._needed(list(self.graph.outputs.values())), training=False)
         for name, tensor in self.graph.outputs.items():
             self._fetch(name, tensor)

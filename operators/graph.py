@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -11,6 +11,7 @@ from maniple.operators import differentiation, graph_file
 from maniple.operators.builder import Tensor
 from maniple.operators.graph_table import table
 from maniple.operators.node import Node, TensorInfo, TensorKind
+from maniple.operators.operator import AbstractOperator
 from maniple.operators.rule import BoundRule
 from maniple.operators.writer import GraphWriter
 from maniple.regions.error import RequestError, nearest
@@ -34,6 +35,7 @@ class Graph(GraphWriter):
     def __init__(self, name: str = "graph") -> None:
         super().__init__(name)
         self._state: dict[str, torch.Tensor] = {}
+        self._recount: Callable[[int], Sequence[AbstractOperator]] | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -129,6 +131,11 @@ class Graph(GraphWriter):
         """The tensors whose gradient a training step computes: on a path from a trained parameter to the loss."""
         return differentiation.differentiated(self)
 
+    @property
+    def opaque(self) -> tuple[str, ...]:
+        """The operators that run whole because nothing is known about them, with file and line."""
+        return tuple(f"{node.name}: {source}" for node in self._nodes if (source := node.operator.opaque_source))
+
     # -- the whole ------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
@@ -175,23 +182,31 @@ class Graph(GraphWriter):
             raise RequestError(f"graph '{self.name}': expected a batch of at least 1 sample, got {n}")
         graph = Graph(self.name)
         producers = {node.results[0]: node for node in self._nodes}
+        if self._recount is None:
+            operators = [node.operator.with_batch(self.batch, n) for node in self._nodes]
+        else:
+            operators = list(self._recount(n))
         for tensor in self.tensors:
             if tensor.kind == "input":
                 graph.input(tensor.name, (n, *tensor.shape[1:]), tensor.dtype)
             elif tensor.lasting and tensor.owner is None:
-                graph._table.adopt(tensor)
+                graph.adopt(tensor)
             elif (node := producers.get(tensor.id)) is not None:
-                graph._reapply(node, self.batch, n)
+                graph._reapply(node, operators[node.id])
         graph._loss, graph._outputs, graph._state = self._loss, dict(self._outputs), self._state
         graph._assignments = dict(self._assignments)
         return graph
 
-    def _reapply(self, node: Node, before: int, after: int) -> None:
-        """Apply a node of a graph whose tensors have the same ids as this one's."""
+    def recounted_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:
+        """Say how operators whose attributes count samples are found for another batch: all operators, in order."""
+        self._recount = operators
+
+    def _reapply(self, node: Node, operator: AbstractOperator) -> None:
+        """Apply an operator as a node of a graph whose tensors have the same ids as this one's."""
         tensors = self._table.tensors
         known = [None if i is None else self._table.handle(tensors[i]) for i in node.given]
         shared = [None if i is None or i >= len(tensors) else self._table.handle(tensors[i]) for i in node.own]
-        self.apply(node.operator.with_batch(before, after), known, shared, node.name)
+        self.apply(operator, known, shared, node.name)
 
     def __str__(self) -> str:
         return table(self)

@@ -258,7 +258,9 @@ def _attribute(entry: Entry, kind: str = "") -> object:
     if kind == "bool":
         return entry.boolean()
     if kind == "int":
-        return entry.integer(0)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise entry.problem("an integer")
+        return value
     if kind == "float" and isinstance(value, int | float):
         return entry.number(-inf)
     if isinstance(value, list):

@@ -15,6 +15,8 @@ from maniple.regions.error import RequestError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from maniple.operators.builder import Tensor as Handle
+    from maniple.operators.composite import Composition
     from maniple.operators.random_stream import RandomStream
 
 FLOAT_DTYPES = ("float32", "float64")
@@ -224,6 +226,28 @@ class AbstractOperator(ABC):
     @abstractmethod
     def kernels(self) -> Kernels:
         """The kernels; imports torch."""
+
+    def exchanges(self) -> tuple[str, ...]:
+        """The factors whose split needs an exchange inside the operator: ``compose`` then takes its place."""
+        return ()
+
+    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+        """Write the operator as primitives with regions between them; see ``maniple.operators.composite``.
+
+        Args:
+            composition: Takes the primitives.
+            operands: The operands.
+
+        Returns:
+            The results.
+        """
+        del composition, operands
+        raise NotImplementedError(f"{self.name} exchanges nothing")
+
+    @property
+    def opaque_source(self) -> str:
+        """What an operator without a rule of its own stands for, with file and line; empty for all others."""
+        return ""
 
     def attributes(self) -> dict[str, object]:
         """The attributes as a graph file writes them: the fields of the dataclass."""

@@ -95,24 +95,6 @@ def refuse(text: str, place: int, message: str) -> NoReturn:
     raise RequestError(f"factor rule: {message}\n    {text}\n    {' ' * place}^")
 
 
-def expand_ellipsis(text: str, names: tuple[str, ...] | None) -> str:
-    """The text with every ``...`` replaced by ``names``.
-
-    Args:
-        text: A rule, e.g. ``"b ... -> b ..."``.
-        names: The factors that the dots stand for, or None where the rank is not known.
-
-    Raises:
-        RequestError: The text has dots and no names were given.
-    """
-    place = text.find("...")
-    if place < 0:
-        return text
-    if names is None:
-        refuse(text, place, "'...' needs the rank of the first operand")
-    return re.sub(r" +", " ", text.replace("...", " ".join(names))).strip(" ")
-
-
 def parse_patterns(text: str) -> tuple[tuple[Pattern, ...], tuple[Pattern, ...]]:
     """The operands and the results of a rule's text.
 

@@ -14,10 +14,11 @@ from functools import lru_cache
 from typing import Literal, final
 
 from maniple.operators.bound_rule import BoundFactor, BoundRule, Shape, bind
-from maniple.operators.pattern import Pattern, check_patterns, expand_ellipsis, parse_pattern, parse_patterns, refuse
+from maniple.operators.ellipsis import expand_ellipsis
+from maniple.operators.pattern import Pattern, check_patterns, parse_pattern, parse_patterns, refuse
 from maniple.operators.tile import Tile, split_range
 from maniple.operators.window import Halo, TransposedHalo, Window
-from maniple.regions.error import RequestError, nearest
+from maniple.regions.error import nearest
 
 __all__ = [
     "BoundFactor",
@@ -111,6 +112,7 @@ class Rule:
         sizes: Mapping[str, int] | None = None,
         saved: Sequence[Saved] = (),
         ellipsis: tuple[str, ...] | None = None,
+        shapes: Sequence[Shape | None] | None = None,
         reduce: str = "",
     ) -> Rule:
         """The rule that ``text`` writes.
@@ -122,6 +124,7 @@ class Rule:
             sizes: Extents of factors that no dimension gives by itself.
             saved: The saved regions.
             ellipsis: The factors that ``...`` stands for.
+            shapes: Of the operands, for dots that stand for different dimensions in each; see ``expand_ellipsis``.
             reduce: How the parts of a split of each factor fold into the results that lack it, e.g. ``"k:max"``; sum
                 where nothing is said. One of sum, product, min and max.
 
@@ -133,7 +136,8 @@ class Rule:
             for name, windows in sorted((halos or {}).items())
         )
         known = tuple(sorted((sizes or {}).items()))
-        return _parse(text, given, tuple(parameters), known, tuple(saved), ellipsis, reduce)
+        expanded = expand_ellipsis(text, ellipsis, shapes)
+        return _parse(expanded, given, tuple(parameters), known, tuple(saved), reduce)
 
     def with_roles(self, parameters: Sequence[int], samples: Sequence[int | None]) -> Rule:
         """The rule with the roles that its factors have for these operands.
@@ -168,11 +172,9 @@ def _parse(
     parameters: tuple[int, ...],
     sizes: tuple[tuple[str, int], ...],
     saved: tuple[Saved, ...],
-    ellipsis: tuple[str, ...] | None,
     reduce: str,
 ) -> Rule:
     """See ``Rule.parse``."""
-    text = expand_ellipsis(text, ellipsis)
     operands, results = parse_patterns(text)
     check_patterns(text, operands, results, {name for name, _ in halos}, {name for name, _ in sizes})
     patterns = tuple((item, parse_pattern(item.dimensions)) for item in saved)
@@ -260,16 +262,10 @@ def _check_folds(rule: Rule) -> None:
 
 
 def _check_saved(rule: Rule) -> None:
-    """Refuse a saved region of unknown factors, or one that several tiles would write."""
+    """Refuse a saved region of unknown factors."""
     names = [factor.name for factor in rule.factors]
     for item, pattern in rule.saved:
         for name in pattern.factors:
             if name not in names:
                 place = item.dimensions.find(name)
                 refuse(item.dimensions, place, f"saved '{item.name}' names no factor of '{rule.text}'")
-        for factor in rule.factors:
-            if not factor.whole and factor.name not in pattern.factors:
-                raise RequestError(
-                    f"factor rule '{rule.text}': saved '{item.name}' ({item.dimensions}) lacks factor '{factor.name}'; "
-                    f"parts of a split would write the same elements: add it, or write '{factor.name}!'"
-                )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from maniple.operators.builder import AbstractBuilder, Tensor
+from maniple.operators.builder import Tensor
+from maniple.operators.layer_methods import LayerMethods
 from maniple.operators.node import Node, TensorInfo
+from maniple.operators.normalization_methods import NormalizationMethods
 from maniple.operators.operator import FLOAT_DTYPES, AbstractOperator, Initial
 from maniple.operators.tensor_table import TensorTable
 from maniple.regions.error import RequestError, nearest
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 DTYPES = (*FLOAT_DTYPES, "int64", "int32", "uint8", "bool")
 
 
-class GraphWriter(AbstractBuilder):
+class GraphWriter(LayerMethods, NormalizationMethods):
     """Declares tensors and applies operators, in an order that is a topological one.
 
     Args:
@@ -136,7 +138,7 @@ class GraphWriter(AbstractBuilder):
         name: str | None = None,
     ) -> tuple[Tensor, ...]:
         """Apply an operator; see ``AbstractBuilder.apply``."""
-        label = self._table.fresh(operator.name) if name is None else name
+        label = self.fresh(operator.name) if name is None else name
         self._table.check_free(label, f"operator '{label}'")
         given = [None if tensor is None else self._table.check_ours(label, tensor) for tensor in operands]
         shared = self._shared(label, operator, parameters)
@@ -202,6 +204,14 @@ class GraphWriter(AbstractBuilder):
                     f"got {info.kind} '{info.name}' of shape {info.shape}"
                 )
         return shared
+
+    def fresh(self, stem: str) -> str:
+        """See ``AbstractBuilder.fresh``."""
+        return self._table.fresh(stem)
+
+    def adopt(self, tensor: TensorInfo) -> Tensor:
+        """Declare an input, parameter or buffer as another graph has it."""
+        return self._table.handle(self._table.adopt(tensor))
 
     def loss(self, t: Tensor) -> None:
         """Name the loss: the scalar that a training step lowers.

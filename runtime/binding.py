@@ -37,7 +37,7 @@ class Storage:
     Instances that other ranks of the host write into lie in memory that they can map, at places that a table tells:
 
         bytes 0..7   size of what follows
-        then         msgpack: [[instance, start in the file, lo, hi], ...]
+        then         msgpack: [[instance, start in the file, lo, hi, order of axes in memory], ...]
 
     Args:
         schedule: what runs.
@@ -109,7 +109,8 @@ class Storage:
         places = []
         for number in self._landing:
             covered, storage = self._held[number]
-            places.append((number, arena.start_of(storage.data_ptr()), covered.lo, covered.hi))
+            order = self.memory.layout(self.schedule.regions[self.schedule.instances[number].region])
+            places.append((number, arena.start_of(storage.data_ptr()), covered.lo, covered.hi, order))
         packed = cast("bytes", msgpack.packb(places))
         block = arena.allocate(_PLACE + len(packed))
         block[:_PLACE] = np.frombuffer(len(packed).to_bytes(_PLACE, "little"), np.uint8)
@@ -123,11 +124,12 @@ class Storage:
         return storage[rect.slices(covered.lo)]
 
 
-def read_table(shared: SharedMemory, rank: int, table: int) -> dict[int, tuple[int, Rect]]:
-    """Read where another rank's instances start in its file, and what they cover, by instance."""
+def read_table(shared: SharedMemory, rank: int, table: int) -> dict[int, tuple[int, Rect, tuple[int, ...]]]:
+    """Read where another rank's instances start in its file, what they cover, and in which order, by instance."""
     size = int.from_bytes(shared.window(rank, table, _PLACE).tobytes(), "little")
     packed = shared.window(rank, table + _PLACE, size).tobytes()
-    return {number: (start, Rect(tuple(lo), tuple(hi))) for number, start, lo, hi in msgpack.unpackb(packed)}
+    rows = msgpack.unpackb(packed)
+    return {number: (start, Rect(tuple(lo), tuple(hi)), tuple(order)) for number, start, lo, hi, order in rows}
 
 
 class Binder:
@@ -185,12 +187,13 @@ class Binder:
                 continue
             if transfer.target not in places:
                 raise RunError(f"rank {rank} expects no tile of {self.schedule.label(step.row)}; the ranks differ")
-            start, covered = places[transfer.target]
+            start, covered, order = places[transfer.target]
             region = self.schedule.regions[target.region]
             window = self.shared.window(rank, start, covered.volume * region.itemsize)
             # The ellipsis keeps a scalar's place a view.
             place = (*transfer.rect.slices(covered.lo), ...)
-            there = bits_of(window, region.dtype, covered.shape)[place]
+            packed = bits_of(window, region.dtype, tuple(covered.shape[axis] for axis in order))
+            there = packed.transpose([order.index(axis) for axis in range(len(order))])[place]
             source = self.storage.view(transfer.source, transfer.rect)
             found[index] = bind_push(source, there, self.wires[processor])
         return found

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from maniple.runtime.call import Frames
     from maniple.runtime.launch import Point, Requirement
     from maniple.runtime.task import Task
+    from maniple.runtime.variant import Variant
 
 __all__: list[str] = []
 
@@ -39,7 +40,7 @@ class TaskBinder:
     task: Task[..., Any]
     points: tuple[Point, ...]
     requirements: tuple[Requirement, ...]
-    bodies: tuple[Callable[..., object], ...]
+    bodies: tuple[Variant, ...]
     frames: Frames
     number: int
     debug: bool
@@ -47,6 +48,7 @@ class TaskBinder:
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one point."""
         del cores
+        variant = self.bodies[point]
         arguments: list[object] = []
         holes: list[int] = []
         identities: list[tuple[torch.Tensor, float]] = []
@@ -68,8 +70,8 @@ class TaskBinder:
                 identities.append((view, op.identity(region.dtype)))
             elif self.debug and not requirement.privilege.writes:
                 guarded.append((parameter.name, view))
-            arguments.append(view)
-        body = _guarded(self.bodies[point], guarded) if guarded else self.bodies[point]
+            arguments.append(variant.array(view))
+        body = _guarded(variant.call, guarded) if guarded else variant.call
         return _Bound(self, point, body, arguments, tuple(enumerate(holes)), tuple(identities))
 
 

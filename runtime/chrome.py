@@ -15,9 +15,9 @@ Entry = dict[str, object]
 def chrome_trace(timeline: Timeline) -> dict[str, object]:
     """Draw a timeline.
 
-    A process per rank, and in it a row for the program's launches, one per processor, one for the copy engine, and the
-    bytes of its memory as a graph; below them a process with the critical path. Dependences are arrows between spans, as
-    are the shares of one movement on different ranks. Spans of the critical path have `critical` among their arguments.
+    A process per rank, and in it a row for the program's launches, one per processor, one for the copy engine, and
+    the bytes of its memory as a graph; below them a process with the critical path. Dependences are arrows between
+    spans, as are the shares of one movement on different ranks. Spans of the critical path say so in their arguments.
 
     Args:
         timeline: the timeline.

@@ -1,4 +1,4 @@
-"""Clock offsets: how far the ranks' clocks are apart, from messages that none of them can have had before it was sent."""
+"""Clock offsets: how far the ranks' clocks are apart, told from who had what before it can have been sent."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def clock_offsets(control: Control, hosts: Sequence[str], clock: Callable[[], in
 
 
 def offset_bounds(stamps: Sequence[Sequence[Stamp]]) -> list[tuple[int, int]]:
-    """Bound what must be added to each rank's clock to have rank 0's (after Cristian, "Probabilistic clock
-    synchronization", 1989, section 3).
+    """Bound what must be added to each rank's clock to have rank 0's.
 
-    Nobody has everybody's payload of a round before everybody sent theirs. So with d the offset of rank r
+    After Cristian, "Probabilistic clock synchronization" (1989), section 3, where one round trip bounds it. Nobody has
+    everybody's payload of a round before everybody sent theirs. So with d the offset of rank r
 
         sent by 0  <=  got by r + d     and     sent by r + d  <=  got by 0
 
@@ -65,5 +65,7 @@ def offset_bounds(stamps: Sequence[Sequence[Stamp]]) -> list[tuple[int, int]]:
     found = [(0, 0)]
     for own in stamps[1:]:
         pairs = list(zip(stamps[0], own, strict=True))
-        found.append((max(first[0] - then[1] for first, then in pairs), min(first[1] - then[0] for first, then in pairs)))
+        found.append(
+            (max(first[0] - then[1] for first, then in pairs), min(first[1] - then[0] for first, then in pairs))
+        )
     return found

@@ -43,11 +43,11 @@ def critical_path(spans: Sequence[Span], dependences: Iterable[tuple[Item, Item]
     path = [max(spans, key=order)]
     while True:
         span = path[-1]
-        before = [share for item in awaited.get(span.item, ()) for share in shares.get(item, ())]
-        before += shares[span.item]
+        candidates = [share for item in awaited.get(span.item, ()) for share in shares.get(item, ())]
+        candidates += shares[span.item]
         if id(span) in preceding:
-            before.append(preceding[id(span)])
-        earlier = [other for other in before if order(other) < order(span)]
+            candidates.append(preceding[id(span)])
+        earlier = [other for other in candidates if order(other) < order(span)]
         if not earlier:
             return tuple(reversed(path))
         path.append(max(earlier, key=order))

@@ -34,6 +34,8 @@ class LaunchEnvironment:
         token: secret of this run.
         mapper: name of the mapper to use, None for the default.
         join_timeout_s: seconds that ranks wait for each other.
+        record: file for a timeline of the whole run, None for none.
+        deterministic: whether launches that are not traced run in the order of the program.
         shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
     """
 
@@ -49,6 +51,8 @@ class LaunchEnvironment:
     token: str
     mapper: str | None
     join_timeout_s: float
+    record: str | None = None
+    deterministic: bool = False
     shared: tuple[int, ...] = ()
 
     def to_environ(self) -> dict[str, str]:
@@ -69,6 +73,10 @@ class LaunchEnvironment:
             variables["MANIPLE_SHARED"] = ",".join(map(str, self.shared))
         if self.mapper is not None:
             variables["MANIPLE_MAPPER"] = self.mapper
+        if self.record is not None:
+            variables["MANIPLE_RECORD"] = self.record
+        if self.deterministic:
+            variables["MANIPLE_DETERMINISTIC"] = "1"
         return variables
 
 
@@ -105,7 +113,9 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         head=variables["MANIPLE_HEAD"],
         token=_text(variables, "MANIPLE_TOKEN"),
         mapper=variables.get("MANIPLE_MAPPER") or None,
+        deterministic=variables.get("MANIPLE_DETERMINISTIC") == "1",
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
+        record=variables.get("MANIPLE_RECORD") or None,
         shared=_descriptors(variables, "MANIPLE_SHARED", size),
     )
 

@@ -54,6 +54,12 @@ def bind_fold(op: str, target: torch.Tensor, parts: Sequence[torch.Tensor]) -> C
     """
     in_place, out = _IN_PLACE[op], _OUT[op]
     others = [part for part in parts if part.data_ptr() != target.data_ptr()]
+    ordered = others if len(others) == len(parts) else [target, *others]
+    if op == "+" and len(ordered) > 2:
+        from maniple.runtime.fold import bind_sum  # imports numba, so only where it is used
+
+        if (fused := bind_sum(target, ordered)) is not None:
+            return fused
     if len(others) < len(parts):
         return lambda: [in_place(target, part) for part in others]
     if len(others) == 1:

@@ -45,7 +45,9 @@ class LaunchRequest:
         port: of the control socket; None lets the system choose.
         join_timeout_s: how long ranks wait for each other, in seconds.
         mapper: name of the mapper that programs use by default.
+        deterministic: whether launches that are not traced run in the order of the program.
         log_dir: folder of the ranks' log files; None makes a fresh one.
+        record: file for a timeline of the whole run.
         transport: how tiles travel between ranks of one host: `shared` memory or `zmq`.
 
     Raises:
@@ -60,7 +62,9 @@ class LaunchRequest:
     port: int | None = None
     join_timeout_s: float = JOIN_TIMEOUT_S
     mapper: str | None = None
+    deterministic: bool = False
     log_dir: Path | None = None
+    record: Path | None = None
     transport: str = TRANSPORTS[0]
 
     def __post_init__(self) -> None:
@@ -78,6 +82,8 @@ class LaunchRequest:
             raise RequestError(f"--port: expected 1 to 65535, got {self.port}; leave it out to let the launcher choose")
         if not 0 < self.join_timeout_s < float("inf"):
             raise RequestError(f"--join-timeout: expected seconds above 0, got {self.join_timeout_s:g}")
+        if self.record is not None and (self.record.is_dir() or not os.access(self.record.absolute().parent, os.W_OK)):
+            raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
         if self.transport not in TRANSPORTS:
             raise RequestError(f"--transport: there is no {self.transport!r}{nearest(self.transport, TRANSPORTS)}")
         _check_target(self.target)
@@ -117,7 +123,9 @@ def command(
         head=head,
         token=token,
         mapper=request.mapper,
+        deterministic=request.deterministic,
         join_timeout_s=request.join_timeout_s,
+        record=None if request.record is None else str(request.record.absolute()),
         shared=shared,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
@@ -152,7 +160,8 @@ def run(request: LaunchRequest) -> int:
             for rank in range(request.size):
                 argv, variables = command(request, rank, supervisor.endpoint, token, shared)
                 environ = {**environment.inherited(), **variables}
-                for name in {"MANIPLE_MAPPER", "MANIPLE_SHARED"} - set(variables):
+                optional = {"MANIPLE_DETERMINISTIC", "MANIPLE_MAPPER", "MANIPLE_RECORD", "MANIPLE_SHARED"}
+                for name in optional - set(variables):
                     environ.pop(name, None)
                 supervisor.spawn(_tethered(argv), environ, _log(logs, rank), shared, shown=rank == 0)
         finish = supervisor.watch()

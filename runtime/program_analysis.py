@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ
 from maniple.regions.rectangle import overlapping
-from maniple.regions.validity import UnwrittenRead
+from maniple.regions.validity import Near, UnwrittenRead
 from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
 from maniple.runtime.failure import UnwrittenRegion
 from maniple.runtime.fragment import distance
@@ -59,14 +59,18 @@ class ProgramAnalysis:
         self._near = distance(machine)
         self.regions: dict[int, RegionAnalysis] = {}
 
-    def add(self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None) -> RegionAnalysis:
+    def add(
+        self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None, near: Near | None = None
+    ) -> RegionAnalysis:
         """Start to follow a region.
 
         Args:
             region: the region.
             home: what is valid where at first; nothing by default.
+            near: how far memories are from one another; by default by host.
         """
-        made = self.regions[region.id] = RegionAnalysis(region.bounds, home or {}, persistent=True, near=self._near)
+        near = near or self._near
+        made = self.regions[region.id] = RegionAnalysis(region.bounds, home or {}, persistent=True, near=near)
         return made
 
     def drop(self, region: int) -> None:

@@ -9,7 +9,8 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from maniple.regions.error import RequestError, RunError
+from maniple.regions.error import ManipleError, RequestError
+from maniple.runtime import recording
 from maniple.runtime.control import RankStopped
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
@@ -17,6 +18,7 @@ from maniple.runtime.inventory import available_cores
 from maniple.runtime.memory import Memory
 from maniple.runtime.processor import CpuProcessor, inside_task
 from maniple.runtime.progress import Progress
+from maniple.runtime.recorder import silent
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.replay import Replay, Run
 from maniple.runtime.world import is_current
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
+    from maniple.runtime.recorder import Recorder, Tell
     from maniple.runtime.schedule import Schedule
     from maniple.runtime.world import World
 
@@ -56,6 +59,7 @@ class RankRuntime:
         self.last: Run | None = None
         self.under_way = 0
         self.error: BaseException | None = None
+        self.recorder: Recorder | None = None
         self._told = False
         self._programs = 0
         self._submissions = 0
@@ -83,6 +87,8 @@ class RankRuntime:
             found = None
         if found is None:
             found = _RUNTIMES[world] = cls(world)
+            if world.record is not None:
+                recording.start(found)
         return found
 
     def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:
@@ -176,6 +182,10 @@ class RankRuntime:
 
         return guarded
 
+    def teller(self, lane: str, name: Callable[[], str], category: str) -> Tell:
+        """Give what notes the events of one thing, if somebody records; takes what `Recorder.teller` takes."""
+        return silent if self.recorder is None else self.recorder.teller(lane, name(), category)
+
     def await_event(self, event: threading.Event) -> None:
         """Block until an event is set.
 
@@ -203,9 +213,11 @@ class RankRuntime:
             try:
                 self.drain()
                 self.check()
+                if self.world.record is not None:
+                    recording.save(self, self.world.record)
             except RankStopped:
                 pass
-            except RunError as error:
+            except ManipleError as error:
                 sys.stderr.write(f"error: {error}\n")
                 sys.stdout.flush()
                 sys.stderr.flush()

@@ -241,6 +241,8 @@ class Replay:
         with self.runtime.finished:
             run.left -= 1
             if not run.left:
+                if self.runtime.recorder is not None:
+                    self.runtime.recorder.ran(run)
                 self.runtime.finished.notify_all()
 
     def _reserve(self) -> None:

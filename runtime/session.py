@@ -18,10 +18,12 @@ from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.mapper import LaunchView, Mapper, map_launch
+from maniple.runtime.mapper import LaunchView, Mapper, TunableView, UseView
+from maniple.runtime.mapping import Board, Mapping, ask_tunable, map_launch
 from maniple.runtime.operation import Operation, handles, state
 from maniple.runtime.processor import inside_task
 from maniple.runtime.task import Read, WriteDiscard, task
+from maniple.runtime.timeline import Kind
 from maniple.runtime.tracing import Tracing
 from maniple.runtime.untraced import Untraced
 
@@ -66,7 +68,8 @@ class Session:
         self.machine = machine
         self.mapper = mapper
         self.debugging = False
-        self.untraced = Untraced(runtime, machine)
+        self.untraced = Untraced(runtime, machine, mapper)
+        self._board = Board(machine)
         self.tracing = Tracing(self.untraced, self._start)
         owners = [machine.processors_of(memory.id) for memory in machine.memories]
         self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
@@ -106,7 +109,12 @@ class Session:
         return Future(self.runtime, self.machine, self._operate(task, None, args, mapper))
 
     def index_launch(
-        self, task: Task[..., Any], domain: Domain, *args: object, mapper: Mapper | None = None
+        self,
+        task: Task[..., Any],
+        domain: Domain,
+        *args: object,
+        mapper: Mapper | None = None,
+        must_epoch: bool = False,
     ) -> FutureMap:
         """Launch a task per point of a domain; the points must not interfere.
 
@@ -116,11 +124,14 @@ class Session:
             args: for each parameter a value, or for one with a privilege `X[P]` (point i gets tile i, or the one that
                 a projection names) or a region (every point gets all of it).
             mapper: placement of this launch.
+            must_epoch: whether all points must run at the same time, each on a processor of its own; they may then
+                wait for each other by means of their own. Not inside a trace.
 
         Raises:
             RequestError: arguments that do not fit, points that interfere, or a read before the first write.
         """
-        return FutureMap(self.runtime, self.machine, self._operate(task, domain, args, mapper))
+        call = self._operate(task, domain, args, mapper, must_epoch=must_epoch)
+        return FutureMap(self.runtime, self.machine, call)
 
     def fill(self, target: Region | PartitionedRegion, value: float) -> None:
         """Write one value to every element of a region, in every memory, or of the tiles of a partition, one by one."""
@@ -173,17 +184,20 @@ class Session:
         mapper: Mapper | None = None,
         *,
         everywhere: bool = False,
+        must_epoch: bool = False,
     ) -> Call:
         """Compare a launch with the trace that is replayed, or start it."""
         if inside_task():
             self.runtime.refuse_inside_a_task("launch")
+        if must_epoch:
+            self.tracing.pause("a must-epoch launch")
         call = self.tracing.take(task, domain, args)
         if call is not None:
             return call
         for region in handles(args):
             self._own(region)
-        operation = state(task, domain, args, mapper, everywhere=everywhere)
-        if not self.debugging and self.tracing.admit(operation):
+        operation = state(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
+        if not (self.debugging or must_epoch) and self.tracing.admit(operation):
             call = self.tracing.take(task, domain, args)
             if call is not None:
                 return call
@@ -193,42 +207,50 @@ class Session:
 
     def _start(self, operation: Operation, call: Call) -> None:
         """Map a launch, have it analysed, and start what of it runs here."""
-        task = operation.task
-        points, variants, priorities = self._map(operation)
-        requirements = tuple(self._requirements(operation, len(points)))
-        bodies = tuple(task.variants[variant] for variant in variants)
-        binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, self.debugging)
+        task, mapper = operation.task, operation.mapper or self.mapper
+        tell = self.runtime.teller("program", lambda: task.name, "launch")
+        tell(Kind.LAUNCHED)
+        requirements = tuple(self._requirements(operation))
+        if operation.everywhere:
+            points = self._replicas
+            mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points))
+        else:
+            mapping = self._map(operation, mapper, requirements)
+            places = zip(operation.colors, mapping.processors, strict=True)
+            points = tuple(Point(color, processor) for color, processor in places)
+        tell(Kind.MAPPED)
+        bodies = tuple(task.variants[variant] for variant in mapping.variants)
+        checked = self.debugging or mapping.options.check
+        binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, debug=checked)
         launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
+        if mapping.layouts:
+            self.untraced.lay_out(launch, mapping, mapper)
         self._tell(
             lambda: f"launch {operation} on {[point.processor for point in points]}",
             lambda: (
-                task.version,
-                variants,
-                priorities,
-                operation.colors,
-                call.values,
+                *(task.version, mapping.variants, mapping.priorities, mapping.layouts, operation.colors, call.values),
                 [*map(_comparable, requirements)],
             ),
         )
-        self.untraced.issue(launch, priorities)
+        self.untraced.issue(launch, mapping, together=operation.must_epoch)
+        tell(Kind.ANALYSED)
         call.launch = launch
-        if not self.debugging:
-            self.tracing.started(operation, launch, call)
+        if not (self.debugging or operation.must_epoch):
+            self.tracing.started(operation, launch, call, memoize=mapping.memoize)
 
-    def _map(self, operation: Operation) -> tuple[tuple[Point, ...], tuple[str, ...], tuple[int, ...]]:
-        """Give each point of a launch its place, variant and priority."""
+    def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
+        """Ask the mapper about a launch."""
         task = operation.task
-        if operation.everywhere:
-            count = len(self._replicas)
-            return self._replicas, ("cpu",) * count, (0,) * count
-        view = LaunchView(task.name, operation.colors, self.machine)
-        mapping = map_launch(operation.mapper or self.mapper, view, tuple(task.variants))
-        places = zip(operation.colors, mapping.processors, strict=True)
-        points = tuple(Point(color, processor) for color, processor in places)
-        return points, mapping.variants, mapping.priorities
+        states = self.untraced.analysis.regions
+        uses = tuple(UseView(requirement, states[requirement.region.id].validity) for requirement in requirements)
+        must_epoch = operation.must_epoch
+        view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
+        kinds = {name: variant.processor for name, variant in task.variants.items()}
+        return map_launch(mapper, view, kinds, self._board)
 
-    def _requirements(self, operation: Operation, points: int) -> Iterator[Requirement]:
+    def _requirements(self, operation: Operation) -> Iterator[Requirement]:
         task = operation.task
+        copies = len(self._replicas) if operation.everywhere else 1
         parameters = (parameter for parameter in task.parameters if not parameter.is_color)
         for parameter, tiles in zip(parameters, operation.arguments, strict=True):
             if tiles is None or parameter.privilege is None:
@@ -238,7 +260,7 @@ class Session:
             except RequestError as error:
                 msg = f"task {task}: parameter {parameter.name}: {error}"
                 raise RequestError(msg) from error
-            yield Requirement(tiles.region, parameter.privilege, rects * points if operation.everywhere else rects)
+            yield Requirement(tiles.region, parameter.privilege, rects * copies)
 
     def _tell(self, text: Callable[[], str], values: Callable[[], Sequence[object]]) -> None:
         """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
@@ -309,6 +331,22 @@ class Session:
         self.tracing.pause("a fence")
         self.runtime.drain()
         self.runtime.check()
+        if self.untraced.profiler.asked:
+            self.mapper.report_profiling(self.untraced.profiler.exchange(self.runtime.world))
+
+    def tunable(self, name: str, default: bool | float | str) -> bool | float | str:  # noqa: FBT001
+        """Ask the mapper for a value that it may tune, such as a number of tiles.
+
+        Args:
+            name: what the mapper knows it by.
+            default: what a mapper that does not know it answers; the answer has the same type.
+
+        Raises:
+            RequestError: the answer has another type.
+        """
+        value = ask_tunable(self.mapper, TunableView(name, default, self.machine))
+        self._tell(lambda: f"tunable {name} is {value!r}", tuple)
+        return value
 
     @contextmanager
     def debug(self) -> Iterator[None]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.privilege import READ
 from maniple.regions.rectangle import RectSet
-from maniple.regions.validity import Validity
+from maniple.regions.validity import Near, Validity
 from maniple.runtime.analysis import RegionAnalysis
 from maniple.runtime.composition import Composer
-from maniple.runtime.fragment import FragmentKey, analyse, distance
+from maniple.runtime.fragment import FragmentKey, analyse
 from maniple.runtime.launch import Launch, Point, Requirement
 from maniple.runtime.program_analysis import placed_uses
 
@@ -92,7 +92,12 @@ def covers(state: Validity, needed: Validity) -> bool:
     )
 
 
-def lower(launches: Sequence[Launch], states: Mapping[int, Validity], machine: Machine) -> Template:
+def lower(
+    launches: Sequence[Launch],
+    states: Mapping[int, Validity],
+    machine: Machine,
+    near: Callable[[LogicalRegion], Near],
+) -> Template:
     """Lower launches that run again and again.
 
     Regions are analysed one by one. A region that the launches leave with fewer valid copies than they found is
@@ -103,6 +108,7 @@ def lower(launches: Sequence[Launch], states: Mapping[int, Validity], machine: M
         launches: the sequence.
         states: what is valid of each region before it, nothing pending.
         machine: the machine.
+        near: how far memories are from one another, for each region.
 
     Raises:
         RequestError: interfering tasks, or a read before the first write.
@@ -112,15 +118,14 @@ def lower(launches: Sequence[Launch], states: Mapping[int, Validity], machine: M
         for requirement in launch.requirements:
             tasks = placed_uses(launch, requirement, machine)
             uses.setdefault(requirement.region, []).append((requirement.privilege, tasks))
-    near = distance(machine)
     ends = []
     for region, found in uses.items():
-        closing = _closing(region, tuple(found), states[region.id], machine, near)
+        closing = _closing(region, tuple(found), states[region.id], machine, near(region))
         if closing is not None:
             ends.append(closing)
             (requirement,) = closing.requirements
             found.append((requirement.privilege, placed_uses(closing, requirement, machine)))
-    settled = {region: _settle(region, tuple(found), states[region.id], near) for region, found in uses.items()}
+    settled = {region: _settle(region, tuple(found), states[region.id], near(region)) for region, found in uses.items()}
     fragments = [fragment for _, fragment in settled.values()]
     schedule = Composer(machine, (*launches, *ends), tuple(settled), fragments).compose()
     return Template(
@@ -135,9 +140,7 @@ def lower(launches: Sequence[Launch], states: Mapping[int, Validity], machine: M
     )
 
 
-def _settle(
-    region: LogicalRegion, uses: Uses, state: Validity, near: Callable[[int, int], int]
-) -> tuple[Validity, Fragment]:
+def _settle(region: LogicalRegion, uses: Uses, state: Validity, near: Near) -> tuple[Validity, Fragment]:
     """Find a state, covered by the given one, from which the uses lead back to it; else take the given one."""
     given = fragment = _analyse(region, uses, state, near)
     entry = state
@@ -151,14 +154,12 @@ def _settle(
     return (entry, fragment) if covers(fragment.leaves, entry) else (state, given)
 
 
-def _analyse(region: LogicalRegion, uses: Uses, state: Validity, near: Callable[[int, int], int]) -> Fragment:
+def _analyse(region: LogicalRegion, uses: Uses, state: Validity, near: Near) -> Fragment:
     home = tuple((memory, points.rects) for memory, points in state.valid.items())
     return analyse(FragmentKey(region.bounds, home, uses), near)
 
 
-def _closing(
-    region: LogicalRegion, uses: Uses, state: Validity, machine: Machine, near: Callable[[int, int], int]
-) -> Launch | None:
+def _closing(region: LogicalRegion, uses: Uses, state: Validity, machine: Machine, near: Near) -> Launch | None:
     if not any(privilege.reduces for privilege, _ in uses):
         return None
     analysis = RegionAnalysis(region.bounds, {}, persistent=True, near=near)

@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
+from maniple.runtime.chrome import chrome_trace
+from maniple.runtime.critical_path import critical_path
 from maniple.runtime.entry import write_atomically
 from maniple.runtime.schedule import RowKind
 
@@ -163,14 +165,10 @@ class Timeline:
             copy engine  .           copy x 3-5    .
             p1           other 0-1   .             read 5-6      path: write, copy x, read
         """
-        from maniple.runtime.critical_path import critical_path
-
         return critical_path([span for span in self.spans if span.category != "launch"], self.dependences)
 
     def to_chrome(self) -> dict[str, object]:
         """Give Chrome's trace event format; `maniple.runtime.chrome` says what is drawn."""
-        from maniple.runtime.chrome import chrome_trace
-
         return chrome_trace(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -218,3 +216,8 @@ def events_of_run(
             yield Event(Kind.READY, ready[row], *place)
         yield Event(Kind.STARTED, times[0][row], *place)
         yield Event(Kind.ENDED if processor >= 0 else Kind.COPIED, times[1][row], *place)
+
+
+def dependences_of_run(schedule: Schedule, run: int) -> Iterator[tuple[Item, Item]]:
+    """Give what waited for what within a run."""
+    return (((run, before), (run, row)) for before, row in schedule.edges())

@@ -150,7 +150,8 @@ class Trace:
             if loaded.template.applies(states):
                 self._loaded.insert(0, self._loaded.pop(position))
                 return loaded
-        template = lower([record.launch for record in self.records], states, self._untraced.machine)
+        launches = [record.launch for record in self.records]
+        template = lower(launches, states, self._untraced.machine, self._untraced.near)
         replay = self._untraced.runtime.load(template.schedule, self._regions)
         self._loaded.insert(0, _Loaded(template, replay))
         for old in self._loaded[KEPT_TEMPLATES:]:

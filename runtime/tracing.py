@@ -70,9 +70,12 @@ class Tracing:
             self._begin(found)
         return found is not None
 
-    def started(self, operation: Operation, launch: Launch, call: Call) -> None:
-        """Take note of a launch that was started by itself."""
-        if self._recording is not None:
+    def started(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
+        """Take note of a launch that was started by itself; one that must not be kept spoils the recording."""
+        if not memoize:
+            self._recording = None
+            self._interrupt()
+        elif self._recording is not None:
             self._recording.take_down(operation, launch)
         elif self.automatic is not None and self._open is None:
             self.automatic.note(operation, launch)
@@ -137,6 +140,9 @@ class Tracing:
             )
             raise RequestError(msg)
         self._give_up()
+        self._interrupt()
+
+    def _interrupt(self) -> None:
         if self.automatic is not None:
             self.automatic.interrupt()
 

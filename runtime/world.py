@@ -40,6 +40,8 @@ class World:
         shared: the memory that the ranks of this host share, for replays; None where there is none.
         mapper: name of the mapper that the launcher was given, if any.
         launched: whether a launcher fixed how many processors there are.
+        record: file for a timeline of the whole run, if the launcher was given one.
+        deterministic: whether launches that are not traced run in the order of the program.
     """
 
     rank: int
@@ -55,6 +57,8 @@ class World:
     shared: SharedMemory | None = None
     mapper: str | None = None
     launched: bool = True
+    record: str | None = None
+    deterministic: bool = False
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -184,4 +188,6 @@ def _join(launch: LaunchEnvironment) -> World:
         transport=transport if launch.world_size > 1 else None,
         shared=SharedMemory(launch.rank, dict(enumerate(launch.shared))) if launch.shared else None,
         mapper=launch.mapper,
+        record=launch.record,
+        deterministic=launch.deterministic,
     )

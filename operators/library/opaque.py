@@ -41,6 +41,11 @@ class Opaque(TorchOperator):
 
     name: ClassVar[str] = "opaque"
 
+    @property
+    def opaque_source(self) -> str:
+        """See ``AbstractOperator.opaque_source``."""
+        return self.source
+
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """Every dimension written as its extent; see ``AbstractOperator.rule``."""
         operands = ["[]" if shape is None else " ".join(map(str, shape)) for shape in shapes]

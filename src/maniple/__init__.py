@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from maniple.program import fill as fill
     from maniple.program import index_launch as index_launch
     from maniple.program import launch as launch
+    from maniple.program import record as record
     from maniple.program import region as region
     from maniple.program import trace as trace
     from maniple.program import world as world
@@ -66,7 +67,19 @@ _HOMES = {
     "operators.graph": ("Graph", "Tensor"),
     "operators.optimizer": ("SGD",),
     "operators.plan": ("Plan",),
-    "program": ("auto_trace", "copy", "debug", "fence", "fill", "index_launch", "launch", "region", "trace", "world"),
+    "program": (
+        "auto_trace",
+        "copy",
+        "debug",
+        "fence",
+        "fill",
+        "index_launch",
+        "launch",
+        "record",
+        "region",
+        "trace",
+        "world",
+    ),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
     "regions.rectangle": ("Rect",),

@@ -12,6 +12,7 @@ import click
 from maniple.calibrate_command import calibrate
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
+from maniple.search_command import compare, explain, search
 from maniple.simulate_command import simulate
 
 if TYPE_CHECKING:
@@ -90,9 +91,11 @@ def cli() -> None:
 @click.option("--processors", default=1, show_default=True, help="Processors of each rank.")
 @click.option("--cores", type=int, help="Cores of each processor.  [default: the host's, shared evenly]")
 @click.option("--mapper", metavar="NAME", help="Mapper that the program uses by default.")
+@click.option("--deterministic", is_flag=True, help="Run launches that are not traced in the order of the program.")
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
 @click.option("--join-timeout", default=60.0, show_default=True, help="Seconds that ranks wait for each other.")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="PATH", help="Write a timeline of the run there.")
 @click.option("--transport", default="shared", show_default=True, help="How tiles travel within a host: shared, zmq.")
 @click.option("--launcher", default="local", show_default=True, help="How ranks are started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
@@ -104,9 +107,11 @@ def run(
     processors: int,
     cores: int | None,
     mapper: str | None,
+    deterministic: bool,  # noqa: FBT001  (click passes flags by name)
     port: int | None,
     join_timeout: float,
     log_dir: Path | None,
+    record: Path | None,
     transport: str,
     launcher: str,
     dry_run: bool,  # noqa: FBT001  (click passes flags by name)
@@ -130,7 +135,9 @@ def run(
         port=port,
         join_timeout_s=join_timeout,
         mapper=mapper,
+        deterministic=deterministic,
         log_dir=log_dir,
+        record=record,
         transport=transport,
     )
     if dry_run:
@@ -176,9 +183,8 @@ def _described(kind: str) -> Sequence[object]:
     return described_models()
 
 
-cli.add_command(partition)
-cli.add_command(simulate)
-cli.add_command(calibrate)
+for command in (calibrate, compare, explain, partition, search, simulate):
+    cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

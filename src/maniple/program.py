@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from maniple.mappers.registry import make_mapper
+from maniple.runtime import recording
 from maniple.runtime.machine import Machine
 from maniple.runtime.rank import RankRuntime
+from maniple.runtime.recorder import CAPACITY
 from maniple.runtime.session import Session
 from maniple.runtime.world import current
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from maniple.runtime.future import Future, FutureMap
     from maniple.runtime.handle import PartitionedRegion, Region
     from maniple.runtime.mapper import Mapper
+    from maniple.runtime.recording import Recording
     from maniple.runtime.task import Task
     from maniple.runtime.world import World
 
@@ -106,6 +109,15 @@ def trace(name: str, *, on_mismatch: str = "error") -> AbstractContextManager[No
         on_mismatch: what happens if a launch differs from the recording: `error`, or `rerecord` it.
     """
     return session().trace(name, on_mismatch=on_mismatch)
+
+
+def record(capacity: int = CAPACITY) -> AbstractContextManager[Recording]:
+    """Record what happens inside, on every rank: `with mp.record() as recording: ...`, then `recording.timeline`.
+
+    Args:
+        capacity: how many events a rank keeps; the oldest go first, and the timeline says how many went.
+    """
+    return recording.record(RankRuntime.of(current()), capacity)
 
 
 def auto_trace(*, on: bool = True) -> None:

@@ -80,7 +80,7 @@ def test_the_table() -> None:
         "x                                             input                   (4, 3) float32",
         "y                                             input                   (4,) int64",
         "linear         x, linear.weight, linear.bias  b k, n k, [n]@k -> b n  (4, 2) float32",
-        "cross_entropy  linear, y                      b c!, b ->              () float32      loss",
+        "cross_entropy  linear, y, y                   b c, b, [n0!], [c] ->   () float32      loss",
     ]
 
 

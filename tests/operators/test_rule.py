@@ -65,7 +65,7 @@ def test_factors_and_roles(rule: Rule, table: str) -> None:
         ("b y~ -> b y~", "cannot have a halo", 11),
         ("b y~ -> b", "is in no result", 2),
         ("b y~ -> b y", "no window was given", 2),
-        ("b ... -> b ...", "needs the rank", 2),
+        ("b ... -> b ...", "needs the names", 2),
     ],
 )
 def test_a_bad_rule_shows_its_place(text: str, message: str, column: int) -> None:

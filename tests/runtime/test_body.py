@@ -39,7 +39,7 @@ def bind(task: Task[..., object], *values: object, debug: bool = False) -> tuple
     call = Call(values, 2)
     privileges = [parameter.privilege for parameter in task.parameters if parameter.privilege is not None]
     requirements = tuple(Requirement(REGION, privilege, (REGION.bounds,) * 2) for privilege in privileges)
-    return TaskBinder(task, POINTS, requirements, (task.function,) * 2, Frames([[call]]), 0, debug), call
+    return TaskBinder(task, POINTS, requirements, (task.variants["cpu"],) * 2, Frames([[call]]), 0, debug), call
 
 
 def test_arguments_come_in_the_order_of_the_signature_and_contributions_start_from_the_identity() -> None:
@@ -83,7 +83,7 @@ def test_runs_that_take_turns_have_values_and_results_of_their_own() -> None:
         return 2 * number
 
     frames = Frames([[], []])
-    run = TaskBinder(twice, POINTS[:1], (), (twice.function,), frames, 0, debug=False)(0, [], 1)
+    run = TaskBinder(twice, POINTS[:1], (), (twice.variants["cpu"],), frames, 0, debug=False)(0, [], 1)
     calls = [Call((number,), 1) for number in range(4)]
     for first, second in (calls[:2], calls[2:]):
         frames.enter([first])
@@ -100,7 +100,7 @@ def test_a_body_bound_between_runs_begins_with_the_next_one() -> None:
 
     frames = Frames([[], []])
     frames.enter([Call((1,), 1)])
-    run = TaskBinder(same, POINTS[:1], (), (same.function,), frames, 0, debug=False)(0, [], 1)
+    run = TaskBinder(same, POINTS[:1], (), (same.variants["cpu"],), frames, 0, debug=False)(0, [], 1)
     second = Call((2,), 1)
     frames.enter([second])
     run()

@@ -13,7 +13,7 @@ from launched import Place, add, explode, extremes, fill, on_ranks, summed, tell
 import maniple as mp
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.failure import TaskFailed
-from maniple.runtime.mapper import Mapper, TaskView
+from maniple.runtime.mapper import Mapper, TaskMapping, TaskView
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
 from maniple.runtime.world import World
@@ -191,13 +191,13 @@ def test_a_mapper_chooses_the_variant(session: Session) -> None:
     def which() -> str:
         return "cpu"
 
-    @which.variant("other")
+    @which.variant("cpu", name="other")
     def other() -> str:
         return "other"
 
     class Other(Mapper):
-        def select_variant(self, task: TaskView) -> str:
-            return task.variants[task.index]
+        def map_task(self, task: TaskView) -> TaskMapping:
+            return TaskMapping(task.variants[task.index])
 
     assert session.launch(which).get() == "cpu"
     seen = session.index_launch(which, 2, mapper=Other())

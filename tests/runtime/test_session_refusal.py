@@ -12,7 +12,7 @@ from launched import Place, fill, liar, made, summed, wait, where
 import maniple as mp
 from maniple.regions.error import RequestError
 from maniple.runtime.failure import TaskFailed, UnwrittenRegion
-from maniple.runtime.mapper import Mapper
+from maniple.runtime.mapper import Mapper, TaskMapping
 from maniple.runtime.session import Session
 from maniple.runtime.world import World
 
@@ -154,7 +154,7 @@ class Answers(Mapper):
         ("shard", None, "answered None for"),
         ("select_processor", 9, "answered 9 for"),
         ("select_processor", 1.0, "answered 1.0 for"),
-        ("select_variant", "gpu", "answered 'gpu' for"),
+        ("map_task", TaskMapping("gpu"), "answered 'gpu' for"),
         ("order", 0.5, "answered 0.5 for"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_replay_analyses_and_maps_nothing(session: Session, monkeypatch: pytes
         raise AssertionError("a replay analysed or mapped")
 
     monkeypatch.setattr(ProgramAnalysis, "launch", refuse)
-    for name in ("shard", "select_processor", "select_variant", "order"):
+    for name in ("shard", "select_processor", "map_task", "order"):
         monkeypatch.setattr(session.mapper, name, refuse)
     for number in range(2, 6):
         with session.trace("step"):
