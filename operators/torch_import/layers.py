@@ -23,6 +23,7 @@ from maniple.operators.library.embedding import Embedding
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
+from maniple.operators.library.recurrent import Recurrent
 from maniple.operators.library.softmax import Softmax
 from maniple.operators.torch_import.arithmetic import added, matmul
 from maniple.operators.torch_import.call import Call, Known, spelled
@@ -179,7 +180,36 @@ def _attention(into: Translation, call: Call) -> Any:
     return into.apply(operator, (query, key, value, mask))[0]
 
 
-@handles("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+@handles("lstm.input", "gru.input")
+def _gated(into: Translation, call: Call) -> Any:
+    x, weights = into.tensor(call["input"]), call["params"]
+    states = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
+    each = 4 if call["has_biases"] else 2
+    directions = 2 if call["bidirectional"] else 1
+    # With projections there are more weights.
+    owned = all(is_parameter(into, weight) for weight in weights)
+    if len(x.shape) != 3 or len(weights) != each * directions * call["num_layers"] or not owned:
+        return _recurrent(into, call)
+    operator = Recurrent(
+        call.packet,
+        x.shape[2],
+        weights[1].shape[1],
+        call["num_layers"],
+        call["has_biases"],
+        call["batch_first"],
+        float(call["dropout"]) if call["train"] else 0.0,
+        call["bidirectional"],
+    )
+    first = [None if is_zero(state) else into.tensor(state) for state in states]
+    return list(into.apply(operator, (x, *first), weights))
+
+
+def is_zero(value: Tensor | Known) -> bool:
+    """Whether a value is known to be zero everywhere."""
+    return isinstance(value, Known) and not bool(value.value.any())
+
+
+@handles("rnn_tanh.input", "rnn_relu.input")
 def _recurrent(into: Translation, call: Call) -> Any:
     if call["dropout"] and call["train"]:
         return None

@@ -161,4 +161,6 @@ def test_the_prover_finds_nothing_wrong(name: str) -> None:
 
 def test_every_operator_of_the_library_is_proved() -> None:
     library = {name for name, kind in CATALOGUE.items() if not issubclass(kind, UserOperator)}
+    # Operators imported from torch are proved one by one where they are imported.
+    library = {name for name in library if not name.startswith("aten")}
     assert library == {case.operator.name for case in CASES.values()}
