@@ -223,7 +223,16 @@ def _recurrent(into: Translation, call: Call) -> Any:
 
 
 @handles(
-    *("convolution", "max_pool1d", "max_pool3d", "avg_pool1d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    *(
+        "convolution",
+        "max_pool1d",
+        "max_pool3d",
+        "avg_pool1d",
+        "avg_pool3d",
+        "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d",
+    ),
     *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "group_norm", "instance_norm", "pad"),
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("upsample_linear1d", "upsample_trilinear3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "lp_pool2d"),
