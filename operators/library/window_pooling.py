@@ -175,6 +175,6 @@ class AdaptivePool(TorchOperator):
             F.adaptive_avg_pool2d,
             F.adaptive_avg_pool3d,
         )
-        whole = (largest if self.kind == "max" else average)[count - 1](x, self.output_size)
+        whole = (largest if self.kind == "max" else average)[count - 1](x, list(self.output_size))
         places = (slice(*context.tile.range(name)) for name in spatial_axes(count))
         return whole[(slice(None), slice(None), *places)]
