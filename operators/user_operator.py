@@ -183,7 +183,7 @@ def operator(
             examples,
             _takes_tile(function),
         )
-        label = name or getattr(function, "__name__", "operator")
+        label = str(name or getattr(function, "__name__", "operator"))
         return _defined(label, definition, detached=tuple(detached), flops_per_point=flops_per_point)
 
     return decorate
