@@ -15,7 +15,7 @@ from maniple.operators.batch import check_batch
 from maniple.operators.expansion import Expansion
 from maniple.operators.placement import mapped
 from maniple.operators.program import FragmentCache, Port, lower
-from maniple.operators.state import checked_state, initial_values
+from maniple.operators.state import checked_state, initial_values, with_ties
 from maniple.operators.weight import weights
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.digest import digest
@@ -274,7 +274,8 @@ class Trainer:
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Give every parameter and persistent buffer whole, under the names that torch has, on every rank."""
         found = self._lasting("state_dict")
-        return {tensor.name: found[tensor.name] for tensor in self.graph.lasting if tensor.persistent}
+        kept = {tensor.name: found[tensor.name] for tensor in self.graph.lasting if tensor.persistent}
+        return with_ties(self.graph, kept)
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take the values of every parameter and persistent buffer; the optimizer's state stays.
