@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 __all__ = ["from_torch"]
+
+_ONE_AT_A_TIME = threading.Lock()  # while a module is exported its parameters are others, and torch uses globals
 
 
 def from_torch(
@@ -85,6 +88,10 @@ class _Import:
 
     def graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:
         """The graph for examples of one batch size, and the constants in it."""
+        with _ONE_AT_A_TIME:
+            return self._graph(examples)
+
+    def _graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:
         step = Step(self.request)
         program = functional(capture(step, examples))
         graph = Graph(self.name)
