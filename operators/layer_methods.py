@@ -89,7 +89,7 @@ class LayerMethods(AbstractBuilder):
         return self.append(Reshape(tail), (x,), (), name)
 
     @final
-    def opaque(
+    def function(
         self,
         function: Callable[..., object],
         *operands: Tensor | None,

@@ -152,7 +152,6 @@ def merged(boxes: Boxes) -> Boxes:
     return _taken(boxes, ordered(boxes, _NO_AXIS))
 
 
-
 @numba.njit(cache=True)
 def by_low(table: Boxes) -> Boxes:
     """The boxes by ascending lows, then by label."""
