@@ -60,6 +60,7 @@ class RankRuntime:
         self.error: BaseException | None = None
         self.before_end: Callable[[], object] | None = None
         self.recorder: Recorder | None = None
+        self.debugging = False
         self._told = False
         self._programs = 0
         self._submissions = 0

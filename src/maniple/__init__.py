@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Tensor as Tensor
     from maniple.operators.optimizer import SGD as SGD
     from maniple.operators.plan import Plan as Plan
+    from maniple.operators.torch_import.from_torch import from_torch as from_torch
+    from maniple.operators.user_operator import operator as operator
+    from maniple.operators.window import Halo as Halo
     from maniple.program import auto_trace as auto_trace
     from maniple.program import copy as copy
     from maniple.program import debug as debug
@@ -73,6 +76,9 @@ _HOMES = {
     "operators.graph": ("Graph", "Tensor"),
     "operators.optimizer": ("SGD",),
     "operators.plan": ("Plan",),
+    "operators.torch_import.from_torch": ("from_torch",),
+    "operators.user_operator": ("operator",),
+    "operators.window": ("Halo",),
     "program": (
         "auto_trace",
         "copy",

@@ -150,5 +150,5 @@ def world() -> World:
 
 
 def debug() -> AbstractContextManager[None]:
-    """Check, for launches inside, that no task writes an argument that it declared as read."""
+    """Check, for launches inside, that no task writes what it reads; for steps, that no operator gives a NaN."""
     return session().debug()
