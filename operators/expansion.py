@@ -202,7 +202,8 @@ class Expansion:
             *(Requirement(state, READ_WRITE, weight.rects) for state in weight.states),
         ]
         flops = tuple(float(4 * rect.volume) for rect in weight.rects)
-        self._launch(f"{weight.name}.update", weight.points, tuple(requirements), UpdateBinder(optimizer), flops, "update")
+        binder = UpdateBinder(optimizer)
+        self._launch(f"{weight.name}.update", weight.points, tuple(requirements), binder, flops, "update")
 
     def _assign(self, buffer: Weight, value: LogicalRegion) -> None:
         requirements = (

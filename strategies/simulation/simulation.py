@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.simulation.ledger import Columns, Table
+    from maniple.strategies.simulation.ledger import Columns
     from maniple.strategies.simulation.prediction import Prediction
+    from maniple.strategies.simulation.tables import Table
     from maniple.strategies.simulation.use import RegionRows
 
 __all__: list[str] = []
@@ -186,9 +187,7 @@ class Simulation:
             weights=tuple((name, self._weights[name]) for name, _ in self._plan.weights),
         )
 
-    def propose(
-        self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None
-    ) -> int:
+    def propose(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None) -> int:
         """Change some operators, and give the makespan.
 
         Args:
@@ -196,10 +195,12 @@ class Simulation:
             weights: new homes; by default the default homes of the weights that the operators use.
 
         Raises:
-            RequestError: another proposal waits for `accept` or `reject`.
+            RequestError: another proposal waits for `accept` or `reject`, or there is no such operator.
         """
         if self._change is not None:
             raise RequestError("simulation: a proposal is under way; accept or reject it first")
+        for name in operators:
+            self._plan.operator(name)
         change = self._change = _Change(operators={name: self._operators[name] for name in operators})
         self._operators.update(operators)
         if weights is None:

@@ -70,23 +70,26 @@ class Model:
 
     def times(self) -> Times:
         return {
-            key: (int(self.ledger.rows[placed.first + number, READY]), int(self.ledger.rows[placed.first + number, END]))
+            key: (
+                int(self.ledger.rows[placed.first + number, READY]),
+                int(self.ledger.rows[placed.first + number, END]),
+            )
             for rows, placed in self.blocks.values()
             for number, key in enumerate(rows)
         }
 
     def expected(self, oracle: Oracle) -> Times:
         edges = [
-            (first * BLOCK + a, second * BLOCK + b) for (first, second), (found, _) in self.edges.items() for a, b in found
+            (first * BLOCK + a, second * BLOCK + b)
+            for (first, second), (found, _) in self.edges.items()
+            for a, b in found
         ]
         return oracle({key: row for rows, _ in self.blocks.values() for key, row in rows.items()}, edges)
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), blocks=st.integers(1, 12), lanes=st.integers(1, 5))
-def test_every_change_gives_the_times_of_a_full_simulation(
-    oracle: Oracle, seed: int, blocks: int, lanes: int
-) -> None:
+def test_every_change_gives_the_times_of_a_full_simulation(oracle: Oracle, seed: int, blocks: int, lanes: int) -> None:
     model = Model(Random(seed), blocks, lanes)
     assert model.times() == model.expected(oracle)
     for _ in range(12):
