@@ -152,9 +152,7 @@ def _value(node: ast.expr, call: str) -> Value:
         case ast.List(elts=elements):
             items = [(_value(element, call), isinstance(element, ast.Name)) for element in elements]
             # A part of a concatenation may lie outside of a tile.
-            return lambda known: [
-                value for item, named in items if (value := item(known)) is not None or not named
-            ]
+            return lambda known: [value for item, named in items if (value := item(known)) is not None or not named]
         case ast.Call(func=function, args=arguments, keywords=keywords):
             target = _target(ast.unparse(function))
             given = [_value(argument, call) for argument in arguments]

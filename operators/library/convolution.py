@@ -54,7 +54,9 @@ class Convolution(AbstractOperator):
     def __post_init__(self) -> None:
         _check_channels(self.name, self.in_channels, self.out_channels, self.groups)
         windows = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
-        check_windows(self.name, self.dimensions, {field: (getattr(self, field), low) for field, low in windows.items()})
+        check_windows(
+            self.name, self.dimensions, {field: (getattr(self, field), low) for field, low in windows.items()}
+        )
 
     @property
     def axes(self) -> str:
@@ -165,7 +167,9 @@ class TransposedConvolution(TorchOperator):
     def __post_init__(self) -> None:
         _check_channels(self.name, self.in_channels, self.out_channels, self.groups)
         windows = {"kernel_size": 1, "stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
-        check_windows(self.name, self.dimensions, {field: (getattr(self, field), low) for field, low in windows.items()})
+        check_windows(
+            self.name, self.dimensions, {field: (getattr(self, field), low) for field, low in windows.items()}
+        )
         for added, stride, dilation in zip(self.output_padding, self.stride, self.dilation, strict=True):
             if added >= max(stride, dilation):
                 raise RequestError(

@@ -195,9 +195,7 @@ def _split(into: Translation, call: Call) -> Any:
 def _unbind(into: Translation, call: Call) -> Any:
     tensor = into.tensor(call["self"])
     axis = dimension(call["dim"], len(tensor.shape))
-    return [
-        reshape(into, part(into, tensor, axis, place, place + 1), shape) for place, shape in enumerate(call.shapes)
-    ]
+    return [reshape(into, part(into, tensor, axis, place, place + 1), shape) for place, shape in enumerate(call.shapes)]
 
 
 @handles("cat", "concat", "concatenate")

@@ -152,9 +152,7 @@ def _named(output: object) -> dict[str, Tensor]:
     if isinstance(output, Mapping):
         return {str(name): value for name, value in output.items() if isinstance(value, Tensor)}
     if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return {
-            name: value for name, value in zip(output._fields, output, strict=True) if isinstance(value, Tensor)
-        }
+        return {name: value for name, value in zip(output._fields, output, strict=True) if isinstance(value, Tensor)}
     if isinstance(output, list | tuple):
         return {f"output_{place}": value for place, value in enumerate(output) if isinstance(value, Tensor)}
     return {name: value for name, value in vars(output).items() if isinstance(value, Tensor)}

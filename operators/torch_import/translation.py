@@ -104,6 +104,7 @@ class Translation:
 
     def _computed(self, call: Call) -> Any:
         """The result of an operator on known values."""
+
         def plain(value: Any) -> Any:
             if isinstance(value, Known):
                 return value.value
@@ -235,9 +236,13 @@ class Translation:
         """Refuse results that are not what torch says: a fault of the import, never of the user."""
         results = found if isinstance(found, list) else [found]
         for value, shape, dtype in zip(results, call.shapes, call.dtypes, strict=False):
-            have = (tuple(value.value.shape), str(value.value.dtype)[6:]) if isinstance(value, Known) else (
-                value.shape,
-                value.dtype,
+            have = (
+                (tuple(value.value.shape), str(value.value.dtype)[6:])
+                if isinstance(value, Known)
+                else (
+                    value.shape,
+                    value.dtype,
+                )
             )
             if have != (shape, dtype):
                 raise RequestError(
