@@ -166,6 +166,21 @@ def _wait(rows: Table, edges: Table, scratch: Scratch, row: int, since: int, siz
     return _push(heap, rows, size, bound, row) if count == 0 else size
 
 
+@inner
+def _release(rows: Table, edges: Table, scratch: Scratch, row: int, end: int, size: int) -> int:
+    """Let a row's successors wait for one less; queue those that wait for nothing else. Returns the heap's size."""
+    waiting, ready, heap, _ = scratch
+    edge = rows[row, OUT]
+    while edge != NONE:
+        other = edges[edge, TARGET]
+        ready[other] = max(ready[other], end)
+        waiting[other] -= 1
+        if waiting[other] == 0:
+            size = _push(heap, rows, size, ready[other], other)
+        edge = edges[edge, NEXT_OUT]
+    return size
+
+
 @numba.njit(cache=True)
 def prepare(
     rows: Table, edges: Table, holds: Table, scratch: Scratch, old: Column, new: Column, fresh: Column, since: int
@@ -232,7 +247,7 @@ def sweep(
     Returns:
         How many rows the sequence has so far, the latest end in it, how many rows got another time.
     """
-    waiting, ready, heap, free = scratch
+    waiting, _, heap, free = scratch
     place, size, latest = state
     retimed = 0
     while size > 0:
@@ -258,14 +273,7 @@ def sweep(
         waiting[row] = NONE
         new[place] = row
         place += 1
-        edge = rows[row, OUT]
-        while edge != NONE:
-            other = edges[edge, TARGET]
-            ready[other] = max(ready[other], end)
-            waiting[other] -= 1
-            if waiting[other] == 0:
-                size = _push(heap, rows, size, ready[other], other)
-            edge = edges[edge, NEXT_OUT]
+        size = _release(rows, edges, scratch, row, end, size)
     return place, latest, retimed
 
 
