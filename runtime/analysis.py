@@ -320,11 +320,12 @@ class RegionAnalysis:
             accesses.append(Access(target, fold.rect, writes=True, slot=0))
         for copy in collective.copies:
             transfers += self._spread(copy, collective.folds)
-        transfers.sort(key=lambda push: self._turn(push, collective.memories))
+        place = {memory: number for number, memory in enumerate(collective.memories)}
+        transfers.sort(key=lambda push: self._turn(push, place))
         for push in transfers:
             accesses.append(Access(push.source, push.rect, writes=False, slot=1))
             accesses.append(Access(push.target, push.rect, writes=True, slot=0))
-        unique = tuple(dict.fromkeys(accesses))
+        unique = _joined(accesses)
         volume = sum(push.rect.volume for push in transfers)
         self._emit(Move(ordinal, KINDS[collective.kind], -1, unique, tuple(transfers), tuple(pieces), elements=volume))
 
@@ -338,11 +339,11 @@ class RegionAnalysis:
         ]
         return cut or [Transfer(source, target, copy.rect)]
 
-    def _turn(self, push: Transfer, memories: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:
+    def _turn(self, push: Transfer, place: Mapping[int, int]) -> tuple[int, int, int, tuple[int, ...]]:
         """Order the pushes of a collective: contributions first, then each memory to the next ones round the ring."""
-        source = memories.index(self.extents[push.source][0])
-        target = memories.index(self.extents[push.target][0])
-        return (push.after >= 0, (target - source) % len(memories), source, push.rect.lo)
+        source = place[self.extents[push.source][0]]
+        target = place[self.extents[push.target][0]]
+        return (push.after >= 0, (target - source) % len(place), source, push.rect.lo)
 
     def _emit(self, move: Move) -> None:
         node = Node(self.step, -1, self._moved)
@@ -367,6 +368,18 @@ class RegionAnalysis:
             if access.writes:
                 touches[:] = [t for t in touches if t.node == node or not access.rect.contains(t.rect)]
             touches.append(_Touch(node, access.rect, access.writes))
+
+
+def _joined(accesses: Iterable[Access]) -> tuple[Access, ...]:
+    """Give accesses of a collective as few as say the same: a member writes n - 1 blocks, but one rectangle."""
+    rects: dict[tuple[int, bool, int], dict[Rect, None]] = {}
+    for access in accesses:
+        rects.setdefault((access.instance, access.writes, access.slot), {})[access.rect] = None
+    return tuple(
+        Access(instance, rect, writes, slot)
+        for (instance, writes, slot), found in rects.items()
+        for rect in RectSet.of(found).rects
+    )
 
 
 def _held(home: Mapping[int, Iterable[Rect]]) -> Validity:

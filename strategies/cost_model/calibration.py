@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -97,15 +98,10 @@ def measure_processor(processors: int, cores: int) -> ProcessorRates:
     threads = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
-        products = [torch.empty(MATRIX, MATRIX) for _ in range(processors)]
-        copies = [torch.empty(COPIED) for _ in range(processors)]
-        alone = [
-            _together([call]) for call in (lambda: torch.mm(a, b, out=products[0]), lambda: copies[0].copy_(source))
-        ]
-        loaded = [
-            _together([lambda out=out: torch.mm(a, b, out=out) for out in products]),
-            _together([lambda out=out: out.copy_(source) for out in copies]),
-        ]
+        products = [partial(torch.mm, a, b, out=torch.empty(MATRIX, MATRIX)) for _ in range(processors)]
+        copies = [partial(torch.empty(COPIED).copy_, source) for _ in range(processors)]
+        alone = [_together(products[:1]), _together(copies[:1])]
+        loaded = [_together(products), _together(copies)]
     finally:
         torch.set_num_threads(threads)
     slowdown = max(after / before for after, before in zip(loaded, alone, strict=True))

@@ -87,7 +87,7 @@ class RegionRows:
 
 def use_shape(launch: Launch, requirement: Requirement) -> UseShape:
     """Give one requirement of a launch as arrays."""
-    points = [point for point, rect in enumerate(requirement.rects) if not rect.is_empty]
+    points = [point for point, rect in enumerate(requirement.rects) if rect.volume]
     numbers: dict[tuple[int, ...], int] = {}
     colors = [numbers.setdefault(launch.points[point].color, len(numbers)) for point in points]
     return UseShape(
