@@ -94,7 +94,7 @@ def prove(operator: AbstractOperator, samples: Sequence[Operands], seed: int = 0
     """Compare an operator with itself, split in every legal way up to three parts of each factor.
 
     Args:
-        operator: what to look at; it draws no random numbers.
+        operator: what to look at.
         samples: operands to run it on, floats in float64. Extents that three does not divide make uneven parts.
         seed: of the results' gradients.
     """

@@ -13,11 +13,12 @@ import torch
 
 from maniple.operators.differentiation import gradient_operands, gradient_results
 from maniple.operators.operator import TileContext
+from maniple.operators.random_stream import RandomStream
 from maniple.regions.error import RunError
 from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from maniple.operators.graph import Graph, Node
     from maniple.operators.plan import Plan
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_FOLDS = {
-    "+": lambda old, new: old + new,
-    "*": lambda old, new: old * new,
+_FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "+": torch.add,
+    "*": torch.mul,
     "min": torch.minimum,
     "max": torch.maximum,
 }
@@ -51,7 +52,7 @@ class TileRun:
     """Forward and backward of a graph under a plan.
 
     Args:
-        graph: a graph without random operators.
+        graph: the graph.
         plan: the degrees of every operator; processors do not matter.
         rules: takes the place of the bound rule of some nodes.
     """
@@ -88,10 +89,15 @@ class TileRun:
     def _tiles(self, node: Node) -> list[tuple[Tile, TileContext]]:
         bound, degrees = self._bound(node), dict(self._plan.operator(node.name).degrees)
         return [
-            (tile, TileContext(tile, bound.extents(), node.operator))
+            (tile, TileContext(tile, bound.extents(), node.operator, stream=self._stream(node)))
             for tile in bound.tiles(degrees)
             if not tile.is_empty
         ]
+
+    @staticmethod
+    def _stream(node: Node) -> RandomStream | None:
+        """Random numbers of an operator that draws: those of seed 0 and step 0, in every run."""
+        return RandomStream.of(node.name, torch.zeros(2, dtype=torch.int64)) if node.operator.random else None
 
     def _forward(self, node: Node, values: dict[int, torch.Tensor]) -> None:
         bound, degrees = self._bound(node), dict(self._plan.operator(node.name).degrees)

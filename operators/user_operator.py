@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.builder import Tensor
+from maniple.operators.function_version import version_of
 from maniple.operators.library.catalogue import CATALOGUE, register_operator
 from maniple.operators.operator import FLOAT_DTYPES
 from maniple.operators.rule import Rule, Shape
@@ -173,12 +173,6 @@ def operator(
     """
 
     def decorate(function: Body) -> OperatorFunction:
-        chosen = name or getattr(function, "__name__", "operator")
-        known = CATALOGUE.get(chosen)
-        if known is not None and not issubclass(known, UserOperator):
-            raise RequestError(f"operator {chosen!r}: the library has one of that name; give another: name=...")
-        if "..." not in text:
-            Rule.parse(text, halos, sizes=sizes, reduce=reduce)
         definition = Definition(
             function,
             text,
@@ -189,19 +183,23 @@ def operator(
             examples,
             _takes_tile(function),
         )
-        traits = {
-            "name": chosen,
-            "definition": definition,
-            "detached": tuple(detached),
-            "flops_per_point": flops_per_point,
-            "__slots__": (),
-            "__module__": function.__module__,
-        }
-        kind = type(chosen, (UserOperator,), traits)
-        register_operator(kind)
-        return OperatorFunction(kind)
+        label = str(name or getattr(function, "__name__", "operator"))
+        return _defined(label, definition, detached=tuple(detached), flops_per_point=flops_per_point)
 
     return decorate
+
+
+def _defined(name: str, definition: Definition, **traits: object) -> OperatorFunction:
+    """The operator of a definition, in the catalogue from now on."""
+    known = CATALOGUE.get(name)
+    if known is not None and not issubclass(known, UserOperator):
+        raise RequestError(f"operator {name!r}: the library has one of that name; give another: name=...")
+    if "..." not in definition.text:
+        Rule.parse(definition.text, definition.halos, sizes=definition.sizes, reduce=definition.reduce)
+    own = {"name": name, "definition": definition, "__slots__": (), "__module__": definition.function.__module__}
+    kind = type(name, (UserOperator,), own | traits)
+    register_operator(kind)
+    return OperatorFunction(kind)
 
 
 def _takes_tile(function: Body) -> bool:
@@ -210,13 +208,3 @@ def _takes_tile(function: Body) -> bool:
         return "tile" in inspect.signature(function).parameters
     except ValueError:
         return False
-
-
-def version_of(function: Body) -> str:
-    """A hash of a function's source, of its bytecode where there is no source (as in a REPL), or else of its name."""
-    try:
-        source = inspect.getsource(function).encode()
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        source = getattr(function, "__qualname__", "").encode() if code is None else code.co_code
-    return hashlib.blake2b(source, digest_size=8).hexdigest()

@@ -14,7 +14,14 @@ from torch.export.graph_signature import InputKind, OutputKind
 from maniple.operators.aten import Overload, schema
 from maniple.operators.builder import Tensor
 from maniple.operators.graph import Graph
-from maniple.operators.torch_import import arithmetic, indexing, layers, layout, losses  # noqa: F401 (fill the table)
+from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
+    arithmetic,
+    indexing,
+    layers,
+    layout,
+    losses,
+    pools,
+)
 from maniple.operators.torch_import.call import Known
 from maniple.operators.torch_import.capture import capture
 from maniple.operators.torch_import.mutation import functional

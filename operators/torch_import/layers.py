@@ -20,9 +20,9 @@ from maniple.operators.library.convolution import (
 )
 from maniple.operators.library.dropout import Dropout
 from maniple.operators.library.embedding import Embedding
+from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
-from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
 from maniple.operators.library.recurrent import Recurrent
 from maniple.operators.library.softmax import Softmax
 from maniple.operators.torch_import.arithmetic import added, matmul
@@ -100,27 +100,6 @@ def _transposed(into: Translation, call: Call) -> Any:
     return into.apply(operator, (x,), (weight,) if bias is None else (weight, bias))[0]
 
 
-@handles("max_pool2d")
-def _max_pool2d(into: Translation, call: Call) -> Any:
-    x = into.tensor(call["self"])
-    if len(x.shape) != 4 or pair(call["dilation"]) != (1, 1) or call["ceil_mode"]:
-        return batchwise(into, call, call["self"])
-    kernel = pair(call["kernel_size"])
-    stride = pair(call["stride"]) if call["stride"] else kernel
-    return into.apply(MaxPool2d(kernel, stride, pair(call["padding"])), (x,))[0]
-
-
-@handles("avg_pool2d")
-def _avg_pool2d(into: Translation, call: Call) -> Any:
-    x = into.tensor(call["self"])
-    plain = call["count_include_pad"] and not call["ceil_mode"] and call["divisor_override"] is None
-    if len(x.shape) != 4 or not plain:
-        return batchwise(into, call, call["self"])
-    kernel = pair(call["kernel_size"])
-    stride = pair(call["stride"]) if call["stride"] else kernel
-    return into.apply(AvgPool2d(kernel, stride, pair(call["padding"])), (x,))[0]
-
-
 @handles("embedding")
 def _embedding(into: Translation, call: Call) -> Any:
     weight, indices = into.tensor(call["weight"]), into.tensor(call["indices"])
@@ -154,6 +133,24 @@ def _layer_norm(into: Translation, call: Call) -> Any:
         return None
     operator = LayerNorm(shape, len(x.shape), call["eps"], weight is not None, bias is not None)
     return into.apply(operator, (x,), [item for item in (weight, bias) if item is not None])[0]
+
+
+@handles("group_norm")
+def _group_norm(into: Translation, call: Call) -> Any:
+    x, affine = into.tensor(call["input"]), [item for item in (call["weight"], call["bias"]) if item is not None]
+    if len(x.shape) < 2 or len(affine) == 1 or not all(is_parameter(into, item) for item in affine):
+        return batchwise(into, call, call["input"])
+    operator = GroupNorm(call["num_groups"], x.shape[1], len(x.shape), call["eps"], bool(affine))
+    return into.apply(operator, (x,), affine)[0]
+
+
+@handles("rms_norm")
+def _rms_norm(into: Translation, call: Call) -> Any:
+    x, weight = into.tensor(call["input"]), call["weight"]
+    if not is_parameter(into, weight):
+        return None
+    operator = RMSNorm(tuple(call["normalized_shape"]), len(x.shape), call["eps"], weight is not None)
+    return into.apply(operator, (x,), () if weight is None else (weight,))[0]
 
 
 @handles("batch_norm")
@@ -238,17 +235,7 @@ def _recurrent(into: Translation, call: Call) -> Any:
 
 
 @handles(
-    *(
-        "convolution",
-        "max_pool1d",
-        "max_pool3d",
-        "avg_pool1d",
-        "avg_pool3d",
-        "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d",
-        "adaptive_avg_pool3d",
-    ),
-    *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "group_norm", "instance_norm", "pad"),
+    *("convolution", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "instance_norm", "pad"),
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("upsample_linear1d", "upsample_trilinear3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "lp_pool2d"),
     *("max_pool2d_with_indices", "max_pool1d_with_indices", "max_pool3d_with_indices", "im2col", "col2im"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from maniple.models import model as model
     from maniple.operators.graph import Graph as Graph
     from maniple.operators.graph import Tensor as Tensor
+    from maniple.operators.injection import InjectedDropout as InjectedDropout
     from maniple.operators.optimizer import SGD as SGD
     from maniple.operators.plan import Plan as Plan
     from maniple.operators.torch_import.from_torch import from_torch as from_torch
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from maniple.program import record as record
     from maniple.program import region as region
     from maniple.program import trace as trace
+    from maniple.program import tunable as tunable
     from maniple.program import world as world
     from maniple.regions.error import ManipleError as ManipleError
     from maniple.regions.error import RequestError as RequestError
@@ -43,9 +45,14 @@ if TYPE_CHECKING:
     from maniple.runtime.future import FutureMap as FutureMap
     from maniple.runtime.handle import Region as Region
     from maniple.runtime.machine import Machine as Machine
+    from maniple.runtime.mapper import CopyView as CopyView
     from maniple.runtime.mapper import LaunchView as LaunchView
     from maniple.runtime.mapper import Mapper as Mapper
+    from maniple.runtime.mapper import TaskMapping as TaskMapping
+    from maniple.runtime.mapper import TaskOptions as TaskOptions
+    from maniple.runtime.mapper import TaskProfile as TaskProfile
     from maniple.runtime.mapper import TaskView as TaskView
+    from maniple.runtime.mapper import TunableView as TunableView
     from maniple.runtime.task import Color as Color
     from maniple.runtime.task import Read as Read
     from maniple.runtime.task import ReadWrite as ReadWrite
@@ -68,6 +75,7 @@ _HOMES = {
     "mappers.registry": ("register_mapper",),
     "models": ("model",),
     "operators.graph": ("Graph", "Tensor"),
+    "operators.injection": ("InjectedDropout",),
     "operators.optimizer": ("SGD",),
     "operators.plan": ("Plan",),
     "operators.torch_import.from_torch": ("from_torch",),
@@ -84,6 +92,7 @@ _HOMES = {
         "record",
         "region",
         "trace",
+        "tunable",
         "world",
     ),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
@@ -92,7 +101,16 @@ _HOMES = {
     "runtime.future": ("Future", "FutureMap"),
     "runtime.handle": ("Region",),
     "runtime.machine": ("Machine",),
-    "runtime.mapper": ("LaunchView", "Mapper", "TaskView"),
+    "runtime.mapper": (
+        "CopyView",
+        "LaunchView",
+        "Mapper",
+        "TaskMapping",
+        "TaskOptions",
+        "TaskProfile",
+        "TaskView",
+        "TunableView",
+    ),
     "runtime.task": (
         "Color",
         "Read",

@@ -13,6 +13,7 @@ from maniple.calibrate_command import calibrate
 from maniple.check_rule_command import check_rule
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
+from maniple.search_command import compare, explain, search
 from maniple.simulate_command import simulate
 
 if TYPE_CHECKING:
@@ -183,10 +184,8 @@ def _described(kind: str) -> Sequence[object]:
     return described_models()
 
 
-cli.add_command(partition)
-cli.add_command(simulate)
-cli.add_command(calibrate)
-cli.add_command(check_rule)
+for command in (calibrate, check_rule, compare, explain, partition, search, simulate):
+    cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -9,16 +9,31 @@ import pytest
 import torch
 from torch import Tensor
 
+from maniple.operators.library.aten import Aten, AtenContraction, AtenDetached, AtenLinear
+from maniple.operators.library.attention import Attention
 from maniple.operators.library.catalogue import CATALOGUE
-from maniple.operators.library.convolution import Conv2d
+from maniple.operators.library.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.embedding import Embedding
+from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.loss import CrossEntropy
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.opaque import Opaque
 from maniple.operators.library.pointwise import Add, ReLU
+from maniple.operators.library.pointwise_loss import NegativeLogLikelihood, PointwiseLoss
 from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
+from maniple.operators.library.recurrent import Recurrent, RecurrentCell
 from maniple.operators.library.shape import Flatten, Reshape
 from maniple.operators.library.softmax import Softmax
+from maniple.operators.library.window_pooling import AdaptivePool, WindowPool
 from maniple.operators.operator import AbstractOperator
 from maniple.operators.prover import prove
 from maniple.operators.user_operator import UserOperator
@@ -68,7 +83,7 @@ def running(case: Case) -> Operands:
 
 CASES: dict[str, Case] = {
     "linear": Case(Linear(5, 3), ((4, 5), (3, 5), (3,))),
-    "conv2d": Case(Conv2d(2, 2, (3, 3), (1, 1), (1, 1)), ((2, 2, 4, 3), (2, 2, 3, 3), (2,))),
+    "conv2d": Case(Conv2d(2, 1, (3, 3), (1, 1), (1, 1)), ((1, 2, 4, 3), (1, 2, 3, 3), (1,))),
     "max_pool2d": Case(MaxPool2d((2, 2), (2, 2)), ((2, 2, 5, 4),)),
     "avg_pool2d": Case(AvgPool2d((3, 2), (2, 1), (1, 0)), ((2, 2, 5, 4),)),
     "relu": Case(ReLU(), ((5, 3, 2),)),
@@ -81,6 +96,46 @@ CASES: dict[str, Case] = {
     "softmax logarithm": Case(Softmax(1, 2, log=True), ((4, 5),)),
     "layer_norm": Case(LayerNorm((4, 3), 3), ((2, 4, 3), (4, 3), (4, 3))),
     "batch_norm": Case(BatchNorm(3, 3), ((4, 3, 2), (3,), (3,), (3,), (3,))),
+    "conv2d of groups": Case(Conv2d(4, 4, (2, 1), groups=2, bias=False), ((1, 4, 3, 2), (4, 2, 2, 1))),
+    "conv1d": Case(Conv1d(2, 2, (3,), (2,), (1,), (1,)), ((2, 2, 7), (2, 2, 3), (2,))),
+    "conv3d": Case(
+        Conv3d(2, 1, (2, 1, 2), (1, 1, 2), (0, 0, 1), (1, 1, 1), bias=False), ((1, 2, 3, 2, 4), (1, 2, 2, 1, 2))
+    ),
+    "conv_transpose1d": Case(ConvTranspose1d(2, 2, (3,), (2,), (1,), (1,), (2,)), ((2, 2, 4), (2, 2, 3), (2,))),
+    "conv_transpose2d": Case(
+        ConvTranspose2d(2, 1, (3, 2), (2, 3), (1, 0), (0, 0), (1, 1)), ((1, 2, 2, 2), (2, 1, 3, 2), (1,))
+    ),
+    "conv_transpose3d": Case(
+        ConvTranspose3d(1, 2, (1, 2, 2), (1, 2, 1), (0, 1, 0), (0, 0, 0), (1, 1, 1), bias=False),
+        ((1, 1, 2, 2, 3), (1, 2, 1, 2, 2)),
+    ),
+    "window_pool": Case(
+        WindowPool("avg", (3, 3), (2, 2), (1, 1), (1, 1), ceil_mode=True, count_include_pad=False), ((2, 1, 6, 5),)
+    ),
+    "window_pool of maxima": Case(WindowPool("max", (2,), (2,), (1,), (2,), ceil_mode=True), ((2, 2, 7),)),
+    "adaptive_pool": Case(AdaptivePool("avg", (3, 2)), ((2, 2, 7, 5),)),
+    "embedding": Case(Embedding(5, 3), ((4, 2), (5, 3)), ((0, 5),)),
+    "dropout": Case(Dropout(0.4), ((3, 4, 5),)),
+    "scaled_dot_product_attention": Case(
+        Attention(is_causal=True, enable_gqa=True), ((1, 4, 3, 2), (1, 2, 3, 2), (1, 2, 3, 2), (1, 1, 3, 3))
+    ),
+    "scaled_dot_product_attention with dropout": Case(
+        Attention(dropout_p=0.4), ((1, 2, 3, 2), (1, 2, 4, 2), (1, 2, 4, 2), None)
+    ),
+    "recurrent": Case(
+        Recurrent("lstm", 3, 2, 2, dropout=0.3),
+        ((2, 4, 3), (2, 4, 2), (2, 4, 2), (8, 3), (8, 2), (8,), (8,), (8, 2), (8, 2), (8,), (8,)),
+    ),
+    "recurrent_cell": Case(RecurrentCell("gru", 3, 2), ((4, 3), (4, 2), (6, 3), (6, 2), (6,), (6,))),
+    "rms_norm": Case(RMSNorm((4,), 3), ((2, 3, 4), (4,))),
+    "group_norm": Case(GroupNorm(2, 4, 4), ((2, 4, 3, 2), (4,), (4,))),
+    "nll_loss": Case(NegativeLogLikelihood(1), ((4, 3, 2), (4, 2), (4, 2), (3,)), ((1, 3), (2, 3))),
+    "pointwise_loss": Case(PointwiseLoss("huber", threshold=0.5), ((3, 4), (3, 4))),
+    "pointwise_loss of elements": Case(PointwiseLoss("mse", "none"), ((3, 4), (3, 4))),
+    "aten": Case(Aten("gelu(x0)", "b c -> b c", ("float64",)), ((4, 3),)),
+    "aten_linear": Case(AtenLinear("permute(x0, [1, 0])", "b c -> c b", ("float64",)), ((4, 3),)),
+    "aten_contraction": Case(AtenContraction("mm(x0, x1)", "b k, k n -> b n", ("float64",)), ((4, 3), (3, 2))),
+    "aten_detached": Case(AtenDetached("detach(x0)", "b c -> b c", ("float64",)), ((4, 3),)),
     "opaque": Case(Opaque(twice, (((2, 3), "float64"),), ""), ((2, 3),)),
 }
 PREPARED: dict[str, Callable[[Case], Operands]] = {"batch_norm": running}
@@ -89,7 +144,7 @@ PREPARED: dict[str, Callable[[Case], Operands]] = {"batch_norm": running}
 def prepared(name: str) -> Operands:
     case = CASES[name]
     operands = PREPARED.get(name, Case.operands)(case)
-    if name.startswith("cross_entropy"):
+    if name.startswith(("cross_entropy", "nll_loss")):
         # The labels come twice, as a tile's own and as the whole batch's, and weights are above zero.
         logits, labels, _, weights = operands
         return logits, labels, labels, None if weights is None else weights.abs()
