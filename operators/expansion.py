@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from maniple.operators.body import BackwardBinder, FetchBinder, ForwardBinder, InputBinder, UpdateBinder
 from maniple.operators.program import Port, Program
 from maniple.regions.error import RequestError
+from maniple.regions.index_space import RectSet
 from maniple.regions.partition import blocks
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
-from maniple.regions.rectangle import Rect, RectSet
+from maniple.regions.rectangle import Rect
 from maniple.runtime.launch import Launch, Point, Requirement
 
 if TYPE_CHECKING:

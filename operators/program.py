@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from maniple.runtime.analysis import PlacedUse
+from maniple.runtime.analysis import placed
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import FragmentKey, analyse, distance
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.privilege import Privilege
+    from maniple.runtime.analysis import PlacedUse
     from maniple.runtime.fragment import Fragment, Home
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
@@ -61,12 +62,9 @@ class Program:
         uses: dict[int, list[tuple[Privilege, tuple[PlacedUse, ...]]]] = {}
         for launch in self.launches:
             for requirement in launch.requirements:
-                tasks = tuple(
-                    PlacedUse(i, point.color, point.processor, machine.memory_of(point.processor), rect)
-                    for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
-                    if not rect.is_empty
+                uses.setdefault(requirement.region.id, []).append(
+                    (requirement.privilege, placed(launch, requirement, machine))
                 )
-                uses.setdefault(requirement.region.id, []).append((requirement.privilege, tasks))
         return tuple(
             FragmentKey(region.bounds, self.homes.get(region.id, ()), tuple(uses[region.id]))
             for region in self.regions()

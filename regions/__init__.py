@@ -8,6 +8,8 @@ from maniple.regions.error import ManipleError as ManipleError
 from maniple.regions.error import RequestError as RequestError
 from maniple.regions.error import RunError as RunError
 from maniple.regions.error import nearest as nearest
+from maniple.regions.index_space import IndexSpace as IndexSpace
+from maniple.regions.index_space import RectSet as RectSet
 from maniple.regions.logical_region import LogicalRegion as LogicalRegion
 from maniple.regions.partition import Partition as Partition
 from maniple.regions.partition import Partitioning as Partitioning
@@ -23,7 +25,6 @@ from maniple.regions.privilege import Privilege as Privilege
 from maniple.regions.privilege import ReductionOp as ReductionOp
 from maniple.regions.privilege import reduce as reduce
 from maniple.regions.rectangle import Rect as Rect
-from maniple.regions.rectangle import RectSet as RectSet
 from maniple.regions.validity import Contribution as Contribution
 from maniple.regions.validity import Copy as Copy
 from maniple.regions.validity import Fold as Fold

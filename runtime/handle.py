@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, overload
 
+from maniple.regions.error import RequestError, nearest
 from maniple.regions.partition import Partition, Partitioning
-from maniple.regions.rectangle import Rect
+from maniple.regions.privilege import Coherence
 
 if TYPE_CHECKING:
     import torch
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
 
 __all__: list[str] = []
@@ -34,61 +36,140 @@ class Holder(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A logical region of a session's program. `region[partition]` names a rectangle per point of a launch.
+    """A logical region of a session's program, a sub-region of one, or some fields of either.
+
+    ``region[partition]`` names a sub-region per point of a launch, and ``region[partition][color]`` is one of them: a
+    region that can be partitioned again. ``region["voltage"]`` is one field, ``region["voltage", "charge"]`` are two.
 
     Args:
         session: the program.
-        logical: the region.
+        columns: the fields: each is a logical region of its own, with its own instances and dependences.
+        space: the elements.
+        fields: the names of the columns; None for a single one, of which a task's body sees the array itself.
+        coherence: how tasks that use the same elements are ordered.
+        root: the region that the program made, of which this is a part; freed when nothing names a part of it.
     """
 
     session: Holder
-    logical: LogicalRegion
+    columns: tuple[LogicalRegion, ...]
+    space: IndexSpace
+    fields: tuple[str, ...] | None = None
+    coherence: Coherence = Coherence.EXCLUSIVE
+    root: Region | None = None
 
-    def __getitem__(self, partitioning: Partitioning | Partition) -> PartitionedRegion:
-        """Partition the region for a launch."""
-        bound = partitioning if isinstance(partitioning, Partition) else partitioning.bind(self.logical.bounds)
-        return PartitionedRegion(self, bound)
+    @overload
+    def __getitem__(self, chosen: str | tuple[str, ...]) -> Region: ...
+    @overload
+    def __getitem__(self, chosen: Partitioning | Partition) -> PartitionedRegion: ...
+
+    def __getitem__(self, chosen: Partitioning | Partition | str | tuple[str, ...]) -> Region | PartitionedRegion:
+        """Choose fields, or partition the region for a launch.
+
+        Raises:
+            RequestError: there is no such field, or the partition is not one of this region.
+        """
+        if isinstance(chosen, Partitioning | Partition):
+            return PartitionedRegion(self, self.partition(chosen))
+        names = (chosen,) if isinstance(chosen, str) else chosen
+        known = self.fields or ()
+        for name in names:
+            if name not in known:
+                msg = f"region {self.columns[0].name} has no field {name!r}"
+                raise RequestError(msg + (nearest(name, known) if known else "; it was made without fields"))
+        columns = tuple(self.columns[known.index(name)] for name in names)
+        return replace(self, columns=columns, fields=None if isinstance(chosen, str) else names, root=self._root)
+
+    def partition(self, partitioning: Partitioning | Partition) -> Partition:
+        """Give the partition of this region that a recipe makes.
+
+        Raises:
+            RequestError: the recipe does not fit, or it is a partition of other elements already.
+        """
+        if isinstance(partitioning, Partitioning):
+            return partitioning.bind(self.space)
+        if partitioning.parent != self.space:
+            msg = f"{self} was given a partition of {partitioning.parent}; partition {self.space}"
+            raise RequestError(msg)
+        return partitioning
+
+    @property
+    def logical(self) -> LogicalRegion:
+        """The logical region of a single field.
+
+        Raises:
+            RequestError: there are several fields.
+        """
+        if len(self.columns) > 1:
+            msg = f"{self} has several fields; name one, as in region[{(self.fields or ('',))[0]!r}]"
+            raise RequestError(msg)
+        return self.columns[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents."""
-        return self.logical.bounds.shape
+        """The extents of the bounds."""
+        return self.space.bounds.shape
+
+    @property
+    def atomic(self) -> Region:
+        """The region under atomic coherence: overlapping points of one launch run one after the other."""
+        return replace(self, coherence=Coherence.ATOMIC, root=self._root)
+
+    @property
+    def simultaneous(self) -> Region:
+        """The region under simultaneous coherence: tasks of one memory use it at once and keep order themselves."""
+        return replace(self, coherence=Coherence.SIMULTANEOUS, root=self._root)
 
     def fill(self, value: float) -> None:
-        """Write one value to every element, on the processor that reads it first or holds its block."""
+        """Write one value to every element; an instance gets it when it is made, so nothing moves."""
         self.session.fill(self, value)
 
     def write(self, values: torch.Tensor) -> None:
-        """Write a whole tensor, the same on every rank."""
+        """Write a whole tensor of the shape of the bounds, the same on every rank."""
         self.session.write(self, values)
 
     def read(self) -> torch.Tensor:
-        """Bring the whole region to every rank and wait for it.
+        """Bring the whole region to every rank and wait for it; between the elements of a sparse one are zeros.
 
         Raises:
             RequestError: something was never written.
         """
         return self.session.read(self)
 
+    @property
+    def _root(self) -> Region:
+        return self.root or self
+
     def __str__(self) -> str:
-        """Print name, bounds and dtype."""
-        return str(self.logical)
+        """Print name, elements and type."""
+        if len(self.columns) > 1 or self.space != self.columns[0].bounds:
+            names = ", ".join(column.name for column in self.columns)
+            return f"{names}{self.space}"
+        return str(self.columns[0])
 
 
 @dataclass(frozen=True, eq=False)
 class PartitionedRegion:
-    """A region and a partition of it: point i of a launch uses tile i.
+    """A region and a partition of it: point i of a launch uses sub-region i.
 
     Args:
         region: the region.
-        partition: its tiles by colour.
+        partition: its sub-spaces by colour.
     """
 
     region: Region
     partition: Partition
 
-    def __getitem__(self, color: int | tuple[int, ...]) -> PartitionedRegion:
-        """Choose one tile, for a single launch."""
+    def __getitem__(self, color: int | tuple[int, ...]) -> Region:
+        """Choose one sub-region: for a single launch, or to be partitioned again."""
         chosen = (color,) if isinstance(color, int) else color
-        tile = self.partition.tile(chosen)
-        return PartitionedRegion(self.region, Partition(self.partition.parent, Rect.of_shape(()), (tile,)))
+        return replace(self.region, space=self.partition.tile(chosen), root=self.region.root or self.region)
+
+    @property
+    def atomic(self) -> PartitionedRegion:
+        """The same under atomic coherence: overlapping points of one launch run one after the other."""
+        return PartitionedRegion(self.region.atomic, self.partition)
+
+    @property
+    def simultaneous(self) -> PartitionedRegion:
+        """The same under simultaneous coherence: tasks of one memory use it at once and keep order themselves."""
+        return PartitionedRegion(self.region.simultaneous, self.partition)

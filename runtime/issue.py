@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
     import torch
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, RegionAnalysis
+    from maniple.runtime.memory import Memory
     from maniple.runtime.rank import RankRuntime
 
 __all__: list[str] = []
@@ -49,8 +51,10 @@ class Issued:
 class LiveRegion:
     """A region of the running program at one rank: its analysis, its storage, and the rows that use it.
 
-    The instance of valid values has room for the whole region; contributions and staged tiles get their own, which
-    go when nothing refers to them.
+    The instance of valid values has room for what is used of it here, and is made anew when that grows: the analysis
+    says when, and has a row bring the values over. Contributions and staged tiles get instances of their own, which go
+    when nothing refers to them. `background` is what the whole region was last filled with: an instance has it when it
+    is made, so an element that is valid here though no instance ever held it needs no row to get its value.
 
     Args:
         region: the region.
@@ -62,18 +66,43 @@ class LiveRegion:
         self.analysis = analysis
         self.rows: dict[Node, Issued] = {}
         self.temporary: dict[int, tuple[Rect, torch.Tensor]] = {}
+        self.background = 0.0
+        self._current = -1
+        self._former: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._tidy_at = FORGET_AT
 
-    def view(self, runtime: RankRuntime, instance: int, rect: Rect) -> torch.Tensor:
-        """View a rectangle of an instance in this rank's memory."""
+    def view(self, runtime: RankRuntime, instance: int, rect: IndexSpace) -> torch.Tensor:
+        """View the bounds of an index space in an instance in this rank's memory."""
         _, kind, extent = self.analysis.extents[instance]
         if kind == InstanceKind.MAIN:
-            covered, storage = runtime.memory.keep(self.region, self.region.bounds)
+            covered, storage = self._former.get(instance) or self._valid(runtime.memory, instance, extent)
         else:
             if instance not in self.temporary:
                 self.temporary[instance] = (extent, runtime.memory.allocate(self.region, extent))
             covered, storage = self.temporary[instance]
         return storage[rect.slices(covered.lo)]
+
+    def _valid(self, memory: Memory, instance: int, extent: Rect) -> tuple[Rect, torch.Tensor]:
+        """Give the storage of the instance of valid values, made if it is another than the one before."""
+        kept = memory.kept(self.region)
+        if kept is not None and instance == self._current:
+            return kept
+        if kept is not None:
+            self._former[self._current] = kept
+        self._current = instance
+        return memory.renew(self.region, extent, self.background)
+
+    def bound(self, memory: Memory, evicted: int) -> None:
+        """Let go of what only rows that are bound by now still refer to.
+
+        Args:
+            memory: this rank's.
+            evicted: the instance that gives up its room, of whatever memory.
+        """
+        self._former.clear()
+        if evicted == self._current:
+            self._current = -1
+            memory.drop(self.region)
 
     def busy(self) -> bool:
         """Say whether a row that uses the region is not done yet."""
@@ -119,7 +148,7 @@ class Issuer:
         if move.processor not in self.runtime.processors:
             return None
         target, *parts = (live.view(self.runtime, access.instance, access.rect) for access in move.accesses)
-        call = bind_fold(move.op, target, parts)
+        call = bind_fold(move.op, target, parts, move.accesses[0].rect)
         return self.task(move.processor, call, [(live, node)], 0)
 
     def task(

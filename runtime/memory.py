@@ -43,14 +43,29 @@ class Memory:
         held = self._kept.get(region.id)
         if held is not None and held[0].contains(rect):
             return held
-        wide = rect if held is None else held[0].hull(rect)
-        with torch.inference_mode(mode=False):
-            storage = torch.zeros(wide.shape, dtype=torch_dtype(region.dtype), device="cpu")
+        made = self.renew(region, rect if held is None else held[0].hull(rect), 0.0)
         if held is not None:
-            storage[held[0].slices(wide.lo)] = held[1]
+            made[1][held[0].slices(made[0].lo)] = held[1]
+        return made
+
+    def kept(self, region: LogicalRegion) -> tuple[Rect, torch.Tensor] | None:
+        """Give the lasting instance of a region, if there is one."""
+        return self._kept.get(region.id)
+
+    def renew(self, region: LogicalRegion, rect: Rect, value: float) -> tuple[Rect, torch.Tensor]:
+        """Make a lasting instance of a region in place of the one that there is; who bound that may go on to use it.
+
+        Args:
+            region: the region.
+            rect: what it has room for.
+            value: of every element.
+        """
+        with torch.inference_mode(mode=False):
+            storage = torch.full(rect.shape, value, dtype=torch_dtype(region.dtype), device="cpu")
+        if region.id in self._kept:
             self.version += 1
-        self._kept[region.id] = (wide, storage)
-        return wide, storage
+        made = self._kept[region.id] = (rect, storage)
+        return made
 
     def view(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """View a rectangle of a lasting instance."""
@@ -59,7 +74,8 @@ class Memory:
 
     def drop(self, region: LogicalRegion) -> None:
         """Free the lasting instance of a region, if there is one."""
-        self._kept.pop(region.id, None)
+        if self._kept.pop(region.id, None) is not None:
+            self.version += 1
 
     def kept_bytes(self) -> int:
         """Count the bytes of storage that lasts."""

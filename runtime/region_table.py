@@ -16,12 +16,13 @@ class RegionTable:
     def __init__(self) -> None:
         self._ids = count()
 
-    def region(self, name: str, shape: tuple[int, ...], dtype: str) -> LogicalRegion:
+    def region(self, name: str, shape: tuple[int, ...] | Rect, dtype: str) -> LogicalRegion:
         """Make a region.
 
         Args:
             name: what errors and schedules call it.
-            shape: extents; () is a scalar.
+            shape: extents, () for a scalar; or the bounds.
             dtype: such as `float32`.
         """
-        return LogicalRegion(next(self._ids), name, Rect.of_shape(shape), dtype)
+        bounds = shape if isinstance(shape, Rect) else Rect.of_shape(shape)
+        return LogicalRegion(next(self._ids), name, bounds, dtype)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from maniple.regions.rectangle import Rect
+    from maniple.regions.index_space import IndexSpace
     from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.schedule import Schedule
@@ -267,7 +267,7 @@ class Replay:
         for slot in range(2):
             self._bind_movements(slot)
 
-    def _view(self, instance: int, rect: Rect) -> torch.Tensor:
+    def _view(self, instance: int, rect: IndexSpace) -> torch.Tensor:
         covered, storage = self._storage[instance]
         return storage[rect.slices(covered.lo)]
 
@@ -277,7 +277,7 @@ class Replay:
         accesses = schedule.accesses(row)
         if schedule.kind[row] == RowKind.FOLD:
             target, *parts = (self._view(access.instance, access.rect) for access in accesses)
-            return bind_fold(schedule.folds[row], target, parts)
+            return bind_fold(schedule.folds[row], target, parts, accesses[0].rect)
         launch = schedule.launches[int(schedule.launch[row])]
         if launch.binder is None:
             msg = f"{schedule.label(row)} has no body: the schedule was made for planning"

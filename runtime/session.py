@@ -6,19 +6,23 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from maniple.regions.error import RequestError, RunError
+from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
+from maniple.runtime.argument import comparable, regions, resolve, shown
 from maniple.runtime.body import TaskBinder
+from maniple.runtime.coherence import serialised
 from maniple.runtime.digest import digest
+from maniple.runtime.footprint import present, whole
 from maniple.runtime.future import Future, FutureMap
-from maniple.runtime.handle import PartitionedRegion, Region
+from maniple.runtime.handle import Region
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.issue import Issuer, LiveRegion
 from maniple.runtime.kernels import torch_dtype
@@ -27,7 +31,6 @@ from maniple.runtime.mapper import LaunchView, Mapper, map_launch
 from maniple.runtime.program_analysis import ProgramAnalysis
 
 if TYPE_CHECKING:
-    from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.analysis import Node
     from maniple.runtime.issue import Issued
     from maniple.runtime.machine import Machine
@@ -61,24 +64,41 @@ class Session:
         self._live: dict[int, LiveRegion] = {}
         runtime.employ(machine)
 
-    def region(self, shape: Sequence[int], dtype: str = "float32", name: str | None = None) -> Region:
+    def region(
+        self,
+        shape: Sequence[int] | IndexSpace,
+        dtype: str = "float32",
+        name: str | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> Region:
         """Make a region.
 
         Args:
-            shape: extents, at least 1 each; () is a scalar.
+            shape: extents, at least 1 each, () for a scalar; or an index space, dense or sparse.
             dtype: such as `float32`.
             name: what errors call it.
+            fields: instead of a dtype, the name and dtype of each field.
         """
-        if isinstance(shape, int) or any(type(extent) is not int or extent < 1 for extent in shape):
-            msg = f"region {name or ''}: expected extents >= 1 in a tuple, got {shape!r}"
+        space = shape if isinstance(shape, IndexSpace) else _extents(name, shape)
+        if space.is_empty:
+            msg = f"region {name or ''}: expected an index space with at least one point, got {space}"
             raise RequestError(msg)
-        self._tell(f"region {name or ''} of shape {tuple(shape)}, {dtype}", ())
-        logical = self.runtime.regions.region(name or "region", tuple(shape), dtype)
+        types = {"": dtype} if fields is None else dict(fields)
+        if not types:
+            msg = f"region {name or ''}: expected at least one field, got none"
+            raise RequestError(msg)
+        self._tell(f"region {name or ''} of {space}, {', '.join(f'{f} {t}'.strip() for f, t in types.items())}", ())
+        chosen = name or "region"
+        made = [
+            self.runtime.regions.region(f"{chosen}.{field}" if field else chosen, space.bounds, kind)
+            for field, kind in types.items()
+        ]
         self._free_dropped()
-        self._live[logical.id] = LiveRegion(logical, self._analysis.add(logical))
-        handle = Region(self, logical)
-        # The collector may run on any thread and at any time, so it only leaves a note.
-        weakref.finalize(handle, self._dropped.append, logical.id).atexit = False
+        handle = Region(self, tuple(made), space, None if fields is None else tuple(types))
+        for logical in made:
+            self._live[logical.id] = LiveRegion(logical, self._analysis.add(logical))
+            # The collector may run on any thread and at any time, so it only leaves a note.
+            weakref.finalize(handle, self._dropped.append, logical.id).atexit = False
         return handle
 
     def _free_dropped(self) -> None:
@@ -135,33 +155,12 @@ class Session:
         mapper: Mapper | None,
         provenance: str,
     ) -> dict[tuple[int, ...], Future]:
-        if len(args) != sum(not parameter.is_color for parameter in task.parameters):
-            wanted = sum(not parameter.is_color for parameter in task.parameters)
-            msg = f"task {task} takes {wanted} arguments at launch, got {len(args)}"
-            raise RequestError(msg)
+        for region in regions(args):
+            self._own(region)
+        values, requirements = resolve(task, colors, args)
         view = LaunchView(task.name, colors, self.machine)
         mapping = map_launch(mapper or self.mapper, view, tuple(task.variants))
         points = tuple(Point(color, processor) for color, processor in zip(colors, mapping.processors, strict=True))
-        given = iter(args)
-        values: list[object] = []
-        requirements: list[Requirement] = []
-        for parameter in task.parameters:
-            if parameter.is_color:
-                values.append(parameter)
-                continue
-            value = next(given)
-            if parameter.privilege is None:
-                if isinstance(value, Region | PartitionedRegion):
-                    msg = f"task {task}: parameter {parameter.name} has no privilege, but was given a region"
-                    raise RequestError(msg)
-                if isinstance(value, Future | FutureMap):
-                    msg = f"task {task}: parameter {parameter.name} was given a future; pass its value, future.get()"
-                    raise RequestError(msg)
-                values.append(value)
-                continue
-            region, rects = self._rects(task, parameter.name, value, colors)
-            requirements.append(Requirement(region, parameter.privilege, rects))
-            values.append(requirements[-1])
         futures = {
             point.color: Future(
                 self.runtime, f"{task.name}{point}", self.machine.rank_of(point.processor), point.processor
@@ -170,13 +169,17 @@ class Session:
         }
         bodies = tuple(task.variants[variant] for variant in mapping.variants)
         outcomes = tuple(futures[point.color].fulfil for point in points)
-        binder = TaskBinder(task, tuple(values), colors, bodies, outcomes, self.debugging)
-        launch = Launch(task.name, points, tuple(requirements), binder, provenance=provenance)
+        binder = TaskBinder(task, values, colors, bodies, outcomes, self.debugging)
+        launch = Launch(task.name, points, requirements, binder, provenance=provenance)
         self._tell(
-            f"launch {task} over {len(points)} points: {mapping.processors} {_shown(values)}",
-            (task.version, mapping.variants, mapping.priorities, colors, *map(_comparable, values)),
+            f"launch {task} over {len(points)} points: {mapping.processors} {', '.join(map(shown, values))}",
+            (task.version, mapping.variants, mapping.priorities, colors, *map(comparable, values)),
         )
-        self.issue(launch, mapping.priorities)
+        parts = serialised(launch)
+        if len(parts) > 1:
+            self._analysis.check_written(launch)
+        for part, chosen in parts:
+            self.issue(part, [mapping.priorities[point] for point in chosen])
         return futures
 
     def _tell(self, text: str, values: Sequence[object]) -> None:
@@ -184,26 +187,6 @@ class Session:
         self.runtime.refuse_inside_a_task(text.split(maxsplit=1)[0])
         if self.runtime.world.size > 1:
             self.runtime.world.control.call(text, digest(values))
-
-    def _rects(
-        self, task: Task[..., Any], parameter: str, value: object, colors: Sequence[tuple[int, ...]]
-    ) -> tuple[LogicalRegion, tuple[Rect, ...]]:
-        region = value.region if isinstance(value, PartitionedRegion) else value
-        if isinstance(region, Region):
-            self._own(region)
-        if isinstance(value, Region):
-            return value.logical, (value.logical.bounds,) * len(colors)
-        if not isinstance(value, PartitionedRegion):
-            msg = f"task {task}: parameter {parameter} needs a region or region[partition], got {type(value).__name__}"
-            raise RequestError(msg)
-        tiles = value.partition
-        if tiles.colors.ndim == 0:
-            return value.region.logical, (tiles.tiles[0],) * len(colors)
-        for color in colors:
-            if len(color) != tiles.colors.ndim or not tiles.colors.contains(Rect(color, tuple(i + 1 for i in color))):
-                msg = f"task {task}: parameter {parameter}: no tile for point {color}; the partition has {tiles.colors}"
-                raise RequestError(msg)
-        return value.region.logical, tuple(tiles.tile(color) for color in colors)
 
     def _own(self, region: Region) -> None:
         """Refuse a region of another program; its number may be that of one of ours."""
@@ -246,6 +229,7 @@ class Session:
             self._issuer.link(self._live[use.region], use.edges)
         self._issuer.release(rows)
         for use in found:
+            self._live[use.region].bound(self.runtime.memory, use.evicted)
             self._live[use.region].tidy()
 
     def _tasks(
@@ -267,12 +251,23 @@ class Session:
         return rows
 
     def fill(self, region: Region, value: float) -> None:
-        """Write one value to every element of a region, in the memory of every processor."""
-        filled = torch.full(region.shape, value, dtype=torch_dtype(region.logical.dtype))
-        self.write(region, filled)
+        """Write one value to every element of a region, in the memory of every processor.
+
+        A whole region gets it without any instance: one that is made later has the value from the start.
+        """
+        logical, whole = region.logical, region.space == region.logical.bounds
+        self._own(region)
+        self._tell(f"fill {region} with {value!r}", (logical.id,))
+
+        def write(view: torch.Tensor) -> None:
+            view.fill_(value)
+
+        self._set("fill", region, write, fills=whole)
+        if whole:
+            self._live[logical.id].background = value
 
     def write(self, region: Region, values: torch.Tensor) -> None:
-        """Write a whole tensor to a region; every rank passes the same one, so nothing moves.
+        """Write a tensor to a region; every rank passes the same one, so nothing moves.
 
         Raises:
             RequestError: another shape or dtype.
@@ -284,28 +279,44 @@ class Session:
                 f"got {tuple(values.shape)} and {values.dtype}"
             )
             raise RequestError(msg)
+        self._own(region)
         held = values.detach().clone()
-
-        def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
-            (view,) = views
-            return lambda: None if view is None else view.copy_(held)
-
-        points = self._everywhere(())
-        requirement = Requirement(region.logical, WRITE_DISCARD, (region.logical.bounds,) * len(points))
         self._tell(f"write {region}", (held,))
-        self.issue(Launch("write", points, (requirement,), binder))
+        self._set("write", region, lambda view: view.copy_(held), fills=False)
+
+    def _set(self, what: str, region: Region, write: Callable[[torch.Tensor], object], *, fills: bool) -> None:
+        """Issue a launch that writes a region in the memory of every processor."""
+        points = self._everywhere(())
+        requirement = Requirement(region.logical, WRITE_DISCARD, (region.space,) * len(points), fills=fills)
+
+        def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
+            (view,) = views
+            if view is None:
+                return lambda: None
+            space = region.logical.bounds if fills else region.space
+            array, _, store = present(view, space, WRITE_DISCARD, debug=False)
+
+            def call() -> None:
+                write(array)
+                if store is not None:
+                    store()
+
+            return call
+
+        self.issue(Launch(what, points, (requirement,), binder))
 
     def read(self, region: Region) -> torch.Tensor:
-        """Bring a whole region to every rank, wait, and give a copy."""
+        """Bring a whole region to every rank, wait, and give a copy; between the elements of a sparse one are zeros."""
+        self._own(region)
         found: list[torch.Tensor] = []
         arrived = threading.Event()
         points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._everywhere(())))
-        requirement = Requirement(region.logical, READ, (region.logical.bounds,) * len(points))
+        requirement = Requirement(region.logical, READ, (region.space,) * len(points))
 
         def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
             def copy() -> None:
                 if views[0] is not None:
-                    found.append(views[0].clone())
+                    found.append(whole(views[0], region.space))
                 arrived.set()
 
             return copy
@@ -339,24 +350,12 @@ class Session:
             self.debugging = before
 
 
-def _comparable(value: object) -> object:
-    """Give what ranks compare of a launch's argument."""
-    if isinstance(value, Requirement):
-        return (value.region.id, str(value.privilege), [(*rect.lo, *rect.hi) for rect in value.rects])
-    return value
-
-
-def _shown(values: Sequence[object]) -> str:
-    """Print launch arguments for the comparison between ranks."""
-    shown = []
-    for value in values:
-        if isinstance(value, Requirement):
-            shown.append(f"{value.region.name}#{value.region.id}")
-        elif isinstance(value, int | float | str | bool | None):
-            shown.append(repr(value))
-        else:
-            shown.append(type(value).__name__)
-    return ", ".join(shown)
+def _extents(name: str | None, shape: Sequence[int]) -> Rect:
+    """Give the index space of some extents."""
+    if isinstance(shape, int) or any(type(extent) is not int or extent < 1 for extent in shape):
+        msg = f"region {name or ''}: expected extents >= 1 in a tuple, got {shape!r}"
+        raise RequestError(msg)
+    return Rect.of_shape(tuple(shape))
 
 
 def _provenance() -> str:
