@@ -18,19 +18,22 @@ import maniple as mp
 
 
 @mp.task
-def currents(wires: mp.ReadWrite, ends: mp.Read, own: mp.Read, ghost: mp.Read) -> None:
-    """Sets the current of every wire; the voltages of its ends are in the piece's own nodes or in the ghosts."""
+def currents(wires: mp.ReadWrite, ends: mp.Read, own: mp.Read, ghosts: mp.Read) -> None:
+    """Sets the current of every wire of the piece; the nodes at its ends are the piece's own or ghosts."""
     resistance, current = wires
-    voltage = Voltages(own, ghost)
-    current.copy_((voltage.at(ends[0]) - voltage.at(ends[1])) / resistance)
+    mine = mp.elements(current)
+    into, out = (value(end[mine], own, ghosts) for end in ends)
+    current[mine] = (into - out) / resistance[mine]
 
 
 @mp.task
-def charges(wires: mp.Read, ends: mp.Read, charge: mp.ReduceSum) -> None:
-    """Adds what every wire carries to the charges of its two ends."""
-    (first,) = mp.index_space(charge).bounds.lo
-    charge.index_add_(0, ends[0] - first, -wires)
-    charge.index_add_(0, ends[1] - first, wires)
+def charges(current: mp.Read, ends: mp.Read, charge: mp.ReduceSum) -> None:
+    """Adds what every wire of the piece carries to the charges of its two ends."""
+    mine = mp.elements(current)
+    first = mp.index_space(charge).bounds.lo[0]
+    into, out = (end[mine] - first for end in ends)
+    charge.index_add_(0, into, -current[mine])
+    charge.index_add_(0, out, current[mine])
 
 
 @mp.task
@@ -41,25 +44,17 @@ def voltages(nodes: mp.ReadWrite) -> None:
     charge.zero_()
 
 
-class Voltages:
-    """The voltages of some nodes, which lie in two arguments, by the nodes' numbers."""
-
-    def __init__(self, *parts: torch.Tensor) -> None:
-        self.parts = [(mp.index_space(part), part) for part in parts]
-
-    def at(self, nodes: torch.Tensor) -> torch.Tensor:
-        """Gives the voltages of nodes; each is in one of the parts."""
-        found = torch.zeros(nodes.shape)
-        for space, part in self.parts:
-            if space.is_empty:
-                continue
-            inside = torch.zeros(part.shape, dtype=torch.bool)
-            inside[space.positions() if isinstance(space, mp.RectSet) else ...] = True
-            place = nodes - space.bounds.lo[0]
-            near = (place >= 0) & (place < len(part))
-            near[near.clone()] = inside[place[near]]
-            found[near] = part[place[near]]
-        return found
+def value(nodes: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
+    """The values of nodes, by their numbers, each of which is in one of the parts."""
+    found = torch.zeros(nodes.shape)
+    for part in parts:
+        place = nodes - mp.index_space(part).bounds.lo[0]
+        inside = torch.zeros(part.shape, dtype=torch.bool)
+        inside[mp.elements(part)] = True
+        near = (place >= 0) & (place < len(part))
+        near[near.clone()] = inside[place[near]]
+        found[near] = part[place[near]]
+    return found
 
 
 def main() -> None:
@@ -74,7 +69,9 @@ def main() -> None:
     far = torch.randint(given.nodes, (given.wires,), generator=draw)
     end = torch.where(torch.rand(given.wires, generator=draw) < 0.95, near, far)
 
-    nodes = mp.region((given.nodes,), name="nodes", fields=dict.fromkeys(("voltage", "charge", "capacitance"), "float32"))
+    nodes = mp.region(
+        (given.nodes,), name="nodes", fields=dict.fromkeys(("voltage", "charge", "capacitance"), "float32")
+    )
     wires = mp.region(
         (given.wires,),
         name="wires",
@@ -104,7 +101,9 @@ def main() -> None:
             nodes["voltage"][pieces],
             nodes["voltage"][ghosts],
         )
-        mp.index_launch(charges, pieces.colors, wires["current"][owned], wires["from", "to"][owned], nodes["charge"][touched])
+        mp.index_launch(
+            charges, pieces.colors, wires["current"][owned], wires["from", "to"][owned], nodes["charge"][touched]
+        )
         mp.index_launch(voltages, pieces.colors, nodes["voltage", "charge", "capacitance"][pieces])
 
     for _ in range(given.steps):

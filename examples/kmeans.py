@@ -1,7 +1,7 @@
 """K-means: points in blocks, centres that all blocks read, and sums that all blocks reduce into.
 
-    python examples/kmeans.py [--points N] [--clusters K] [--blocks B] [--steps S]
-    maniple run --nodes 2 examples/kmeans.py
+python examples/kmeans.py [--points N] [--clusters K] [--blocks B] [--steps S]
+maniple run --nodes 2 examples/kmeans.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A 2-D stencil: blocks of a grid that read their neighbours' edges through a halo.
 
-    python examples/stencil.py [--size N] [--blocks B] [--steps S]
-    maniple run --nodes 2 examples/stencil.py
+python examples/stencil.py [--size N] [--blocks B] [--steps S]
+maniple run --nodes 2 examples/stencil.py
 """
 
 from __future__ import annotations

@@ -34,10 +34,10 @@ class _Node(Generic[T]):
     @property
     def bounds(self) -> Rect:
         if self._bounds is None:
-            found = self.children[0][0]
-            for box, _ in self.children[1:]:
-                found = found.hull(box)
-            self._bounds = found
+            self._bounds = self.children[0][0]
+            if len(self.children) > 1:
+                lo = tuple(map(min, *[box.lo for box, _ in self.children]))
+                self._bounds = Rect(lo, tuple(map(max, *[box.hi for box, _ in self.children])))
         return self._bounds
 
 
@@ -159,12 +159,17 @@ def _insert(node: _Node[T], entries: Sequence[tuple[Rect, T]]) -> list[_Node[T]]
 
 
 def _nearest(children: Sequence[tuple[Rect, object]], box: Rect) -> int:
-    """The child that contains the box, else the one whose bounds it enlarges least; the first of several."""
+    """The child whose sides must move least to contain the box; the first of several."""
+    nearest, least = 0, -1
     for index, (bounds, _) in enumerate(children):
-        if bounds.contains(box):
+        excess = 0
+        for low, high, first, last in zip(box.lo, box.hi, bounds.lo, bounds.hi, strict=True):
+            excess += max(first - low, 0) + max(high - last, 0)
+        if not excess:
             return index
-    growth = [bounds.hull(box).volume - bounds.volume for bounds, _ in children]
-    return growth.index(min(growth))
+        if least < 0 or excess < least:
+            nearest, least = index, excess
+    return nearest
 
 
 def _packed(children: Sequence[tuple[Rect, T | _Node[T]]], height: int) -> list[_Node[T]]:

@@ -12,6 +12,7 @@ from maniple.runtime.kernels import positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import EllipsisType
 
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.privilege import Privilege
@@ -36,6 +37,22 @@ def index_space(view: torch.Tensor) -> IndexSpace:
         msg = f"a tensor of shape {tuple(view.shape)} is no argument of a task; ask for the index space of an argument"
         raise RequestError(msg)
     return found
+
+
+def elements(view: torch.Tensor) -> tuple[torch.Tensor, ...] | EllipsisType:
+    """Give the index of a task's own elements in an argument: ``x[mp.elements(x)]`` are its values.
+
+    Args:
+        view: an argument of the task's body, as it was given to it.
+
+    Returns:
+        For a sparse argument one tensor of places per axis, so that the values come in one row; else all of the array.
+
+    Raises:
+        RequestError: the tensor is no argument of a task.
+    """
+    space = index_space(view)
+    return positions(space) if isinstance(space, RectSet) else ...
 
 
 def label(view: torch.Tensor, space: IndexSpace) -> torch.Tensor:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from maniple.regions.partition import weights as weights
     from maniple.regions.privilege import reduce as reduce
     from maniple.regions.rectangle import Rect as Rect
+    from maniple.runtime.footprint import elements as elements
     from maniple.runtime.footprint import index_space as index_space
     from maniple.runtime.future import Future as Future
     from maniple.runtime.future import FutureMap as FutureMap
@@ -77,7 +78,7 @@ _HOMES = {
     "regions.partition": ("blocks", "halo", "rectangles", "replicate", "restriction", "weights"),
     "regions.privilege": ("reduce",),
     "regions.rectangle": ("Rect",),
-    "runtime.footprint": ("index_space",),
+    "runtime.footprint": ("elements", "index_space"),
     "runtime.future": ("Future", "FutureMap"),
     "runtime.handle": ("Region",),
     "runtime.machine": ("Machine",),
