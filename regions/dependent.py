@@ -38,8 +38,10 @@ def by_field(space: IndexSpace, values: Values, colors: Rect) -> Partition:
         inside = np.zeros(frame.shape, dtype=np.bool_)
         inside[space.positions()] = True
         flat = np.where(inside.reshape(-1), flat, -1)
-    starts = np.flatnonzero(flat[1:] != flat[:-1]) + 1
-    starts = np.union1d(starts, np.arange(0, flat.size, frame.shape[-1]))
+    changed = np.ones(flat.size, dtype=np.bool_)
+    np.not_equal(flat[1:], flat[:-1], out=changed[1:])
+    changed[:: frame.shape[-1]] = True
+    starts = np.flatnonzero(changed)
     stops = np.append(starts[1:], flat.size)
     named = flat[starts]
     known = (named >= 0) & (named < colors.volume)
@@ -153,7 +155,7 @@ def _marked(points: Column) -> tuple[Column, Column]:
         return points, points
     low, high = int(points.min()), int(points.max()) + 1
     if points.size < (high - low) * _THIN:
-        return _runs_of_points(np.unique(points))
+        return _runs_of_points(np.sort(points))
     mask = np.zeros(high - low + 2, dtype=np.bool_)
     mask[points - (low - 1)] = True
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + low
@@ -161,10 +163,10 @@ def _marked(points: Column) -> tuple[Column, Column]:
 
 
 def _runs_of_points(points: Column) -> tuple[Column, Column]:
-    """The runs of ascending points."""
+    """The runs of ascending points, which may be repeated."""
     if not points.size:
         return points, points
-    breaks = np.flatnonzero(np.diff(points) != 1) + 1
+    breaks = np.flatnonzero(np.diff(points) > 1) + 1
     return points[np.concatenate(([0], breaks))], points[np.concatenate((breaks - 1, [-1]))] + 1
 
 

@@ -26,9 +26,8 @@ class _Node(Generic[T]):
     def __init__(self, children: Sequence[tuple[Rect, T | _Node[T]]], height: int) -> None:
         self.children = children
         self.height = height
-        self.count = (
-            sum([child.count for _, child in children if isinstance(child, _Node)]) if height else len(children)
-        )
+        below: list[int] = [child.count for _, child in children if isinstance(child, _Node)]
+        self.count: int = sum(below) if height else len(children)
         self._bounds: Rect | None = None
 
     @property

@@ -53,8 +53,7 @@ class LiveRegion:
 
     The instance of valid values has room for what is used of it here, and is made anew when that grows: the analysis
     says when, and has a row bring the values over. Contributions and staged tiles get instances of their own, which go
-    when nothing refers to them. `background` is what the whole region was last filled with: an instance has it when it
-    is made, so an element that is valid here though no instance ever held it needs no row to get its value.
+    when nothing refers to them.
 
     Args:
         region: the region.
@@ -66,7 +65,6 @@ class LiveRegion:
         self.analysis = analysis
         self.rows: dict[Node, Issued] = {}
         self.temporary: dict[int, tuple[Rect, torch.Tensor]] = {}
-        self.background = 0.0
         self._current = -1
         self._former: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._tidy_at = FORGET_AT
@@ -90,7 +88,7 @@ class LiveRegion:
         if kept is not None:
             self._former[self._current] = kept
         self._current = instance
-        return memory.renew(self.region, extent, self.background)
+        return memory.renew(self.region, extent)
 
     def bound(self, memory: Memory, evicted: int) -> None:
         """Let go of what only rows that are bound by now still refer to.

@@ -28,6 +28,7 @@ class Memory:
         self.id = id
         self.version = 0
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
+        self._filled: dict[int, float] = {}
 
     def allocate(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in."""
@@ -38,12 +39,13 @@ class Memory:
         """Give the lasting instance of a region, made or grown so that it has room for a rectangle.
 
         Returns:
-            The rectangle that the instance covers, and its storage; elements never written are zero.
+            The rectangle that the instance covers, and its storage; elements never written have the value that the
+            region was filled with, or zero.
         """
         held = self._kept.get(region.id)
         if held is not None and held[0].contains(rect):
             return held
-        made = self.renew(region, rect if held is None else held[0].hull(rect), 0.0)
+        made = self.renew(region, rect if held is None else held[0].hull(rect))
         if held is not None:
             made[1][held[0].slices(made[0].lo)] = held[1]
         return made
@@ -52,14 +54,18 @@ class Memory:
         """Give the lasting instance of a region, if there is one."""
         return self._kept.get(region.id)
 
-    def renew(self, region: LogicalRegion, rect: Rect, value: float) -> tuple[Rect, torch.Tensor]:
+    def fill(self, region: LogicalRegion, value: float) -> None:
+        """Give instances of a region that are made from now on a value, of all elements."""
+        self._filled[region.id] = value
+
+    def renew(self, region: LogicalRegion, rect: Rect) -> tuple[Rect, torch.Tensor]:
         """Make a lasting instance of a region in place of the one that there is; who bound that may go on to use it.
 
         Args:
             region: the region.
             rect: what it has room for.
-            value: of every element.
         """
+        value = self._filled.get(region.id, 0.0)
         with torch.inference_mode(mode=False):
             storage = torch.full(rect.shape, value, dtype=torch_dtype(region.dtype), device="cpu")
         if region.id in self._kept:
@@ -72,8 +78,13 @@ class Memory:
         covered, storage = self.keep(region, rect)
         return storage[rect.slices(covered.lo)]
 
+    def forget(self, region: LogicalRegion) -> None:
+        """Free the lasting instance of a region that nothing will name again."""
+        self._filled.pop(region.id, None)
+        self.drop(region)
+
     def drop(self, region: LogicalRegion) -> None:
-        """Free the lasting instance of a region, if there is one."""
+        """Free the lasting instance of a region, if there is one; it may be made again."""
         if self._kept.pop(region.id, None) is not None:
             self.version += 1
 

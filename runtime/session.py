@@ -111,7 +111,7 @@ class Session:
                 continue
             del self._live[number]
             self._analysis.drop(number)
-            self.runtime.memory.drop(live.region)
+            self.runtime.memory.forget(live.region)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
         """Launch one task.
@@ -264,7 +264,7 @@ class Session:
 
         self._set("fill", region, write, fills=whole)
         if whole:
-            self._live[logical.id].background = value
+            self.runtime.memory.fill(logical, value)
 
     def write(self, region: Region, values: torch.Tensor) -> None:
         """Write a tensor to a region; every rank passes the same one, so nothing moves.
@@ -288,12 +288,13 @@ class Session:
         """Issue a launch that writes a region in the memory of every processor."""
         points = self._everywhere(())
         requirement = Requirement(region.logical, WRITE_DISCARD, (region.space,) * len(points), fills=fills)
+        # A fill is shown all that an instance has room for. Nothing here may hold the handle: it says what is alive.
+        space = region.logical.bounds if fills else region.space
 
         def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
             (view,) = views
             if view is None:
                 return lambda: None
-            space = region.logical.bounds if fills else region.space
             array, _, store = present(view, space, WRITE_DISCARD, debug=False)
 
             def call() -> None:
@@ -311,12 +312,13 @@ class Session:
         found: list[torch.Tensor] = []
         arrived = threading.Event()
         points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._everywhere(())))
-        requirement = Requirement(region.logical, READ, (region.space,) * len(points))
+        space = region.space
+        requirement = Requirement(region.logical, READ, (space,) * len(points))
 
         def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
             def copy() -> None:
                 if views[0] is not None:
-                    found.append(whole(views[0], region.space))
+                    found.append(whole(views[0], space))
                 arrived.set()
 
             return copy

@@ -198,16 +198,16 @@ def test_sub_regions_of_sub_regions_are_compared_exactly(session: Session) -> No
     x = session.region((8, 8), name="x")
     x.fill(0.0)
     quarter = x[mp.blocks((2, 2))][1, 0]
-    inner = quarter[mp.blocks((2, 1))][1]
+    inner = quarter[mp.blocks((2, 1))][1, 0]
     assert str(inner) == "x[6:8, 0:4]"
-    session.launch(add, 1.0, x[mp.blocks((2, 1))][1])
+    session.launch(add, 1.0, x[mp.blocks((2, 1))][1, 0])
     session.index_launch(add, mp.Rect.of_shape((1, 2)), 2.0, inner[mp.blocks((1, 2))])
     wanted = torch.zeros(8, 8)
     wanted[4:] += 1
     wanted[6:, :4] += 2
     assert torch.equal(x.read(), wanted)
     assert torch.equal(quarter.read(), wanted[4:, :4])
-    with pytest.raises(RequestError, match="interfere|both use"):
+    with pytest.raises(RequestError, match=r"two arguments both use x\[6:8, 0:4\]"):
         session.launch(_two, quarter, inner)
 
 
@@ -225,11 +225,11 @@ def test_a_sparse_argument_is_its_elements_and_nothing_else(session: Session, de
     assert x.partition(cut).disjoint
     assert x.partition(cut).complete
     found = session.index_launch(where, 2, x[cut])
-    assert found[0].get() == ("{[1:3], [5:6], [8:10]}", [0, 1, 4, 7, 8])
+    assert found[0] == ["{[1:3], [5:6], [8:10]}", [0, 1, 4, 7, 8]]
     if debug:
         with session.debug():
             seen = session.index_launch(outside, 2, x[cut])
-        assert [seen[color].get() for color in range(2)] == [True, True]
+        assert [seen[color] for color in range(2)] == [True, True]
     else:
         session.index_launch(add, 2, 1.0, x[cut])
     assert x.read().tolist() == [value + 1.0 for value in range(10)]
@@ -261,8 +261,10 @@ def test_a_sparse_region_and_sparse_writes(session: Session) -> None:
     x.fill(4)
     assert x.shape == (7,)
     assert x.read().tolist() == [4, 4, 0, 0, 0, 4, 4]
-    x[mp.blocks((2,))][1].write(torch.arange(3))
-    assert x.read().tolist() == [4, 4, 0, 0, 0, 1, 2]
+    x[mp.blocks((2,))][1].write(torch.arange(2))
+    assert x.read().tolist() == [4, 4, 0, 0, 0, 0, 1]
+    x.write(torch.arange(7))
+    assert x.read().tolist() == [0, 1, 0, 0, 0, 5, 6]
 
 
 def test_only_the_elements_that_are_listed_move() -> None:
@@ -277,7 +279,7 @@ def test_only_the_elements_that_are_listed_move() -> None:
         session.fence()
         transport = session.runtime.world.transport
         assert transport is not None
-        return sum(transport.sent_bytes().values())
+        return transport.total()
 
     assert sum(map(int, on_ranks(2, body))) == 20
 
@@ -288,8 +290,15 @@ def test_only_the_elements_that_are_listed_move() -> None:
 def test_partitions_by_fields_of_a_running_program() -> None:
     def body(session: Session) -> list[list[str]]:
         nodes = session.region((6,), "float32", "nodes")
-        wires = session.region((4,), name="wires", fields={"from": "int64", "to": "int64", "low": "int64", "high": "int64"})
-        for name, values in {"from": [0, 4, 1, 5], "to": [1, 2, 5, 3], "low": [0, 2, 2, 5], "high": [2, 3, 2, 6]}.items():
+        wires = session.region(
+            (4,), name="wires", fields={"from": "int64", "to": "int64", "low": "int64", "high": "int64"}
+        )
+        for name, values in {
+            "from": [0, 4, 1, 5],
+            "to": [1, 2, 5, 3],
+            "low": [0, 2, 2, 5],
+            "high": [2, 3, 2, 6],
+        }.items():
             wires[name].write(torch.tensor(values))
         pieces = nodes.partition(mp.weights([1, 2]))
         owned = mp.preimage(wires["from"], nodes[pieces])
@@ -299,24 +308,33 @@ def test_partitions_by_fields_of_a_running_program() -> None:
         found = (pieces, owned, reached, reached - pieces, rows, within, pieces.cross(reached))
         return [[str(space) for space in partition.subspaces] for partition in found]
 
-    assert on_ranks(2, body) == [
-        [
-            ["[0:2]", "[2:6]"],
-            ["{[0:1], [2:3]}", "{[1:2], [3:4]}"],
-            ["{[1:2], [5:6]}", "[2:4]"],
-            ["[5:6]", "[0:0]"],
-            ["[0:3]", "[5:6]"],
-            ["[5:6]", "[2:4]"],
-            ["[1:2]", "[0:0]", "[5:6]", "[2:4]"],
+    assert (
+        on_ranks(2, body)
+        == [
+            [
+                ["[0:2]", "[2:6]"],
+                ["{[0:1], [2:3]}", "{[1:2], [3:4]}"],
+                ["{[1:2], [5:6]}", "[2:4]"],
+                ["[5:6]", "[0:0]"],
+                ["[0:3]", "[5:6]"],
+                ["[5:6]", "[2:4]"],
+                ["[1:2]", "[0:0]", "[5:6]", "[2:4]"],
+            ]
         ]
-    ] * 2
+        * 2
+    )
 
 
 # Reductions
 
 
 @mp.task
-def widest(value: float, x: Annotated[torch.Tensor, mp.register_reduction("widest", lambda a, b: torch.where(a.abs() >= b.abs(), a, b), 0.0)]) -> None:
+def widest(
+    value: float,
+    x: Annotated[
+        torch.Tensor, mp.register_reduction("widest", lambda a, b: torch.where(a.abs() >= b.abs(), a, b), 0.0)
+    ],
+) -> None:
     x.copy_(torch.where(x.abs() >= abs(value), x, torch.full_like(x, value)))
 
 
@@ -378,7 +396,7 @@ def test_atomic_points_run_one_after_the_other(session: Session) -> None:
         session.index_launch(add, 3, 1.0, x)
     session.index_launch(_doubles, 3, x.atomic)
     session.index_launch(_doubles, 2, x[mp.halo(mp.blocks((2,)), (1,))].atomic)
-    assert x.read().tolist() == [22.0, 46.0, 46.0, 23.0]
+    assert x.read().tolist() == [24.0, 49.0, 49.0, 25.0]
 
 
 @mp.task
@@ -440,7 +458,7 @@ def test_an_instance_has_room_for_what_is_used_of_it() -> None:
         sizes.append(session.runtime.memory.kept_bytes())
         for first in range(600, 610):
             session.launch(add, 1.0, x[mp.rectangles([mp.Rect((first, 0), (first + 1, 10))])][0], mapper=On(1))
-        assert torch.equal(x[mp.blocks((10, 1))][6].read().sum(), torch.tensor(2.0 * 1_000 + 100))
+        assert torch.equal(x[mp.blocks((10, 1))][6, 0].read().sum(), torch.tensor(2.0 * 1_000 + 100))
         return sizes
 
     sizes = on_ranks(2, body)
