@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from maniple.operators.body import BackwardBinder, FetchBinder, ForwardBinder, InputBinder, UpdateBinder
 from maniple.operators.program import Port, Program
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import RectSet
 from maniple.regions.partition import blocks
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
-from maniple.regions.rectangle import Rect
+from maniple.regions.rectangle import Rect, overlapping
 from maniple.runtime.launch import Launch, Point, Requirement
 
 if TYPE_CHECKING:
@@ -397,5 +396,4 @@ class Expansion:
 
 def _disjoint(rects: Sequence[Rect]) -> bool:
     """Say whether rectangles share no element."""
-    covered = RectSet.of(rects)
-    return covered.volume == sum(rect.volume for rect in rects)
+    return next(overlapping(rects), None) is None

@@ -14,29 +14,29 @@ _FANOUT = 16
 
 
 class _Node(Generic[T]):
-    """A leaf with entries, or a node with nodes below, all leaves at one depth.
+    """A leaf, which has entries, or a node with others below it; all leaves are at one depth.
 
     Args:
-        children: (bounds, entry) of a leaf, (bounds, node) above.
-        height: 0 for a leaf.
+        entries: of a leaf, each with its bounds.
+        nodes: those below, if it is no leaf.
     """
 
-    __slots__ = ("_bounds", "children", "count", "height")
+    __slots__ = ("_bounds", "count", "entries", "nodes")
 
-    def __init__(self, children: Sequence[tuple[Rect, T | _Node[T]]], height: int) -> None:
-        self.children = children
-        self.height = height
-        below: list[int] = [child.count for _, child in children if isinstance(child, _Node)]
-        self.count: int = sum(below) if height else len(children)
+    def __init__(self, entries: Sequence[tuple[Rect, T]], nodes: Sequence[_Node[T]] = ()) -> None:
+        self.entries = entries
+        self.nodes = nodes
+        self.count: int = sum([node.count for node in nodes]) if nodes else len(entries)
         self._bounds: Rect | None = None
 
     @property
     def bounds(self) -> Rect:
         if self._bounds is None:
-            self._bounds = self.children[0][0]
-            if len(self.children) > 1:
-                lo = tuple(map(min, *[box.lo for box, _ in self.children]))
-                self._bounds = Rect(lo, tuple(map(max, *[box.hi for box, _ in self.children])))
+            boxes = [node.bounds for node in self.nodes] if self.nodes else [box for box, _ in self.entries]
+            self._bounds = boxes[0]
+            if len(boxes) > 1:
+                lo = tuple(map(min, *[box.lo for box in boxes]))
+                self._bounds = Rect(lo, tuple(map(max, *[box.hi for box in boxes])))
         return self._bounds
 
 
@@ -85,82 +85,77 @@ class RectTree(Generic[T]):
         """The tree with further entries, each with its bounds."""
         if not entries:
             return self
-        nodes = _packed(entries, 0) if self._root is None else _insert(self._root, entries)
+        nodes = _leaves(entries) if self._root is None else _insert(self._root, entries)
         while len(nodes) > 1:
-            nodes = _packed([(node.bounds, node) for node in nodes], nodes[0].height + 1)
+            nodes = _parents(nodes)
         return self._with(nodes[0])
 
     @staticmethod
     def _with(root: _Node[T] | None) -> RectTree[T]:
-        while root is not None and root.height and len(root.children) == 1:
-            below = root.children[0][1]
-            if isinstance(below, _Node):
-                root = below
+        while root is not None and len(root.nodes) == 1:
+            root = root.nodes[0]
         made: RectTree[T] = RectTree()
         made._root = root
         return made
 
 
 def _collect(node: _Node[T], found: list[T]) -> None:
-    for _, child in node.children:
-        if isinstance(child, _Node):
-            _collect(child, found)
-        else:
-            found.append(child)
+    found += [entry for _, entry in node.entries]
+    for below in node.nodes:
+        _collect(below, found)
+
+
+def _near(boxes: Sequence[Rect], bounds: Rect) -> list[Rect]:
+    return [box for box in boxes if box.overlaps(bounds)]
 
 
 def _find(node: _Node[T], boxes: Sequence[Rect], found: list[T]) -> None:
-    for bounds, child in node.children:
-        near = [box for box in boxes if box.overlaps(bounds)]
-        if not near:
-            continue
-        if isinstance(child, _Node):
-            _find(child, near, found)
-        else:
-            found.append(child)
+    found += [entry for bounds, entry in node.entries if _near(boxes, bounds)]
+    for below in node.nodes:
+        near = _near(boxes, below.bounds)
+        if near:
+            _find(below, near, found)
 
 
 def _take(node: _Node[T], boxes: Sequence[Rect], found: list[T]) -> _Node[T] | None:
-    kept: list[tuple[Rect, T | _Node[T]]] = []
+    """The node without the entries that are found, itself if there are none; None if nothing is left."""
+    if not node.nodes:
+        kept: list[tuple[Rect, T]] = []
+        for place in node.entries:
+            if _near(boxes, place[0]):
+                found.append(place[1])
+            else:
+                kept.append(place)
+        return node if len(kept) == len(node.entries) else _Node(kept) if kept else None
+    below: list[_Node[T]] = []
     changed = False
-    for bounds, child in node.children:
-        near = [box for box in boxes if box.overlaps(bounds)]
-        if not near:
-            kept.append((bounds, child))
-            continue
-        if not isinstance(child, _Node):
-            found.append(child)
-            changed = True
-            continue
-        rest = _take(child, near, found)
+    for child in node.nodes:
+        near = _near(boxes, child.bounds)
+        rest = _take(child, near, found) if near else child
         changed = changed or rest is not child
         if rest is not None:
-            kept.append((bounds if rest is child else rest.bounds, rest))
-    if not changed:
-        return node
-    return _Node(kept, node.height) if kept else None
+            below.append(rest)
+    return node if not changed else _Node((), below) if below else None
 
 
 def _insert(node: _Node[T], entries: Sequence[tuple[Rect, T]]) -> list[_Node[T]]:
     """The node with the entries below it, as one or several nodes of its height."""
-    if not node.height:
-        return _packed([*node.children, *entries], 0)
-    below: list[list[tuple[Rect, T]]] = [[] for _ in node.children]
+    if not node.nodes:
+        return _leaves([*node.entries, *entries])
+    given: list[list[tuple[Rect, T]]] = [[] for _ in node.nodes]
+    bounds = [child.bounds for child in node.nodes]
     for entry in entries:
-        below[_nearest(node.children, entry[0])].append(entry)
-    children: list[tuple[Rect, T | _Node[T]]] = []
-    for (bounds, child), mine in zip(node.children, below, strict=True):
-        if mine and isinstance(child, _Node):
-            children += [(grown.bounds, grown) for grown in _insert(child, mine)]
-        else:
-            children.append((bounds, child))
-    return _packed(children, node.height)
+        given[_nearest(bounds, entry[0])].append(entry)
+    below: list[_Node[T]] = []
+    for child, mine in zip(node.nodes, given, strict=True):
+        below += _insert(child, mine) if mine else [child]
+    return _parents(below)
 
 
-def _nearest(children: Sequence[tuple[Rect, object]], box: Rect) -> int:
+def _nearest(children: Sequence[Rect], box: Rect) -> int:
     """The child whose sides must move least to contain the box; the first of several."""
     nearest, least = 0, -1
-    for index, (bounds, _) in enumerate(children):
+    for index, bounds in enumerate(children):
         excess = 0
         for low, high, first, last in zip(box.lo, box.hi, bounds.lo, bounds.hi, strict=True):
             excess += max(first - low, 0) + max(high - last, 0)
@@ -171,14 +166,35 @@ def _nearest(children: Sequence[tuple[Rect, object]], box: Rect) -> int:
     return nearest
 
 
-def _packed(children: Sequence[tuple[Rect, T | _Node[T]]], height: int) -> list[_Node[T]]:
-    """Nodes of one height for any number of children, halved until each has few enough."""
-    if len(children) <= _FANOUT:
-        return [_Node(children, height)]
-    centres = [[low + high for low, high in zip(box.lo, box.hi, strict=True)] for box, _ in children]
-    spread = [max(column) - min(column) for column in zip(*centres, strict=True)] or [0]
-    axis = spread.index(max(spread))
-    order = sorted(range(len(children)), key=lambda i: centres[i][axis]) if centres[0] else range(len(children))
-    ranked = [children[i] for i in order]
-    middle = len(ranked) // 2
-    return _packed(ranked[:middle], height) + _packed(ranked[middle:], height)
+def _leaves(entries: Sequence[tuple[Rect, T]]) -> list[_Node[T]]:
+    """Leaves for any number of entries."""
+    if len(entries) <= _FANOUT:
+        return [_Node(entries)]
+    return [_Node([entries[i] for i in group]) for group in _groups([box for box, _ in entries])]
+
+
+def _parents(nodes: Sequence[_Node[T]]) -> list[_Node[T]]:
+    """Nodes above any number of nodes of one height."""
+    if len(nodes) <= _FANOUT:
+        return [_Node((), nodes)]
+    return [_Node((), [nodes[i] for i in group]) for group in _groups([node.bounds for node in nodes])]
+
+
+def _groups(boxes: Sequence[Rect]) -> list[list[int]]:
+    """The positions of boxes in groups that a node can hold: halved along the axis on which centres are spread most."""
+    centres = [[low + high for low, high in zip(box.lo, box.hi, strict=True)] for box in boxes]
+    done: list[list[int]] = []
+    open_: list[list[int]] = [list(range(len(boxes)))]
+    while open_:
+        group = open_.pop()
+        if len(group) <= _FANOUT:
+            done.append(group)
+            continue
+        columns = list(zip(*[centres[i] for i in group], strict=True))
+        if columns:
+            spread = [max(column) - min(column) for column in columns]
+            axis = spread.index(max(spread))
+            group.sort(key=dict(zip(group, columns[axis], strict=True)).__getitem__)
+        middle = len(group) // 2
+        open_ += [group[middle:], group[:middle]]
+    return done

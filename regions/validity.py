@@ -83,7 +83,7 @@ class Validity:
         clock: how many contributions there have been, which numbers them in program order.
     """
 
-    tree: RectTree[Cell] = field(default_factory=RectTree)
+    tree: RectTree[Cell] = field(default_factory=RectTree[Cell])
     clock: int = 0
 
     @staticmethod
@@ -170,7 +170,7 @@ class Validity:
         if alone and refuge is None:
             msg = f"memory {memory} is the only one that holds {as_one(alone)}: name another to copy it to"
             raise RequestError(msg)
-        cells = []
+        cells: list[Cell] = []
         for cell in self.cells:
             rest = tuple([holder for holder in cell.holders if holder != memory])
             kept = rest or ((refuge,) if cell.holders and refuge is not None else ())

@@ -161,28 +161,32 @@ class RegionAnalysis:
             for copy in movements.copies:
                 self._copy(ordinal, copy)
         accesses = []
-        touches = []
         for use in active:
-            rect = use.rect
-            if privilege.reduces:
-                kind, tag = InstanceKind.REDUCTION, (ordinal, use.point)
-                instance = self.instances.other(use.memory, kind, use.rect.bounds, tag)
-                self._contributors.setdefault((ordinal, *use.color), (instance, use.processor))
-            elif fills:
-                found_here = self.instances.room(use.memory)
-                if found_here is None:
-                    continue
-                instance, rect = found_here
-            else:
-                instance = self.reserve(use.memory, use.rect.bounds)
-            access = Access(instance, rect, privilege.writes or privilege.reduces, 0)
-            accesses.append((use.point, access))
-            touches.append((Node(self.step, ordinal, use.point), access, use.shared))
-        for node, access, together in touches:
-            self.edges += self.instances.depend(node, (access,), shared=together)
-        for node, access, together in touches:
-            self.instances.record(node, (access,), shared=together)
-        return accesses
+            access = self._access(ordinal, privilege, use, fills=fills)
+            if access is not None:
+                accesses.append((use, access))
+        nodes = [(Node(self.step, ordinal, use.point), (access,), use.shared) for use, access in accesses]
+        for node, used, together in nodes:
+            self.edges += self.instances.depend(node, used, shared=together)
+        for node, used, together in nodes:
+            self.instances.record(node, used, shared=together)
+        return [(use.point, access) for use, access in accesses]
+
+    def _access(self, ordinal: int, privilege: Privilege, use: PlacedUse, *, fills: bool) -> Access | None:
+        """Give the access of one task, None if it fills what no instance has room for."""
+        rect = use.rect
+        if privilege.reduces:
+            tag = (ordinal, use.point)
+            instance = self.instances.other(use.memory, InstanceKind.REDUCTION, rect.bounds, tag)
+            self._contributors.setdefault((ordinal, *use.color), (instance, use.processor))
+        elif fills:
+            room = self.instances.room(use.memory)
+            if room is None:
+                return None
+            instance, rect = room
+        else:
+            instance = self.reserve(use.memory, rect.bounds)
+        return Access(instance, rect, privilege.writes or privilege.reduces, 0)
 
     def take(self) -> tuple[int, list[Move], list[tuple[Node, Node]]]:
         """Take the movements and dependences found since the last call, after the number of the first movement."""

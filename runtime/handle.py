@@ -99,7 +99,7 @@ class Region:
         Raises:
             RequestError: there are several fields.
         """
-        if len(self.columns) > 1:
+        if len(self.columns) != 1:
             msg = f"{self} has several fields; name one, as in region[{(self.fields or ('',))[0]!r}]"
             raise RequestError(msg)
         return self.columns[0]
@@ -141,10 +141,10 @@ class Region:
 
     def __str__(self) -> str:
         """Print name, elements and type."""
-        if len(self.columns) > 1 or self.space != self.columns[0].bounds:
-            names = ", ".join(column.name for column in self.columns)
-            return f"{names}{self.space}"
-        return str(self.columns[0])
+        if len(self.columns) == 1 and self.space == self.columns[0].bounds:
+            return str(self.columns[0])
+        names = ", ".join(column.name for column in self.columns)
+        return f"{names}{self.space}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -148,7 +146,12 @@ def _picker(bits: Bits, points: RectSet) -> Callable[[], Bits]:
 def _putter(bits: Bits, points: RectSet) -> Callable[[Bits], object]:
     """Bind the copy of a row of elements to where they are in a sparse index space."""
     if points.volume < _LARGE_BOX * len(points):
-        return partial(operator.setitem, bits, points.positions())
+        index = points.positions()
+
+        def scatter(row: Bits) -> None:
+            bits[index] = row
+
+        return scatter
     boxes = [bits[rect.slices(points.lo)] for rect in points.rects]
     ends = list(itertools.accumulate(rect.volume for rect in points.rects))
 
