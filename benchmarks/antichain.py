@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import click
 
-from maniple.models import ZOO, model
+from maniple.models import model, model_names
 from maniple.regions.error import RequestError
 from maniple.runtime.machine import Machine
 from maniple.strategies.segmentation.baselines import MEASURES, baseline
@@ -174,7 +174,7 @@ def samples(folder: Path) -> list[Row]:
 def zoo(runs: int) -> dict[str, object]:
     """Cut the seed paper's models, as far as the zoo and the presets have them: batch 128, 8 micro-batches."""
     rows: list[Row] = []
-    missing = [name for name in SEED_PAPER if name not in ZOO]
+    missing = [name for name in SEED_PAPER if name not in model_names()]
     try:
         machines = {4: Machine.preset("p100x4"), 8: Machine.preset("p100x8")}
     except RequestError as error:

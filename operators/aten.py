@@ -6,9 +6,13 @@ Everything here exists in torch 2.11 and later; a torch that renames an overload
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,3 +27,76 @@ convolution_backward: Callable[..., tuple[Tensor, Tensor, Tensor]] = _aten.convo
 
 The three gradients; torch gives None for those that the mask leaves out.
 """
+
+
+@cache
+def overload(name: str) -> Callable[..., object]:
+    """The operator called ``"gelu"`` or ``"sum.dim_IntList"``.
+
+    Raises:
+        RequestError: torch has none of that name.
+    """
+    packet, _, chosen = name.partition(".")
+    found: Callable[..., object] | None = getattr(getattr(_aten, packet, None), chosen or "default", None)
+    if found is None:
+        raise RequestError(f"torch {torch.__version__} has no operator aten.{name}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of an operator.
+
+    Args:
+        name: As torch calls it.
+        default: None where there is none.
+        keyword_only: Whether it must be named.
+        written: Whether the operator writes to it.
+        alias: The storage that it shares with results, as torch names it; empty: none.
+    """
+
+    name: str
+    default: object
+    keyword_only: bool
+    written: bool
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What torch says about an operator.
+
+    Args:
+        name: E.g. ``"aten::sum.dim_IntList"``.
+        arguments: In order.
+        mutable: Whether it writes to an argument.
+        aliases: For every result the storage that it shares with an argument; empty: none.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    mutable: bool
+    aliases: tuple[str, ...]
+
+
+@cache
+def schema(target: torch._ops.OpOverload) -> Schema:
+    """What torch says about an operator."""
+    found = target._schema  # noqa: SLF001  (the only way to an operator's argument names)
+    arguments = tuple(
+        Argument(
+            argument.name,
+            argument.default_value if argument.has_default_value() else None,
+            argument.kwarg_only,
+            argument.alias_info is not None and argument.alias_info.is_write,
+            _alias(argument.alias_info),
+        )
+        for argument in found.arguments
+    )
+    name = f"{found.name}.{found.overload_name}" if found.overload_name else found.name
+    return Schema(name, arguments, found.is_mutable, tuple(_alias(result.alias_info) for result in found.returns))
+
+
+def _alias(info: Any) -> str:
+    """The name of a storage in torch's schemas."""
+    return "" if info is None else ",".join(sorted(info.before_set))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from maniple.operators.operator import TileContext
+from maniple.operators.random_stream import RandomStream
+from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import torch
 
     from maniple.operators.graph import Graph, Node
     from maniple.operators.optimizer import SGD
@@ -20,31 +22,33 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-Views = "Sequence[torch.Tensor | None]"
-
 
 @dataclass(frozen=True)
 class ForwardBinder:
-    """Binds an operator's forward body: views are its operands, its result, and what it saves.
+    """Binds an operator's forward body: views are its operands, its results, what it saves, and perhaps the clock.
 
     Args:
         graph: the graph.
         node: the operator.
         tiles: one per point.
+        training: whether a training step runs, and no evaluation.
     """
 
     graph: Graph
     node: Node
     tiles: tuple[Tile, ...]
+    training: bool
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
-        given = iter(views)
-        operands = [None if operand is None else next(given) for operand in self.node.operands]
-        result = _there(next(given))
-        saved = tuple(_there(view) for view in given)
-        context = _context(self.graph, self.node, self.tiles[point], cores)
-        return self.node.operator.kernels().bind_forward(context, tuple(operands), result, saved)
+        node, given = self.node, iter(views)
+        operands = tuple(None if operand is None else next(given) for operand in node.operands)
+        results = tuple(_there(next(given)) for _ in node.results)
+        rest = [_there(view) for view in given]
+        stream = RandomStream.of(node.name, rest.pop()) if node.operator.random else None
+        extents = self.graph.bound(node).extents()
+        context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream)
+        return node.operator.kernels().bind_forward(context, operands, results, tuple(rest))
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class BackwardBinder:
         graph: the graph.
         node: the operator.
         tiles: one per point.
-        slots: for each view its part (`gradient`, `operand`, `result`, `saved`, `operand_gradient`) and its number.
+        slots: for each view its part (`result_gradient`, `operand`, `result`, `saved`, `clock`, `operand_gradient`) and
+            its number.
     """
 
     graph: Graph
@@ -65,26 +70,25 @@ class BackwardBinder:
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
-        count = len(self.node.operands)
-        operands: list[torch.Tensor | None] = [None] * count
-        gradients: list[torch.Tensor | None] = [None] * count
-        gradient: torch.Tensor | None = None
-        result: torch.Tensor | None = None
-        saved: list[torch.Tensor] = []
-        for (part, number), view in zip(self.slots, views, strict=True):
-            if part == "gradient":
-                gradient = view
-            elif part == "operand":
-                operands[number] = view
-            elif part == "result":
-                result = view
-            elif part == "saved":
-                saved.append(_there(view))
-            else:
-                gradients[number] = view
-        context = _context(self.graph, self.node, self.tiles[point], cores)
-        return self.node.operator.kernels().bind_backward(
-            context, gradient, tuple(operands), result, tuple(saved), tuple(gradients)
+        node = self.node
+        parts = dict(zip(self.slots, views, strict=True))
+        for place, result in enumerate(node.results):
+            if result == self.graph.loss_tensor:
+                dtype = torch_dtype(self.graph.tensors[result].dtype)
+                parts["result_gradient", place] = torch.ones((), dtype=dtype)
+        results, operands = range(len(node.results)), range(len(node.operands))
+        saved = tuple(_there(view) for (part, _), view in parts.items() if part == "saved")
+        clock = parts.get(("clock", 0))
+        stream = None if clock is None else RandomStream.of(node.name, clock)
+        extents = self.graph.bound(node).extents()
+        context = TileContext(self.tiles[point], extents, node.operator, cores, training=True, stream=stream)
+        return node.operator.kernels().bind_backward(
+            context,
+            tuple(parts.get(("result_gradient", place)) for place in results),
+            tuple(parts.get(("operand", place)) for place in operands),
+            tuple(parts.get(("result", place)) for place in results),
+            saved,
+            tuple(parts.get(("operand_gradient", place)) for place in operands),
         )
 
 
@@ -102,6 +106,16 @@ class UpdateBinder:
         """Bind one block."""
         value, gradient, *states = (_there(view) for view in views)
         return self.optimizer.bind_update(value, gradient, tuple(states), cores)
+
+
+@dataclass(frozen=True)
+class AssignBinder:
+    """Binds a buffer's change: views are the buffer and its next value."""
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one block."""
+        buffer, value = (_there(view) for view in views)
+        return lambda: buffer.copy_(value)
 
 
 @dataclass(frozen=True)
@@ -146,7 +160,3 @@ def _there(view: torch.Tensor | None) -> torch.Tensor:
         msg = "the runtime gave no view for a rectangle that is not empty"
         raise TypeError(msg)
     return view
-
-
-def _context(graph: Graph, node: Node, tile: Tile, cores: int) -> TileContext:
-    return TileContext(tile, graph.bound(node).extents(), node.operator, cores)

@@ -15,15 +15,17 @@ def table(graph: Graph) -> str:
         graph: Any graph, also one that is being built.
     """
     marks = {tensor: f"output '{name}'" for name, tensor in graph.outputs.items()}
+    marks |= {tensor: f"next '{graph.tensors[buffer].name}'" for buffer, tensor in graph.assignments.items()}
     if graph.loss_tensor is not None:
         marks[graph.loss_tensor] = "loss"
     rows = [("operator", "operands", "rule", "result", "")]
     rows += [(t.name, "", "input", f"{t.shape} {t.dtype}", "") for t in graph.inputs]
     for node in graph.nodes:
         operands = ", ".join(graph.tensors[i].name for i in node.operands if i is not None)
-        result = graph.tensors[node.result]
-        rule = graph.bound(node).rule.text
-        rows.append((node.name, operands, rule, f"{result.shape} {result.dtype}", marks.get(node.result, "")))
+        results = [graph.tensors[result] for result in node.results]
+        written = ", ".join(f"{result.shape} {result.dtype}" for result in results)
+        marked = ", ".join(marks[result] for result in node.results if result in marks)
+        rows.append((node.name, operands, graph.bound(node).rule.text, written, marked))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     total = sum(_volume(tensor.shape) for tensor in graph.parameters)

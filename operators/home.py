@@ -43,12 +43,13 @@ def default_home(
         machine: the machine; the processors are looked up in it.
 
     Raises:
-        RequestError: no such parameter or processor, or no operator uses the parameter.
+        RequestError: no such parameter, buffer or processor.
     """
-    shape, users = _users(graph, dict(operators), parameter)
-    everyone = sorted({user for processors in users.values() for user in processors})
-    if not everyone:
-        raise RequestError(f"plan: weights.{parameter}: no task uses this parameter; remove it from the graph")
+    table = dict(operators)
+    shape, users = _users(graph, table, parameter)
+    everyone = sorted({user for processors in users.values() for user in processors}) or _writers(
+        graph, table, parameter
+    )
     for user in everyone:
         machine.processor(user)
     return _in_place(shape, users) or _spread(shape, everyone)
@@ -58,7 +59,7 @@ def _users(
     graph: Graph, operators: dict[str, OperatorPlan], parameter: str
 ) -> tuple[tuple[int, ...], dict[Rect, set[int]]]:
     """The parameter's shape, and the processors that use each tile of it."""
-    names = {tensor.name: tensor.id for tensor in graph.parameters}
+    names = {tensor.name: tensor.id for tensor in graph.lasting}
     if parameter not in names:
         raise RequestError(f"plan: weights.{parameter}: the graph has no such parameter{nearest(parameter, [*names])}")
     tensor = names[parameter]
@@ -74,6 +75,13 @@ def _users(
                 if rect is not None and not rect.is_empty and not tile.is_empty:
                     users.setdefault(rect, set()).update(plan.of_point(point))
     return graph.tensors[tensor].shape, users
+
+
+def _writers(graph: Graph, operators: dict[str, OperatorPlan], buffer: str) -> list[int]:
+    """The first processor of the operator that makes the next value of a buffer that no operator reads; else 0."""
+    value = graph.assignments.get(graph.tensor(buffer).id)
+    producer = None if value is None else graph.producer(value)
+    return [0 if producer is None else operators[producer.name].processors[0]]
 
 
 def _in_place(shape: tuple[int, ...], users: dict[Rect, set[int]]) -> WeightPlan | None:

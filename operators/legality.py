@@ -58,7 +58,7 @@ def check_built(
     for key, value in semantics:
         raise _not_built(f"semantics.{key}", f"{key}={value}", "leave semantics empty: exact results")
     wanted = [node.name for node in graph.nodes]
-    results = {node.result: node.name for node in graph.nodes}
+    results = {result: node.name for node in graph.nodes for result in node.results}
     joined = [
         f"{results.get(operand, graph.tensors[operand].name)} -> {node.name}"
         for node in graph.nodes
@@ -116,8 +116,8 @@ def check_weights(weights: Mapping[str, WeightPlan], graph: Graph, machine: Mach
     Raises:
         RequestError: the first weight and entry that is wrong.
     """
-    check_names("weights", weights, [parameter.name for parameter in graph.parameters])
-    for parameter in graph.parameters:
+    check_names("weights", weights, [parameter.name for parameter in graph.lasting])
+    for parameter in graph.lasting:
         where, plan = f"weights.{parameter.name}", weights[parameter.name]
         if len(plan.degrees) != len(parameter.shape):
             raise RequestError(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, final
 
-from maniple.operators.operator import AbstractOperator
+from maniple.operators.operator import AbstractOperator, Initial
 from maniple.operators.rule import Shape
 
-TensorKind = Literal["input", "parameter", "activation"]
+TensorKind = Literal["input", "parameter", "buffer", "activation"]
 
 
 @final
@@ -18,11 +18,16 @@ class TensorInfo:
 
     Args:
         id: Its place in ``Graph.tensors``.
-        name: An input's or parameter's own name; an activation has its node's.
+        name: An input's, parameter's or buffer's own name; of an operator's results the first has the operator's name,
+            the others ``name.1``, ``name.2``, ...
         shape: In elements.
         dtype: E.g. ``"float32"``.
-        kind: Who writes it: the caller, the optimizer, or a node.
-        fan_in: Of a parameter: inputs of one output element, for its initial values; 0 otherwise.
+        kind: Who writes it: the caller, the optimizer, an assignment at the end of a step, or a node.
+        initial: Of a parameter or buffer: its initial values, unless a state dict gives them.
+        requires_grad: Of a parameter: whether it is trained.
+        persistent: Of a buffer: whether it is part of the state dict.
+        samples: The dimension that counts samples, None where no dimension does.
+        owner: Of a parameter: the node that brought it along, None where it was declared by itself.
     """
 
     id: int
@@ -30,7 +35,16 @@ class TensorInfo:
     shape: Shape
     dtype: str
     kind: TensorKind
-    fan_in: int = 0
+    initial: Initial | None = None
+    requires_grad: bool = False
+    persistent: bool = True
+    samples: int | None = None
+    owner: int | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether its values outlive a step."""
+        return self.kind in {"parameter", "buffer"}
 
 
 @final
@@ -42,12 +56,32 @@ class Node:
         id: Its place in ``Graph.nodes``: a topological order.
         name: Unique in the graph, e.g. ``"conv2d_1"``.
         operator: What it computes.
-        operands: Tensor ids, activations first, then parameters; None for an absent optional operand.
-        result: The id of the tensor that it writes.
+        operands: Tensor ids, the operator's own parameters last; None for an absent optional operand.
+        results: The ids of the tensors that it writes.
     """
 
     id: int
     name: str
     operator: AbstractOperator
     operands: tuple[int | None, ...]
-    result: int
+    results: tuple[int, ...]
+
+    @property
+    def given(self) -> tuple[int | None, ...]:
+        """The operands that the operator was applied to, without trailing absent ones."""
+        return self._present()[: self._first]
+
+    @property
+    def own(self) -> tuple[int | None, ...]:
+        """The operands at the places of the operator's own parameters."""
+        return self._present()[self._first :]
+
+    @property
+    def _first(self) -> int:
+        return len(self._present()) - len(self.operator.parameters())
+
+    def _present(self) -> tuple[int | None, ...]:
+        count = len(self.operands)
+        while count and self.operands[count - 1] is None:
+            count -= 1
+        return self.operands[:count]

@@ -9,6 +9,7 @@ from typing import NoReturn, final
 from maniple.regions.error import RequestError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_NUMBER = re.compile(r"[0-9]+")
 
 
 @final
@@ -20,29 +21,40 @@ class Term:
         factor: The factor's name.
         whole: Written ``k!``: the factor is never split.
         halo: Written ``y~``: the dimension is the input extent that output factor ``y`` reads through a window.
+        gathered: Written ``v?``: values of another operand pick along the dimension, so that a point of the iteration
+            space costs nothing for what is not picked.
     """
 
     factor: str
     whole: bool = False
     halo: bool = False
+    gathered: bool = False
 
     def __str__(self) -> str:
-        return f"{self.factor}{'!' if self.whole else ''}{'~' if self.halo else ''}"
+        return f"{self.factor}{'!' if self.whole else ''}{'~' if self.halo else ''}{'?' if self.gathered else ''}"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One dimension of an operand or result: a single term, or a compound ``(c y! x!)`` with the major term first."""
+    """One dimension of an operand or result: a single term, or a compound ``(c y x)`` with the major term first.
+
+    Args:
+        terms: Its factors; none for a dimension written as a number.
+        extent: Of a dimension without factors: the extent that it always has, and of which every tile uses all.
+    """
 
     terms: tuple[Term, ...]
+    extent: int = 1
 
     @property
     def halo(self) -> str | None:
         """The output factor whose window this dimension is, or None."""
-        return self.terms[0].factor if self.terms[0].halo else None
+        return self.terms[0].factor if self.terms and self.terms[0].halo else None
 
     def __str__(self) -> str:
+        if not self.terms:
+            return str(self.extent)
         text = " ".join(str(term) for term in self.terms)
         return text if len(self.terms) == 1 else f"({text})"
 
@@ -83,46 +95,34 @@ def refuse(text: str, place: int, message: str) -> NoReturn:
     raise RequestError(f"factor rule: {message}\n    {text}\n    {' ' * place}^")
 
 
-def expand_ellipsis(text: str, names: tuple[str, ...] | None) -> str:
-    """The text with every ``...`` replaced by ``names``.
+def parse_patterns(text: str) -> tuple[tuple[Pattern, ...], tuple[Pattern, ...]]:
+    """The operands and the results of a rule's text.
 
     Args:
-        text: A rule, e.g. ``"b ... -> b ..."``.
-        names: The factors that the dots stand for, or None where the rank is not known.
-
-    Raises:
-        RequestError: The text has dots and no names were given.
-    """
-    place = text.find("...")
-    if place < 0:
-        return text
-    if names is None:
-        refuse(text, place, "'...' needs the rank of the first operand")
-    return re.sub(r" +", " ", text.replace("...", " ".join(names))).strip(" ")
-
-
-def parse_patterns(text: str) -> tuple[tuple[Pattern, ...], Pattern]:
-    """The operands and the result of a rule's text.
-
-    Args:
-        text: ``"operand, operand, [optional]@factor -> result"``.
+        text: ``"operand, operand, [optional]@factor -> result, result"``.
 
     Raises:
         RequestError: The text is not a rule; the message shows the place.
     """
     arrow = text.find("->")
     if arrow < 0:
-        refuse(text, len(text), "expected '->' between the operands and the result")
+        refuse(text, len(text), "expected '->' between the operands and the results")
     if (second := text.find("->", arrow + 2)) >= 0:
         refuse(text, second, "expected one '->', found a second")
-    operands = []
-    start = 0
-    for piece in text[:arrow].split(","):
-        operands.append(_parse_operand(text, start, start + len(piece)))
+    operands = tuple(_parse_operand(text, start, stop) for start, stop in _pieces(text, 0, arrow))
+    results = tuple(
+        Pattern(_parse_dimensions(text, start, stop)) for start, stop in _pieces(text, arrow + 2, len(text))
+    )
+    return operands, results
+
+
+def _pieces(text: str, start: int, stop: int) -> list[tuple[int, int]]:
+    """Where the tensors that commas separate begin and end in text[start:stop]."""
+    pieces = []
+    for piece in text[start:stop].split(","):
+        pieces.append((start, start + len(piece)))
         start += len(piece) + 1
-    if (comma := text.find(",", arrow)) >= 0:
-        refuse(text, comma, "expected one result")
-    return tuple(operands), Pattern(_parse_dimensions(text, arrow + 2, len(text)))
+    return pieces
 
 
 def parse_pattern(text: str) -> Pattern:
@@ -134,34 +134,37 @@ def parse_pattern(text: str) -> Pattern:
     return Pattern(_parse_dimensions(text, 0, len(text)))
 
 
-def check_patterns(text: str, operands: tuple[Pattern, ...], result: Pattern, windows: set[str]) -> None:
+def check_patterns(
+    text: str, operands: tuple[Pattern, ...], results: tuple[Pattern, ...], windows: set[str], sizes: set[str]
+) -> None:
     """Refuse patterns that do not agree with each other.
 
     Args:
         text: The rule that they come from.
         operands: The operands' patterns.
-        result: The result's.
+        results: The results'.
         windows: The factors that a window was given for.
+        sizes: The factors whose extent was given.
 
     Raises:
         RequestError: Shows the place.
     """
     arrow = text.find("->")
-    known = {name for operand in operands for name in operand.factors}
-    for name in result.factors:
-        if name not in known:
-            refuse(text, text.find(name, arrow), f"factor '{name}' of the result is in no operand")
-    for pattern in (*operands, result):
+    known = {name for operand in operands for name in operand.factors} | sizes
+    produced = {name for result in results for name in result.factors}
+    for name in sorted(produced - known):
+        refuse(text, text.find(name, arrow), f"factor '{name}' of the result is in no operand")
+    for pattern in (*operands, *results):
         if repeated := [name for name in pattern.factors if pattern.factors.count(name) > 1]:
-            refuse(text, text.find(repeated[0]), f"factor '{repeated[0]}' appears twice in one operand")
+            refuse(text, text.find(repeated[0]), f"factor '{repeated[0]}' appears twice in one tensor")
         if pattern.joins is not None and pattern.joins not in known:
             refuse(text, text.find(f"@{pattern.joins}"), f"'@{pattern.joins}' names no factor")
-    if any(dimension.halo for dimension in result.dimensions):
-        refuse(text, text.find("~", arrow), "the result cannot have a halo")
+    if any(dimension.halo for result in results for dimension in result.dimensions):
+        refuse(text, text.find("~", arrow), "a result cannot have a halo")
     windowed = {dimension.halo for operand in operands for dimension in operand.dimensions if dimension.halo}
     for name in sorted(windowed):
-        if name not in result.factors:
-            refuse(text, text.find(f"{name}~"), f"halo factor '{name}' is not in the result")
+        if name not in produced:
+            refuse(text, text.find(f"{name}~"), f"halo factor '{name}' is in no result")
         if name not in windows:
             refuse(text, text.find(f"{name}~"), f"no window was given for halo factor '{name}'")
     if unused := sorted(windows - windowed):
@@ -197,6 +200,9 @@ def _parse_dimensions(text: str, start: int, stop: int) -> tuple[Dimension, ...]
         elif text[place] == "(":
             dimension, place = _parse_compound(text, place, stop)
             dimensions.append(dimension)
+        elif number := _NUMBER.match(text, place, stop):
+            dimensions.append(Dimension((), int(number.group())))
+            place = number.end()
         else:
             term, place = _parse_term(text, place, stop)
             dimensions.append(Dimension((term,)))
@@ -215,8 +221,6 @@ def _parse_compound(text: str, opening: int, stop: int) -> tuple[Dimension, int]
         term, place = _parse_term(text, place, stop)
         if term.halo:
             refuse(text, begin, "a halo dimension cannot be part of a compound")
-        if terms and not term.whole:
-            refuse(text, begin, f"only the first factor of a compound can be split; write '{term.factor}!'")
         terms.append(term)
     if place >= stop:
         refuse(text, opening, "'(' is never closed")
@@ -231,9 +235,8 @@ def _parse_term(text: str, place: int, stop: int) -> tuple[Term, int]:
     if match is None:
         refuse(text, place, f"expected a factor's name, found '{text[place]}'")
     end = match.end()
-    whole = end < stop and text[end] == "!"
-    halo = end < stop and text[end] == "~"
-    end += whole or halo
+    suffix = text[end] if end < stop and text[end] in "!~?" else ""
+    end += len(suffix)
     if end < stop and text[end] not in " )":
         refuse(text, end, f"expected a space, found '{text[end]}'")
-    return Term(match.group(), whole, halo), end
+    return Term(match.group(), suffix == "!", suffix == "~", suffix == "?"), end

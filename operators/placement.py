@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError
 from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
-from maniple.runtime.mapper import LaunchView, map_launch
+from maniple.runtime.mapper import LaunchView
+from maniple.runtime.mapping import map_launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ def mapped(plan: Plan, graph: Graph, machine: Machine, mapper: Mapper) -> Plan:
         chosen = _ask(mapper, machine, node.name, colors, config.replicas, config.processors)
         operators.append((node.name, replace(config, processors=chosen)))
     homes = []
-    for tensor in graph.parameters:
+    for tensor in graph.lasting:
         home = plan.weight(tensor.name)
         colors = list(blocks(home.degrees).bind(Rect.of_shape(tensor.shape)).colors.points())
         chosen = _ask(mapper, machine, f"{tensor.name}.update", colors, home.replicas, home.processors)
@@ -55,7 +56,7 @@ def _ask(
 ) -> tuple[int, ...]:
     points = tuple((*color, replica) if replicas > 1 else color for color in colors for replica in range(replicas))
     view = LaunchView(name, points, machine, suggested)
-    chosen = map_launch(mapper, view, ("cpu",)).processors
+    chosen = map_launch(mapper, view, {"cpu": "cpu"}).processors
     for start in range(0, len(chosen), replicas):
         if len(set(chosen[start : start + replicas])) < replicas:
             msg = (

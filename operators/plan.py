@@ -16,8 +16,10 @@ from maniple.regions.error import RequestError, nearest
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from maniple.operators.graph import Graph
+    from maniple.runtime.entry import Entry
     from maniple.runtime.machine import Machine
 
 __all__: list[str] = []
@@ -111,7 +113,7 @@ class Plan:
             RequestError: the graph has other operators or parameters.
         """
         legality.check_names("operators", self._operators, [node.name for node in graph.nodes])
-        legality.check_names("weights", self._weights, [tensor.name for tensor in graph.parameters])
+        legality.check_names("weights", self._weights, [tensor.name for tensor in graph.lasting])
         return replace(self, graph=graph.fingerprint())
 
     def processors_used(self) -> tuple[int, ...]:
@@ -164,7 +166,23 @@ class Plan:
         Raises:
             RequestError: the file or an entry of it is wrong; the message names the place.
         """
-        table = plan_file.read(path)
+        return cls._of(plan_file.read(path))
+
+    @classmethod
+    def parse(cls, text: str, name: str = "plan") -> Self:
+        """The plan of a file's text, as ``text`` gives it.
+
+        Args:
+            text: the text.
+            name: what messages call it.
+
+        Raises:
+            RequestError: an entry is wrong; the message names the place.
+        """
+        return cls._of(plan_file.parse(name, text))
+
+    @classmethod
+    def _of(cls, table: Mapping[str, Entry]) -> Self:
         seed = table["seed"]
         return cls(
             graph=table["graph"].string(),
@@ -179,6 +197,10 @@ class Plan:
             explanation=plan_file.explanation(table["explanation"]),
             predicted=Predicted.from_json(table["predicted"]),
         )
+
+    def text(self) -> str:
+        """The plan as the text of its file."""
+        return plan_file.text(self.to_json())
 
     def to_json(self) -> dict[str, object]:
         """The plan as plain data, every key present."""

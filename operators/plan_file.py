@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
-from maniple.runtime.entry import Entry, read_json, write_atomically
+from maniple.runtime.entry import Entry, parse_json, read_json, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,15 @@ def read(path: str | os.PathLike[str]) -> dict[str, Entry]:
     Raises:
         RequestError: the file cannot be read, is truncated, of a newer version, or has a key too many or too few.
     """
-    root = read_json(path)
+    return _table(read_json(path))
+
+
+def parse(name: str, text: str) -> dict[str, Entry]:
+    """The entries of a plan's text by key; see ``read``."""
+    return _table(parse_json(name, text))
+
+
+def _table(root: Entry) -> dict[str, Entry]:
     version = dict(root.items()).get("version")
     if version is not None and version.integer(1) > VERSION:
         raise RequestError(

@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from maniple.runtime.analysis import placed
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import FragmentKey, analyse, distance
+from maniple.runtime.program_analysis import placed_uses
 
 if TYPE_CHECKING:
     import torch
@@ -62,9 +62,8 @@ class Program:
         uses: dict[int, list[tuple[Privilege, tuple[PlacedUse, ...]]]] = {}
         for launch in self.launches:
             for requirement in launch.requirements:
-                uses.setdefault(requirement.region.id, []).append(
-                    (requirement.privilege, placed(launch, requirement, machine))
-                )
+                tasks = placed_uses(launch, requirement, machine)
+                uses.setdefault(requirement.region.id, []).append((requirement.privilege, tasks))
         return tuple(
             FragmentKey(region.bounds, self.homes.get(region.id, ()), tuple(uses[region.id]))
             for region in self.regions()

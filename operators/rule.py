@@ -1,30 +1,44 @@
-"""Factor rules: one einsum-like string says what an operator's split means for every operand.
+"""Factor rules: one einsum-like string says what an operator's split means for every operand and result.
 
 ``"b i y~ x~, o i u! v!, [o]@i -> b o y x"`` is a convolution. From the string follow shapes, the legal degrees, the
-SOAP role of every factor (Jia et al., Beyond Data and Model Parallelism, section 4), and what each tile reads and
-writes.
+SOAP role of every factor (Jia et al., Beyond Data and Model Parallelism, section 4), and what each tile reads, writes
+and folds.
 The grammar is in docs/factor-rules.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
-from math import prod
 from typing import Literal, final
 
-from maniple.operators.pattern import Pattern, check_patterns, expand_ellipsis, parse_pattern, parse_patterns, refuse
-from maniple.operators.tile import Halo, Range, Tile, split_range
-from maniple.regions.error import RequestError, nearest
-from maniple.regions.rectangle import Rect
+from maniple.operators.bound_rule import BoundFactor, BoundRule, Shape, bind
+from maniple.operators.ellipsis import expand_ellipsis
+from maniple.operators.pattern import Pattern, check_patterns, parse_pattern, parse_patterns, refuse
+from maniple.operators.tile import Tile, split_range
+from maniple.operators.window import Halo, TransposedHalo, Window
+from maniple.regions.error import nearest
 
-__all__ = ["BoundFactor", "BoundRule", "Factor", "Halo", "Role", "Rule", "Saved", "Tile", "split_range"]
+__all__ = [
+    "BoundFactor",
+    "BoundRule",
+    "Factor",
+    "Halo",
+    "Role",
+    "Rule",
+    "Saved",
+    "Shape",
+    "Tile",
+    "TransposedHalo",
+    "Window",
+    "split_range",
+]
 
 Role = Literal["sample", "attribute", "parameter", "reduction"]
-Shape = tuple[int, ...]
-Split = Range | None
+Windows = Window | Sequence[Window]
+
+_OPERATIONS = {"sum": "+", "product": "*", "min": "min", "max": "max"}
 
 
 @final
@@ -34,44 +48,29 @@ class Factor:
 
     Args:
         name: As written in the rule.
-        role: Its SOAP role. ``sample`` is dimension 0 of the first operand, in no parameter; a factor that is in no
-            result has role ``reduction`` unless it is the sample factor (of a loss).
+        role: Its SOAP role. ``sample`` cuts the samples of an operand and is in no parameter; another factor that is in
+            no result has role ``reduction``.
         whole: The factor is never split.
-        reduction: The factor is not in the result: parts of a split add up.
+        reduction: The factor is in no result: parts of a split fold.
+        gathered: Values of another operand pick along the factor.
     """
 
     name: str
     role: Role
     whole: bool
     reduction: bool
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class BoundFactor:
-    """A factor with its extent."""
-
-    name: str
-    extent: int
-    role: Role
-    splittable: bool
-    reduction: bool
-
-    @property
-    def highest_degree(self) -> int:
-        """The highest legal degree: the extent, or 1 for a whole factor."""
-        return self.extent if self.splittable else 1
+    gathered: bool = False
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A region that forward leaves for backward and that is neither an operand nor the result.
+    """A region that forward leaves for backward and that is neither an operand nor a result.
 
     Args:
         name: E.g. ``"indices"``.
         dimensions: Its dimensions in the rule's factors, e.g. ``"b c y x"``.
-        dtype: E.g. ``"int64"``; empty: the result's.
+        dtype: E.g. ``"int64"``; empty: the first result's.
     """
 
     name: str
@@ -87,46 +86,71 @@ class Rule:
     Args:
         text: The rule as written (dots expanded).
         operands: The pattern of every operand.
-        result: The pattern of the result.
-        factors: In order of appearance in the result, then in the operands.
-        halos: The window of every halo factor, in order of appearance.
-        sizes: Extents that no operand's dimension gives by itself (parts of a compound).
+        results: The pattern of every result.
+        factors: In order of appearance in the results, then in the operands.
+        windows: (operand, dimension, factor, window) of every halo, in order of appearance.
+        sizes: Extents that no operand's dimension gives by itself (parts of a compound, new dimensions).
         saved: The saved regions and their patterns.
+        reductions: The factors whose parts do not fold by ``+``, with the symbol of their operation.
     """
 
     text: str
     operands: tuple[Pattern, ...]
-    result: Pattern
+    results: tuple[Pattern, ...]
     factors: tuple[Factor, ...]
-    halos: tuple[tuple[str, Halo], ...] = ()
+    windows: tuple[tuple[int, int, str, Window], ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
     saved: tuple[tuple[Saved, Pattern], ...] = ()
+    reductions: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def parse(
         text: str,
-        halos: Mapping[str, Halo] | None = None,
+        halos: Mapping[str, Windows] | None = None,
         *,
         parameters: Sequence[int] = (),
         sizes: Mapping[str, int] | None = None,
         saved: Sequence[Saved] = (),
         ellipsis: tuple[str, ...] | None = None,
+        shapes: Sequence[Shape | None] | None = None,
+        reduce: str = "",
     ) -> Rule:
         """The rule that ``text`` writes.
 
         Args:
             text: E.g. ``"b k, n k, [n]@k -> b n"``.
-            halos: The window of every factor written ``y~``.
+            halos: The window of every factor written ``y~``: one for all its dimensions, or one for each of them.
             parameters: The operands that are parameters.
-            sizes: Extents of factors that appear in compounds only.
+            sizes: Extents of factors that no dimension gives by itself.
             saved: The saved regions.
             ellipsis: The factors that ``...`` stands for.
+            shapes: Of the operands, for dots that stand for different dimensions in each; see ``expand_ellipsis``.
+            reduce: How the parts of a split of each factor fold into the results that lack it, e.g. ``"k:max"``; sum
+                where nothing is said. One of sum, product, min and max.
 
         Raises:
             RequestError: The text is not a rule, or a halo is missing or not used; the message shows the place.
         """
-        items = tuple(sorted((halos or {}).items())), tuple(parameters), tuple(sorted((sizes or {}).items()))
-        return _parse(text, *items, tuple(saved), ellipsis)
+        given = tuple(
+            (name, (windows,) if isinstance(windows, Halo | TransposedHalo) else tuple(windows))
+            for name, windows in sorted((halos or {}).items())
+        )
+        known = tuple(sorted((sizes or {}).items()))
+        expanded = expand_ellipsis(text, ellipsis, shapes)
+        return _parse(expanded, given, tuple(parameters), known, tuple(saved), reduce)
+
+    def with_roles(self, parameters: Sequence[int], samples: Sequence[int | None]) -> Rule:
+        """The rule with the roles that its factors have for these operands.
+
+        Args:
+            parameters: The operands that are parameters.
+            samples: For every operand the dimension that counts samples, or None.
+        """
+        return replace(self, factors=_factors(self, set(parameters), tuple(samples)))
+
+    def fold(self, factor: str) -> str:
+        """The symbol of the operation by which parts of a split of a factor fold."""
+        return dict(self.reductions).get(factor, "+")
 
     def bind(self, shapes: Sequence[Shape | None], operator: str = "operator") -> BoundRule:
         """The rule with the extents that the operands' shapes give.
@@ -138,236 +162,110 @@ class Rule:
         Raises:
             RequestError: A shape does not fit; says the operator, what was expected and what came.
         """
-        return _bind(self, tuple(None if shape is None else tuple(shape) for shape in shapes), operator)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class BoundRule:
-    """A rule whose factors have extents.
-
-    Args:
-        rule: The rule.
-        factors: The factors with extents, in rule order.
-        operand_shapes: None for an absent operand.
-        result_shape: Of the result.
-        saved_shapes: Of every saved region.
-    """
-
-    rule: Rule
-    factors: tuple[BoundFactor, ...]
-    operand_shapes: tuple[Shape | None, ...]
-    result_shape: Shape
-    saved_shapes: tuple[Shape, ...]
-
-    def factor(self, name: str) -> BoundFactor:
-        """The factor of that name.
-
-        Raises:
-            RequestError: There is none; lists them.
-        """
-        for factor in self.factors:
-            if factor.name == name:
-                return factor
-        names = [factor.name for factor in self.factors]
-        raise RequestError(f"rule '{self.rule.text}' has no factor '{name}'{nearest(name, names)}")
-
-    def extents(self) -> tuple[tuple[str, int], ...]:
-        """Every factor's name and extent, in rule order."""
-        return tuple((factor.name, factor.extent) for factor in self.factors)
-
-    def degrees(self, degrees: Mapping[str, int]) -> tuple[int, ...]:
-        """The degree of every factor in rule order, 1 where none is given.
-
-        Raises:
-            RequestError: An unknown factor, a degree below 1, or a split of a whole factor.
-        """
-        for name, degree in degrees.items():
-            factor = self.factor(name)
-            if degree < 1:
-                raise RequestError(f"degree of factor '{name}': expected an integer >= 1, got {degree}")
-            if degree > 1 and not factor.splittable:
-                raise RequestError(
-                    f"factor '{name}' of '{self.rule.text}' stays whole: expected degree 1, got {degree}"
-                )
-        return tuple(degrees.get(factor.name, 1) for factor in self.factors)
-
-    def tiles(self, degrees: Mapping[str, int]) -> tuple[Tile, ...]:
-        """The tiles of a split, row-major over the factors in rule order.
-
-        A degree above the extent gives trailing empty tiles; they are kept.
-
-        Args:
-            degrees: The parts of every factor; 1 where it is not named.
-
-        Raises:
-            RequestError: See ``degrees``.
-        """
-        return _tiles(self, self.degrees(degrees))
+        return bind(self, tuple(None if shape is None else tuple(shape) for shape in shapes), operator)
 
 
 @lru_cache(maxsize=4096)
 def _parse(
     text: str,
-    halos: tuple[tuple[str, Halo], ...],
+    halos: tuple[tuple[str, tuple[Window, ...]], ...],
     parameters: tuple[int, ...],
     sizes: tuple[tuple[str, int], ...],
     saved: tuple[Saved, ...],
-    ellipsis: tuple[str, ...] | None,
+    reduce: str,
 ) -> Rule:
     """See ``Rule.parse``."""
-    text = expand_ellipsis(text, ellipsis)
-    operands, result = parse_patterns(text)
-    terms = [term for pattern in (*operands, result) for dimension in pattern.dimensions for term in dimension.terms]
-    check_patterns(text, operands, result, {name for name, _ in halos})
-    names = tuple(dict.fromkeys((*result.factors, *(term.factor for term in terms))))
-    whole = {term.factor for term in terms if term.whole}
-    in_parameters = {factor for place in parameters for factor in operands[place].factors}
-    leading = operands[0].factors[0] if operands[0].dimensions else None
-    factors = []
-    for name in names:
-        reduction = name not in result.factors
-        role: Role = "attribute"
-        if name == leading and name not in in_parameters:
-            role = "sample"
-        elif reduction:
-            role = "reduction"
-        elif name in in_parameters:
-            role = "parameter"
-        factors.append(Factor(name, role, name in whole, reduction))
-    windows = dict(halos)
-    halo_names = dict.fromkeys(term.factor for term in terms if term.halo)
+    operands, results = parse_patterns(text)
+    check_patterns(text, operands, results, {name for name, _ in halos}, {name for name, _ in sizes})
     patterns = tuple((item, parse_pattern(item.dimensions)) for item in saved)
-    for item, pattern in patterns:
-        if unknown := [name for name in pattern.factors if name not in names]:
-            refuse(
-                item.dimensions, item.dimensions.find(unknown[0]), f"saved '{item.name}' names no factor of '{text}'"
-            )
-    return Rule(text, operands, result, tuple(factors), tuple((n, windows[n]) for n in halo_names), sizes, patterns)
+    windows = _windows(text, operands, dict(halos))
+    bare = Rule(text, operands, results, (), windows, sizes, patterns)
+    factors = _factors(bare, set(parameters), (0, *(None for _ in operands[1:])))
+    rule = replace(bare, factors=factors, reductions=_reductions(text, reduce, factors))
+    _check_folds(rule)
+    _check_saved(rule)
+    return rule
 
 
-def _bind(rule: Rule, shapes: tuple[Shape | None, ...], operator: str) -> BoundRule:
-    """See ``Rule.bind``."""
-    if len(shapes) != len(rule.operands):
-        raise RequestError(f"{operator}: expected {len(rule.operands)} operands ({rule.text}), got {len(shapes)}")
-    extents = dict(rule.sizes)
-    halos = dict(rule.halos)
-    for place, (pattern, shape) in enumerate(zip(rule.operands, shapes, strict=True)):
-        if shape is None:
-            if not pattern.optional:
-                raise RequestError(f"{operator}: operand {place} of '{rule.text}' is required and absent")
-            continue
-        if len(shape) != len(pattern.dimensions):
-            raise RequestError(
-                f"{operator}: operand {place} expected {len(pattern.dimensions)} dimensions ({pattern}), "
-                f"got shape {shape}"
-            )
-        for axis, (dimension, extent) in enumerate(zip(pattern.dimensions, shape, strict=True)):
-            where = f"{operator}: operand {place}, dimension {axis} ({dimension})"
-            if extent < 1:
-                raise RequestError(f"{where}: expected an extent >= 1, got shape {shape}")
+def _windows(
+    text: str, operands: tuple[Pattern, ...], halos: Mapping[str, tuple[Window, ...]]
+) -> tuple[tuple[int, int, str, Window], ...]:
+    """The window of every halo dimension."""
+    found: list[tuple[int, int, str, Window]] = []
+    seen = dict.fromkeys(halos, 0)
+    for place, pattern in enumerate(operands):
+        for axis, dimension in enumerate(pattern.dimensions):
             name = dimension.halo
             if name is not None:
-                window = halos[name]
-                rows = window.output_extent(extent)
-                if rows < 1:
-                    raise RequestError(
-                        f"{where}: a window of {window.reach} rows with padding {window.padding} does not fit; "
-                        f"expected at least {window.reach - 2 * window.padding} rows, got shape {shape}"
-                    )
-                _meet(extents, [name], rows, where, shape)
-            else:
-                _meet(extents, [term.factor for term in dimension.terms], extent, where, shape)
-    for pattern in rule.operands:
-        if missing := [name for name in pattern.factors if name not in extents and not pattern.optional]:
-            raise RequestError(f"{operator}: nothing gives the extent of factor '{missing[0]}' of '{rule.text}'")
-    factors = tuple(BoundFactor(f.name, extents[f.name], f.role, not f.whole, f.reduction) for f in rule.factors)
-    saved = tuple(_extent_of(pattern, extents) for _, pattern in rule.saved)
-    return BoundRule(rule, factors, shapes, _extent_of(rule.result, extents), saved)
+                given = halos[name]
+                found.append((place, axis, name, given[min(seen[name], len(given) - 1)]))
+                seen[name] += 1
+    for name, count in seen.items():
+        if len(halos[name]) not in (1, count):
+            refuse(text, text.find(f"{name}~"), f"expected one window for '{name}', or one for each of its dimensions")
+    return tuple(found)
 
 
-def _meet(extents: dict[str, int], names: list[str], extent: int, where: str, shape: Shape) -> None:
-    """Give the one unknown factor of a dimension its extent, or raise where the dimension does not agree."""
-    known = prod(extents.get(name, 1) for name in names)
-    unknown = [name for name in names if name not in extents]
-    written = " * ".join(names)
-    if not unknown and known != extent:
-        raise RequestError(f"{where}: expected {written} = {known}, got {extent} (shape {shape})")
-    if len(unknown) > 1:
-        raise RequestError(f"{where}: nothing gives the extents of {', '.join(unknown)} (shape {shape})")
-    if extent % known:
-        raise RequestError(f"{where}: expected {written} to be a multiple of {known}, got {extent} (shape {shape})")
-    for name in unknown:
-        extents[name] = extent // known
+def _factors(rule: Rule, parameters: set[int], samples: tuple[int | None, ...]) -> tuple[Factor, ...]:
+    """The factors with their roles."""
+    patterns = (*rule.results, *rule.operands)
+    terms = [term for pattern in patterns for dimension in pattern.dimensions for term in dimension.terms]
+    produced = {name for result in rule.results for name in result.factors}
+    owned = {name for place in parameters for name in rule.operands[place].factors}
+    sampled = set()
+    for place, axis in enumerate(samples):
+        if axis is not None and axis < len(rule.operands[place].dimensions):
+            sampled |= {term.factor for term in rule.operands[place].dimensions[axis].terms[:1]}
+    whole = {term.factor for term in terms if term.whole}
+    gathered = {term.factor for term in terms if term.gathered}
+    factors = []
+    for name in dict.fromkeys(term.factor for term in terms):
+        role: Role = "attribute"
+        if name in sampled - owned:
+            role = "sample"
+        elif name not in produced:
+            role = "reduction"
+        elif name in owned:
+            role = "parameter"
+        factors.append(Factor(name, role, name in whole, name not in produced, name in gathered))
+    return tuple(factors)
 
 
-def _extent_of(pattern: Pattern, extents: Mapping[str, int]) -> Shape:
-    """The shape that a pattern without halos has."""
-    return tuple(prod(extents[term.factor] for term in dimension.terms) for dimension in pattern.dimensions)
+def _reductions(text: str, reduce: str, factors: tuple[Factor, ...]) -> tuple[tuple[str, str], ...]:
+    """The operations of ``reduce``, other than sum, by factor."""
+    known = [factor.name for factor in factors]
+    found = []
+    for item in reduce.split():
+        name, colon, word = item.partition(":")
+        place = reduce.find(item)
+        if not colon or name not in known:
+            refuse(reduce, place, f"expected 'factor:operation' with a factor of '{text}'{nearest(name, known)}")
+        if word not in _OPERATIONS:
+            refuse(reduce, place + len(name) + 1, f"unknown reduction {word!r}{nearest(word, list(_OPERATIONS))}")
+        if word != "sum":
+            found.append((name, _OPERATIONS[word]))
+    return tuple(found)
 
 
-def _pattern_rect(
-    pattern: Pattern, shape: Shape, bound: BoundRule, ranges: dict[str, Range], *, gradient: bool = False
-) -> Rect:
-    """What a tile with those ranges uses of a tensor (``gradient``: what it contributes to the tensor's gradient)."""
-    halos = dict(bound.rule.halos)
-    low, high = [], []
-    for dimension, extent in zip(pattern.dimensions, shape, strict=True):
-        name = dimension.terms[0].factor
-        first, last = ranges[name]
-        if dimension.halo is None:
-            minor = extent // bound.factor(name).extent
-            first, last = first * minor, last * minor
-        elif first < last and gradient:
-            first, last = halos[name].gradient_window((first, last), extent, bound.factor(name).extent)
-        elif first < last:
-            first, last = halos[name].window((first, last), extent)[0]
-        else:
-            first = last = 0
-        low.append(first)
-        high.append(last)
-    return Rect(tuple(low), tuple(high))
-
-
-@lru_cache(maxsize=4096)
-def _tiles(bound: BoundRule, degrees: tuple[int, ...]) -> tuple[Tile, ...]:
-    """See ``BoundRule.tiles``."""
-    rule = bound.rule
-    names = tuple(factor.name for factor in bound.factors)
-    splits = [split_range(f.extent, degree) for f, degree in zip(bound.factors, degrees, strict=True)]
-    extents = dict(_halo_extents(bound))
-    tiles = []
-    for index in product(*(range(degree) for degree in degrees)):
-        ranges = tuple(split[part] for split, part in zip(splits, index, strict=True))
-        named = dict(zip(names, ranges, strict=True))
-        reads: list[Rect | None] = []
-        gradients: list[Rect | None] = []
-        for pattern, shape in zip(rule.operands, bound.operand_shapes, strict=True):
-            joined = pattern.joins is None or index[names.index(pattern.joins)] == 0
-            used = shape is not None and joined
-            reads.append(_pattern_rect(pattern, shape, bound, named) if shape is not None and used else None)
-            gradients.append(
-                _pattern_rect(pattern, shape, bound, named, gradient=True) if shape is not None and used else None
+def _check_folds(rule: Rule) -> None:
+    """Refuse a result into which two factors would fold by different operations."""
+    for pattern in rule.results:
+        absent = [f.name for f in rule.factors if not f.whole and f.name not in pattern.factors]
+        other = next((name for name in absent if rule.fold(name) != rule.fold(absent[0])), None)
+        if other is not None:
+            refuse(
+                rule.text,
+                rule.text.find(other),
+                f"'{absent[0]}' and '{other}' fold into result '{pattern}' by different operations; "
+                f"write '{other}!', or let the result keep one of them",
             )
-        saved = tuple(
-            _pattern_rect(pattern, shape, bound, named)
-            for (_, pattern), shape in zip(rule.saved, bound.saved_shapes, strict=True)
-        )
-        padding = tuple(
-            halo.window(named[name], extents[name])[1] if named[name][0] < named[name][1] else (0, 0)
-            for name, halo in rule.halos
-        )
-        result = _pattern_rect(rule.result, bound.result_shape, bound, named)
-        tiles.append(Tile(index, names, ranges, tuple(reads), tuple(gradients), result, saved, padding))
-    return tuple(tiles)
 
 
-def _halo_extents(bound: BoundRule) -> list[tuple[str, int]]:
-    """The input extent of every halo dimension."""
-    return [
-        (dimension.halo, extent)
-        for pattern, shape in zip(bound.rule.operands, bound.operand_shapes, strict=True)
-        if shape is not None
-        for dimension, extent in zip(pattern.dimensions, shape, strict=True)
-        if dimension.halo is not None
-    ]
+def _check_saved(rule: Rule) -> None:
+    """Refuse a saved region of unknown factors."""
+    names = [factor.name for factor in rule.factors]
+    for item, pattern in rule.saved:
+        for name in pattern.factors:
+            if name not in names:
+                place = item.dimensions.find(name)
+                refuse(item.dimensions, place, f"saved '{item.name}' names no factor of '{rule.text}'")

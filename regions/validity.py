@@ -28,7 +28,8 @@ from maniple.regions.movement import Merge as Merge
 from maniple.regions.movement import Movements as Movements
 from maniple.regions.movement import Part as Part
 from maniple.regions.movement import Use as Use
-from maniple.regions.movement_plan import MovementPlan, Near
+from maniple.regions.movement_plan import MovementPlan
+from maniple.regions.movement_plan import Near as Near
 from maniple.regions.rect_tree import RectTree
 from maniple.regions.rectangle import Rect
 

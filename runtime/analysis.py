@@ -13,7 +13,6 @@ from maniple.runtime.schedule import Access, InstanceKind, Piece, RowKind, Trans
 from maniple.runtime.use import Advance as Advance
 from maniple.runtime.use import Move as Move
 from maniple.runtime.use import PlacedUse as PlacedUse
-from maniple.runtime.use import placed as placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,119 +3,168 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from maniple.regions.error import RunError
-from maniple.runtime.footprint import label, present
+from maniple.regions.index_space import RectSet
+from maniple.runtime.footprint import SparseArgument, label
 from maniple.runtime.kernels import torch_dtype
-from maniple.runtime.launch import Requirement
-from maniple.runtime.task import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from maniple.runtime.call import Frames
+    from maniple.runtime.launch import Point, Requirement
     from maniple.runtime.task import Task
+    from maniple.runtime.variant import Variant
 
 __all__: list[str] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """An argument of several fields: the body sees a tuple of views.
-
-    Args:
-        requirements: one per field.
-    """
-
-    requirements: tuple[Requirement, ...]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class TaskBinder:
     """Binds a task's body for each point of a launch.
 
+    Values are not bound: each run takes those of its own call, and puts what the body returns there.
+
     Args:
         task: the task.
-        values: for each parameter a Requirement (a view) or Fields (several), a Parameter (the colour), or the value
-            itself.
-        colors: the points.
+        points: the tasks of the launch.
+        requirements: those of the launch: one for each field of each parameter with a privilege, in order.
         bodies: the chosen variant of each point.
-        outcomes: called with what each point returns.
+        frames: the calls of the runs.
+        number: which call of a run is this launch's.
         debug: whether to check that arguments declared as read are left alone.
+        fields: for each parameter with a privilege how many fields its body sees as a tuple, 0 for one by itself; none
+            say so of all.
     """
 
     task: Task[..., Any]
-    values: tuple[object, ...]
-    colors: tuple[tuple[int, ...], ...]
-    bodies: tuple[Callable[..., object], ...]
-    outcomes: tuple[Callable[[object], None], ...]
+    points: tuple[Point, ...]
+    requirements: tuple[Requirement, ...]
+    bodies: tuple[Variant, ...]
+    frames: Frames
+    number: int
     debug: bool
+    fields: tuple[int, ...] = ()
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one point."""
         del cores
+        variant = self.bodies[point]
         arguments: list[object] = []
-        bound = _Bound(point, iter(views), [], [], [], debug=self.debug)
-        for parameter, value in zip(self.task.parameters, self.values, strict=True):
-            if isinstance(value, Parameter):
-                arguments.append(self.colors[point])
-            elif isinstance(value, Requirement):
-                arguments.append(bound.view(parameter.name, value))
-            elif isinstance(value, Fields):
-                arguments.append(tuple(bound.view(parameter.name, one) for one in value.requirements))
-            else:
-                arguments.append(value)
-        body, outcome = self.bodies[point], self.outcomes[point]
-        if not (bound.before or bound.after or bound.guarded):
-            return lambda: outcome(body(*arguments))
-
-        def call() -> None:
-            for prepare in bound.before:
-                prepare()
-            held = [view.clone() for _, view in bound.guarded]
-            found = body(*arguments)
-            for (name, view), old in zip(bound.guarded, held, strict=True):
-                if not torch.equal(_bits(view), _bits(old)):
-                    msg = f"the body wrote its argument {name!r}, which it declares as read; declare it ReadWrite"
-                    raise RunError(msg)
-            for finish in bound.after:
-                finish()
-            outcome(found)
-
-        return call
+        holes: list[int] = []
+        seen = _Seen(point, zip(self.requirements, views, strict=True), debug=self.debug)
+        fields = iter(self.fields)
+        for parameter in self.task.parameters:
+            if parameter.is_color:
+                arguments.append(self.points[point].color)
+                continue
+            if parameter.privilege is None:
+                holes.append(len(arguments))
+                arguments.append(None)
+                continue
+            count = next(fields, 0)
+            arrays = tuple([variant.array(seen.next(parameter.name)) for _ in range(count or 1)])
+            arguments.append(arrays if count else arrays[0])
+        body = _guarded(variant.call, seen.guarded) if seen.guarded else variant.call
+        if seen.private:
+            body = _private(body, seen.private)
+        return _Bound(self, point, body, arguments, tuple(enumerate(holes)), tuple(seen.identities))
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """What the arguments of one point come to: calls before and after its body, and views that it must leave alone."""
+class _Seen:
+    """The arrays that one body sees, and what must be done for them around its runs.
 
-    point: int
-    given: Iterator[torch.Tensor | None]
-    before: list[Callable[[], object]]
-    after: list[Callable[[], object]]
-    guarded: list[tuple[str, torch.Tensor]]
-    debug: bool
+    Args:
+        point: which task.
+        given: its requirements, each with the view of its elements.
+        debug: whether to check what the body does.
+    """
 
-    def view(self, name: str, requirement: Requirement) -> torch.Tensor:
-        """Give the array that the body sees of one requirement."""
-        view, privilege, region = next(self.given), requirement.privilege, requirement.region
-        space = requirement.rects[self.point]
+    def __init__(self, point: int, given: Iterator[tuple[Requirement, torch.Tensor | None]], *, debug: bool) -> None:
+        self.identities: list[tuple[torch.Tensor, float]] = []
+        self.guarded: list[tuple[str, torch.Tensor]] = []
+        self.private: list[SparseArgument] = []
+        self._point, self._given, self._debug = point, given, debug
+
+    def next(self, parameter: str) -> torch.Tensor:
+        """Give the array of the next requirement."""
+        requirement, view = next(self._given)
+        region, privilege, space = requirement.region, requirement.privilege, requirement.rects[self._point]
         if view is None:
             return label(torch.empty((0,) * region.bounds.ndim, dtype=torch_dtype(region.dtype)), space)
         if privilege.op is not None:
-            self.before.append(partial(view.fill_, privilege.op.identity(region.dtype)))
+            self.identities.append((view, privilege.op.identity(region.dtype)))
             return label(view, space)
-        array, load, store = present(view, space, privilege, debug=self.debug)
-        if load is not None:
-            self.before.append(load)
-        if store is not None:
-            self.after.append(store)
-        if self.debug and not privilege.writes:
-            self.guarded.append((name, array))
-        return array
+        if isinstance(space, RectSet) and (privilege.writes or self._debug):
+            private = SparseArgument(view, space, privilege, blank=self._debug)
+            self.private.append(private)
+            view = private.array
+        if self._debug and not privilege.writes:
+            self.guarded.append((parameter, view))
+        return label(view, space)
+
+
+class _Bound:
+    """A body with its views, which runs again and again; a slotted object, for a trace may hold a hundred thousand."""
+
+    __slots__ = ("_arguments", "_body", "_holes", "_identities", "_number", "_point", "_runs", "_turn")
+
+    def __init__(
+        self,
+        binder: TaskBinder,
+        point: int,
+        body: Callable[..., object],
+        arguments: list[object],
+        holes: tuple[tuple[int, int], ...],
+        identities: tuple[tuple[torch.Tensor, float], ...],
+    ) -> None:
+        self._runs, self._turn = binder.frames.runs, binder.frames.turn
+        self._number, self._point = binder.number, point
+        self._body, self._arguments = body, arguments
+        self._holes, self._identities = holes, identities
+
+    def __call__(self) -> None:
+        turn, arguments = self._turn, self._arguments
+        call = self._runs[turn][self._number]
+        self._turn = (turn + 1) % len(self._runs)
+        for index, hole in self._holes:
+            arguments[hole] = call.values[index]
+        for view, identity in self._identities:
+            view.fill_(identity)
+        call.put(self._point, self._body(*arguments))
+
+
+def _private(body: Callable[..., object], private: Sequence[SparseArgument]) -> Callable[..., object]:
+    """Wrap a body so that it works on copies of its sparse arguments."""
+
+    def call(*arguments: object) -> object:
+        for argument in private:
+            argument.load()
+        found = body(*arguments)
+        for argument in private:
+            argument.store()
+        return found
+
+    return call
+
+
+def _guarded(body: Callable[..., object], reads: Sequence[tuple[str, torch.Tensor]]) -> Callable[..., object]:
+    """Wrap a body so that it fails if it writes what it may only read."""
+
+    def checked(*arguments: object) -> object:
+        before = [view.clone() for _, view in reads]
+        found = body(*arguments)
+        for (name, view), held in zip(reads, before, strict=True):
+            if not torch.equal(_bits(view), _bits(held)):
+                msg = f"the body wrote its argument {name!r}, which it declares as read; declare it ReadWrite"
+                raise RunError(msg)
+        return found
+
+    return checked
 
 
 def _bits(view: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.runtime.order import order
+from maniple.runtime.roofline import fold_ns, task_ns
 from maniple.runtime.schedule import Instance, Piece, RowKind, Schedule, csr
+from maniple.runtime.traffic import traffic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule import Access, Column, Transfer
 
 __all__: list[str] = []
-
-ROW_OVERHEAD_S = 5e-6
 
 
 class _Table:
@@ -74,8 +74,8 @@ class Composer:
         self.transfer = _Table(5)
         self.pieces: dict[int, tuple[Piece, ...]] = {}
         self.folds: dict[int, str] = {}
-        self.durations: list[float] = []
-        self.resources: list[tuple[int, ...]] = []
+        self.durations: list[int] = []
+        self.holds: list[tuple[tuple[int, int], ...]] = []
         self.move_rows: list[list[int]] = [[] for _ in fragments]
         self.use_rows: list[list[int]] = [[] for _ in fragments]
 
@@ -86,7 +86,7 @@ class Composer:
         count = len(self.rows)
         successors = csr(count, self._pairs([fragment.edges for fragment in self.fragments]))
         carried = csr(count, self._pairs([fragment.carried for fragment in self.fragments]))
-        position, _ = order(self.durations, self.resources, successors)
+        position, _ = order(self.durations, self.holds, successors)
         columns = np.asarray(self.rows, dtype=np.int64).reshape(count, 6)
         kind, launch_of, point, processor, region, size = (np.ascontiguousarray(columns[:, i]) for i in range(6))
         return Schedule(
@@ -139,17 +139,9 @@ class Composer:
                 ]
             )
             self.transfer.group(())
-            self._task_cost(launch, point, placed.processor)
-
-    def _task_cost(self, launch: Launch, point: int, processor: int) -> None:
-        owner = self.machine.processors[processor]
-        touched = sum(
-            requirement.rects[point].volume * requirement.region.itemsize for requirement in launch.requirements
-        )
-        flops = launch.flops[point] if launch.flops else 0.0
-        bandwidth = self.machine.memories[owner.memory].bandwidth
-        self.durations.append(ROW_OVERHEAD_S + max(flops / owner.flops_per_s, touched / bandwidth))
-        self.resources.append((processor,))
+            duration = task_ns(launch, point, self.machine)
+            self.durations.append(duration)
+            self.holds.append(((placed.processor, duration),))
 
     def _move(self, launch: int, region: int, move: Move) -> int:
         row = len(self.rows)
@@ -167,9 +159,9 @@ class Composer:
         if move.kind == RowKind.FOLD:
             self.folds[row] = move.op
             touched = sum(access.rect.volume for access in move.accesses) * itemsize
-            memory = self.machine.memories[self.machine.memory_of(move.processor)]
-            self.durations.append(ROW_OVERHEAD_S + touched / memory.bandwidth)
-            self.resources.append((move.processor,))
+            duration = fold_ns(touched, self.machine, self.machine.processor(move.processor))
+            self.durations.append(duration)
+            self.holds.append(((move.processor, duration),))
         else:
             self._link_cost(offset, move, itemsize)
         return row
@@ -178,16 +170,20 @@ class Composer:
         return (push.source + offset, push.target + offset, self._rect(push.rect), push.feeds, push.after)
 
     def _link_cost(self, offset: int, move: Move, itemsize: int) -> None:
-        """Charge each directed link what it carries; the row takes as long as its busiest link."""
-        busy: dict[tuple[int, int], float] = {}
-        for push in move.transfers:
-            pair = (self.instances[push.source + offset].memory, self.instances[push.target + offset].memory)
-            link = self.machine.link(*pair)
-            busy[pair] = busy.get(pair, 0.0) + link.latency_s + push.rect.volume * itemsize / link.bandwidth
-        memories = len(self.machine.memories)
+        """Charge every link on the way of each push; links are numbered after processors."""
+        pushes = (
+            (
+                self.instances[push.source + offset].memory,
+                self.instances[push.target + offset].memory,
+                push.rect.volume * itemsize,
+            )
+            for push in move.transfers
+        )
+        phases = 2 if move.kind == RowKind.ALL_REDUCE else 1
+        duration, held = traffic_ns(self.machine.routes, pushes, phases)
         base = len(self.machine.processors)
-        self.durations.append(max(busy.values()))
-        self.resources.append(tuple(base + source * memories + target for source, target in sorted(busy)))
+        self.durations.append(duration)
+        self.holds.append(tuple((base + link, span) for link, span in held))
 
     def _accesses(self, accesses: Sequence[tuple[int, int, Access]]) -> None:
         self.access.group(

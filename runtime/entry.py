@@ -124,7 +124,19 @@ def read_json(path: str | os.PathLike[str]) -> Entry:
     Raises:
         RequestError: the file cannot be read, is not whole JSON, names a key twice or holds NaN or infinity.
     """
-    name, text = _text(path)
+    return parse_json(*_text(path))
+
+
+def parse_json(name: str, text: str) -> Entry:
+    """The whole of a JSON document.
+
+    Args:
+        name: what messages call it.
+        text: the document.
+
+    Raises:
+        RequestError: the text is not whole JSON, names a key twice or holds NaN or infinity.
+    """
     try:
         document = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:

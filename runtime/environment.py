@@ -34,6 +34,9 @@ class LaunchEnvironment:
         token: secret of this run.
         mapper: name of the mapper to use, None for the default.
         join_timeout_s: seconds that ranks wait for each other.
+        record: file for a timeline of the whole run, None for none.
+        deterministic: whether launches that are not traced run in the order of the program.
+        shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
     """
 
     rank: int
@@ -48,6 +51,9 @@ class LaunchEnvironment:
     token: str
     mapper: str | None
     join_timeout_s: float
+    record: str | None = None
+    deterministic: bool = False
+    shared: tuple[int, ...] = ()
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -63,8 +69,14 @@ class LaunchEnvironment:
             "MANIPLE_TOKEN": self.token,
             "MANIPLE_JOIN_TIMEOUT": repr(self.join_timeout_s),
         }
+        if self.shared:
+            variables["MANIPLE_SHARED"] = ",".join(map(str, self.shared))
         if self.mapper is not None:
             variables["MANIPLE_MAPPER"] = self.mapper
+        if self.record is not None:
+            variables["MANIPLE_RECORD"] = self.record
+        if self.deterministic:
+            variables["MANIPLE_DETERMINISTIC"] = "1"
         return variables
 
 
@@ -101,7 +113,10 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         head=variables["MANIPLE_HEAD"],
         token=_text(variables, "MANIPLE_TOKEN"),
         mapper=variables.get("MANIPLE_MAPPER") or None,
+        deterministic=variables.get("MANIPLE_DETERMINISTIC") == "1",
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
+        record=variables.get("MANIPLE_RECORD") or None,
+        shared=_descriptors(variables, "MANIPLE_SHARED", size),
     )
 
 
@@ -121,6 +136,16 @@ def _integer(variables: Mapping[str, str], name: str, least: int) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
         raise RequestError(f"{name}: expected an integer of at least {least}, got {text!r}")
     return int(text)
+
+
+def _descriptors(variables: Mapping[str, str], name: str, count: int) -> tuple[int, ...]:
+    text = variables.get(name)
+    if not text:
+        return ()
+    found = text.split(",")
+    if len(found) != count or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in found):
+        raise RequestError(f"{name}: expected a descriptor for each of {count} ranks, got {text!r}")
+    return tuple(map(int, found))
 
 
 def _seconds(variables: Mapping[str, str], name: str) -> float:

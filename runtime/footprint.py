@@ -11,7 +11,6 @@ from maniple.regions.index_space import RectSet
 from maniple.runtime.kernels import positions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import EllipsisType
 
     from maniple.regions.index_space import IndexSpace
@@ -89,24 +88,6 @@ class SparseArgument:
         """Take the elements back from the copy."""
         if self._privilege.writes:
             self._view[self._index] = self.array[self._index]
-
-
-def present(
-    view: torch.Tensor, space: IndexSpace, privilege: Privilege, *, debug: bool
-) -> tuple[torch.Tensor, Callable[[], None] | None, Callable[[], None] | None]:
-    """Give the array that a body sees, and what to do before and after it runs, if anything.
-
-    Args:
-        view: the bounds of the elements in an instance.
-        space: the elements.
-        privilege: what the body does with them.
-        debug: whether to show only the body's own elements.
-    """
-    private = isinstance(space, RectSet) and (privilege.writes or (debug and privilege.reads))
-    if not private or not isinstance(space, RectSet):
-        return label(view, space), None, None
-    argument = SparseArgument(view, space, privilege, blank=debug)
-    return argument.array, argument.load if privilege.reads else None, argument.store if privilege.writes else None
 
 
 def whole(view: torch.Tensor, space: IndexSpace) -> torch.Tensor:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from maniple.regions.privilege import Privilege
     from maniple.regions.rectangle import Rect
+    from maniple.regions.validity import Validity
     from maniple.runtime.machine import Machine
     from maniple.runtime.schedule import Access, InstanceKind
 
@@ -45,6 +46,7 @@ class Fragment:
         instances: (memory, kind, rectangle) of every instance.
         edges: dependences within a step.
         carried: dependences of a step on the one before.
+        leaves: what is valid where after a step.
     """
 
     moves: tuple[Move, ...]
@@ -52,6 +54,7 @@ class Fragment:
     instances: tuple[tuple[int, InstanceKind, Rect], ...]
     edges: tuple[tuple[Node, Node], ...]
     carried: tuple[tuple[Node, Node], ...]
+    leaves: Validity
 
 
 def distance(machine: Machine) -> Callable[[int, int], int]:
@@ -67,13 +70,15 @@ def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
         RequestError: interfering tasks, or a read before the first write.
     """
     region = RegionAnalysis(key.bounds, dict(key.home), persistent=bool(key.home), near=near)
+    entered = region.validity
     for memory, rects in key.home:
         for rect in rects:
             region.reserve(memory, rect)
     accesses = tuple(tuple(region.use(privilege, tasks)) for privilege, tasks in key.uses)
-    moves, edges = tuple(region.moves), tuple(region.edges)
+    moves, edges, leaves = tuple(region.moves), tuple(region.edges), region.validity
     region.begin_step()
+    region.validity = entered  # every run moves the same, also where the one before left more valid than this one found
     for privilege, tasks in key.uses:
         region.use(privilege, tasks)
     carried = tuple((before, after) for before, after in region.edges if before.step != after.step)
-    return Fragment(moves, accesses, tuple(region.extents.values()), edges, carried)
+    return Fragment(moves, accesses, tuple(region.extents.values()), edges, carried, leaves)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 
-from maniple.regions.error import RequestError, RunError
+from maniple.regions.error import RequestError, RunError, nearest
+from maniple.runtime.call import PENDING
 
 if TYPE_CHECKING:
+    from maniple.runtime.call import Call
+    from maniple.runtime.launch import Launch
+    from maniple.runtime.machine import Machine
     from maniple.runtime.rank import RankRuntime
 
 __all__: list[str] = []
+
+_FOLDS: dict[str, Callable[..., Any]] = {
+    "+": lambda one, other: one + other,
+    "*": lambda one, other: one * other,
+    "min": min,
+    "max": max,
+}
 
 
 class Future:
@@ -21,24 +31,21 @@ class Future:
 
     Args:
         runtime: the rank.
-        name: what errors call it.
-        owner: the rank that runs the task.
-        processor: the processor that runs it.
+        machine: says which rank runs the task.
+        call: the execution of its launch.
+        index: which of its tasks.
     """
 
-    def __init__(self, runtime: RankRuntime, name: str, owner: int, processor: int) -> None:
+    def __init__(self, runtime: RankRuntime, machine: Machine, call: Call, index: int = 0) -> None:
         self._runtime = runtime
-        self.name = name
-        self.owner = owner
-        self.processor = processor
-        self.ready = threading.Event()
-        self.value: object = None
-        self.shared = False
+        self._machine = machine
+        self._call = call
+        self._index = index
 
-    def fulfil(self, value: object) -> None:
-        """Give the value; the task's own thread calls this."""
-        self.value = value
-        self.ready.set()
+    @property
+    def done(self) -> bool:
+        """Whether the value is at this rank."""
+        return self._call.results[self._index] is not PENDING
 
     def get(self) -> Any:
         """Wait for the value and give it, the same on every rank.
@@ -46,9 +53,8 @@ class Future:
         Raises:
             RunError: the task failed, or returned what no message can carry.
         """
-        if not self.shared:
-            share(self._runtime, [self])
-        return self.value
+        share(self._runtime, self._machine, self._call)
+        return self._call.results[self._index]
 
 
 class FutureMap(Mapping[tuple[int, ...], Any]):
@@ -56,64 +62,100 @@ class FutureMap(Mapping[tuple[int, ...], Any]):
 
     Args:
         runtime: the rank.
-        futures: by point.
+        machine: says which rank runs a point.
+        call: the execution of the launch.
     """
 
-    def __init__(self, runtime: RankRuntime, futures: dict[tuple[int, ...], Future]) -> None:
+    def __init__(self, runtime: RankRuntime, machine: Machine, call: Call) -> None:
         self._runtime = runtime
-        self._futures = futures
+        self._machine = machine
+        self._call = call
+
+    @property
+    def _colors(self) -> tuple[tuple[int, ...], ...]:
+        launch = self._call.launch or started(self._call)
+        return tuple(point.color for point in launch.points)
 
     def __getitem__(self, color: tuple[int, ...] | int) -> Any:
         """Wait for all points and give the value of one."""
         chosen = (color,) if isinstance(color, int) else color
-        future = self._futures.get(chosen)
-        if future is None:
-            points = ", ".join(map(str, self._futures))
-            msg = f"the launch had no point {chosen}; it had {points}"
+        colors = self._colors
+        if chosen not in colors:
+            msg = f"the launch had no point {chosen}; it had {', '.join(map(str, colors))}"
             raise RequestError(msg)
-        if not future.shared:
-            share(self._runtime, list(self._futures.values()))
-        return future.get()
+        share(self._runtime, self._machine, self._call)
+        return self._call.results[colors.index(chosen)]
+
+    def reduce(self, op: str) -> Any:
+        """Wait for all points and fold their values, in the order of the points.
+
+        Args:
+            op: `+`, `*`, `min` or `max`.
+
+        Raises:
+            RequestError: the operation is none of these.
+        """
+        if op not in _FOLDS:
+            raise RequestError(f"unknown reduction {op!r}{nearest(op, tuple(_FOLDS))}")
+        share(self._runtime, self._machine, self._call)
+        found, *rest = self._call.results
+        for value in rest:
+            found = _FOLDS[op](found, value)
+        return found
 
     def placed(self) -> dict[tuple[int, ...], str]:
         """Say where each point runs, such as `p1 of node 0 (rank 0)`."""
         world = self._runtime.world
+        points = started(self._call).points
+        owners = [self._machine.rank_of(point.processor) for point in points]
         return {
-            color: f"p{future.processor} of node {future.owner // world.ranks_per_node} (rank {future.owner})"
-            for color, future in self._futures.items()
+            point.color: f"p{point.processor} of node {owner // world.ranks_per_node} (rank {owner})"
+            for point, owner in zip(points, owners, strict=True)
         }
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         """Give the points."""
-        return iter(self._futures)
+        return iter(self._colors)
 
     def __len__(self) -> int:
         """Count the points."""
-        return len(self._futures)
+        return len(self._colors)
 
 
-def share(runtime: RankRuntime, futures: Sequence[Future]) -> None:
-    """Wait for values and give every rank all of them.
+def started(call: Call) -> Launch:
+    """Give the launch that a call executes, started if something held it back."""
+    if call.begin is not None:
+        call.begin()
+    if call.launch is None:
+        raise RunError("the launch of this future was given up after an error; launch again")
+    return call.launch
+
+
+def share(runtime: RankRuntime, machine: Machine, call: Call) -> None:
+    """Wait for the values of a call and give every rank all of them.
 
     Raises:
         RunError: a task failed, or returned what no message can carry.
     """
+    if call.shared:
+        return
     runtime.refuse_inside_a_task("future.get")
-    mine = []
-    for number, future in enumerate(futures):
-        if future.owner == runtime.world.rank:
-            runtime.await_event(future.ready)
-            mine.append([number, future.value])
+    launch = started(call)
+    mine = [
+        [number, call.await_result(runtime, number)]
+        for number, point in enumerate(launch.points)
+        if machine.rank_of(point.processor) == runtime.world.rank
+    ]
+    runtime.check()
     try:
         packed = cast("bytes", msgpack.packb(mine))
     except (TypeError, ValueError) as error:
         msg = (
-            f"{futures[0].name} returned a value that no message can carry: {error}; "
+            f"{launch.label(0)} returned a value that no message can carry: {error}; "
             "return plain numbers, strings or lists of them, and write tensors to regions"
         )
         raise RunError(msg) from error
     for part in runtime.world.control.gather(packed):
         for number, value in msgpack.unpackb(part, strict_map_key=True):
-            futures[number].value = value
-    for future in futures:
-        future.shared = True
+            call.results[number] = value
+    call.shared = True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, overload
 
 from maniple.regions.error import RequestError, nearest
 from maniple.regions.partition import Partition, Partitioning
 from maniple.regions.privilege import Coherence
+from maniple.runtime.projection import Point, Projection, Shift, UserProjection
 
 if TYPE_CHECKING:
     import torch
@@ -17,11 +19,14 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+# Partitions of one region that are remembered, so that naming them again in a loop costs nothing.
+KEPT_PARTITIONS = 64
+
 
 class Holder(Protocol):
     """The program that a region belongs to."""
 
-    def fill(self, region: Region, value: float) -> None:
+    def fill(self, target: Region | PartitionedRegion, value: float) -> None:
         """Write one value to every element."""
         ...
 
@@ -56,6 +61,9 @@ class Region:
     fields: tuple[str, ...] | None = None
     coherence: Coherence = Coherence.EXCLUSIVE
     root: Region | None = None
+    _bound: dict[tuple[int, IndexSpace], tuple[Partitioning, Partition]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @overload
     def __getitem__(self, chosen: str | tuple[str, ...]) -> Region: ...
@@ -86,7 +94,13 @@ class Region:
             RequestError: the recipe does not fit, or it is a partition of other elements already.
         """
         if isinstance(partitioning, Partitioning):
-            return partitioning.bind(self.space)
+            kept, name = self._root._bound, (id(partitioning), self.space)  # noqa: SLF001  (another of its own kind)
+            if name not in kept:
+                if len(kept) >= KEPT_PARTITIONS:
+                    kept.clear()
+                # The recipe is kept with its tiles, so that its id stays its own.
+                kept[name] = (partitioning, partitioning.bind(self.space))
+            return kept[name][1]
         if partitioning.parent != self.space:
             msg = f"{self} was given a partition of {partitioning.parent}; partition {self.space}"
             raise RequestError(msg)
@@ -154,10 +168,12 @@ class PartitionedRegion:
     Args:
         region: the region.
         partition: its sub-spaces by colour.
+        projection: which tile a point uses; None for its own.
     """
 
     region: Region
     partition: Partition
+    projection: Projection | None = None
 
     def __getitem__(self, color: int | tuple[int, ...]) -> Region:
         """Choose one sub-region: for a single launch, or to be partitioned again."""
@@ -167,9 +183,26 @@ class PartitionedRegion:
     @property
     def atomic(self) -> PartitionedRegion:
         """The same under atomic coherence: overlapping points of one launch run one after the other."""
-        return PartitionedRegion(self.region.atomic, self.partition)
+        return replace(self, region=self.region.atomic)
 
     @property
     def simultaneous(self) -> PartitionedRegion:
         """The same under simultaneous coherence: tasks of one memory use it at once and keep order themselves."""
-        return PartitionedRegion(self.region.simultaneous, self.partition)
+        return replace(self, region=self.region.simultaneous)
+
+    def shift(self, *offset: int, periodic: bool = False) -> PartitionedRegion:
+        """Have every point use the tile at an offset from its own.
+
+        Args:
+            offset: one number per axis of the colours.
+            periodic: whether colours wrap around; otherwise a point whose tile would lie outside sees an empty tensor.
+        """
+        return replace(self, projection=Shift(offset, periodic))
+
+    def project(self, function: Callable[[Point], Point | int | None]) -> PartitionedRegion:
+        """Have every point use the tile whose colour a function gives, or none where that gives None.
+
+        Args:
+            function: of the point alone; every rank asks it and must hear the same.
+        """
+        return replace(self, projection=UserProjection(function))

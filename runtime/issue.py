@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from maniple.runtime.analysis import Node
 from maniple.runtime.kernels import bind_fold
 from maniple.runtime.movement import bind_movement
+from maniple.runtime.recorder import silent
 from maniple.runtime.schedule import InstanceKind, RowKind
+from maniple.runtime.timeline import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis import Move, RegionAnalysis
     from maniple.runtime.memory import Memory
     from maniple.runtime.rank import RankRuntime
+    from maniple.runtime.recorder import Tell
 
 __all__: list[str] = []
 
@@ -83,12 +86,17 @@ class LiveRegion:
     def _valid(self, memory: Memory, instance: int, extent: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the storage of the instance of valid values, made if it is another than the one before."""
         kept = memory.kept(self.region)
-        if kept is not None and instance == self._current:
-            return kept
-        if kept is not None:
+        if kept is not None and self._current not in {instance, -1}:
             self._former[self._current] = kept
+            self._current = instance
+            return memory.renew(self.region, extent)
         self._current = instance
-        return memory.renew(self.region, extent)
+        return memory.keep(self.region, extent)
+
+    def resume(self, memory: int) -> None:
+        """Go on after a replay, which used the storage that is kept, whatever its instance was called."""
+        room = self.analysis.instances.room(memory)
+        self._current = -1 if room is None else room[0]
 
     def bound(self, memory: Memory, evicted: int) -> None:
         """Let go of what only rows that are bound by now still refer to.
@@ -105,6 +113,16 @@ class LiveRegion:
     def busy(self) -> bool:
         """Say whether a row that uses the region is not done yet."""
         return any(not row.done for row in self.rows.values())
+
+    def has_instance(self, memory: int) -> bool:
+        """Whether a memory has an instance of valid values."""
+        return self.analysis.instances.room(memory) is not None
+
+    def forget(self) -> None:
+        """Drop all rows; every one is done, and nothing is left to fold."""
+        self.rows.clear()
+        self.temporary.clear()
+        self.analysis.forget(lambda _: False)
 
     def tidy(self) -> None:
         """Now and then drop what only rows that are done, or of other ranks, still refer to."""
@@ -126,6 +144,8 @@ class Issuer:
 
     def __init__(self, runtime: RankRuntime) -> None:
         self.runtime = runtime
+        self._last: Sequence[Issued] = ()
+        self._together: Sequence[Issued] = ()
 
     def movements(self, live: LiveRegion, moves: Sequence[Move], first: int) -> list[Issued]:
         """Make rows of the movements of one use of a region, as far as this rank takes part.
@@ -147,10 +167,16 @@ class Issuer:
             return None
         target, *parts = (live.view(self.runtime, access.instance, access.rect) for access in move.accesses)
         call = bind_fold(move.op, target, parts, move.accesses[0].rect)
-        return self.task(move.processor, call, [(live, node)], 0)
+        tell = self.runtime.teller(f"p{move.processor}", lambda: f"fold {live.region.name}", "fold")
+        return self.task(move.processor, call, [(live, node)], 0, tell)
 
     def task(
-        self, processor: int, call: Callable[[], object], nodes: Sequence[tuple[LiveRegion, Node]], priority: int
+        self,
+        processor: int,
+        call: Callable[[], object],
+        nodes: Sequence[tuple[LiveRegion, Node]],
+        priority: int,
+        tell: Tell = silent,
     ) -> Issued:
         """Make a row of a task or fold of this rank; `link` starts it.
 
@@ -159,13 +185,20 @@ class Issuer:
             call: what it does.
             nodes: the region nodes that stand for it.
             priority: order among ready rows.
+            tell: notes when it is ready, starts and ends.
         """
 
         def run() -> None:
+            tell(Kind.STARTED)
             call()
+            tell(Kind.ENDED)
             self.complete(row)
 
-        row = Issued(lambda: self.runtime.processors[processor].submit(run, priority))
+        def start() -> None:
+            tell(Kind.READY)
+            self.runtime.processors[processor].submit(run, priority)
+
+        row = Issued(start)
         self._enter(row, nodes)
         return row
 
@@ -190,8 +223,22 @@ class Issuer:
             here,
         )
         engine.submit(outgoing, incoming)
-        row = Issued(lambda: engine.start(movement, 0))
-        movement.finished = lambda: self.complete(row)
+        recorder = self.runtime.recorder
+        tell: Tell = silent
+        if recorder is not None:
+            kind = move.kind.name.lower()
+            tell = recorder.teller("copy engine", f"{kind} {live.region.name}", kind, (-1 - live.region.id, node.item))
+
+        def start() -> None:
+            tell(Kind.STARTED)
+            engine.start(movement, 0)
+
+        def finish() -> None:
+            tell(Kind.COPIED)
+            self.complete(row)
+
+        row = Issued(start)
+        movement.finished = finish
         self._enter(row, [(live, node)])
         return row
 
@@ -204,6 +251,33 @@ class Issuer:
                     continue
                 first.after.append(then)
                 then.left += 1
+
+    def line_up(self, moves: Sequence[Issued], tasks: Sequence[Issued], *, together: bool) -> None:
+        """Order the rows of a launch after others that no dependence orders them after.
+
+        In a deterministic world every row waits for the one before. Tasks that must run at the same time wait for the
+        last such tasks, so that no two groups can wait for each other's processors.
+
+        Args:
+            moves: the movements of the launch here, in order.
+            tasks: its tasks here, in order.
+            together: whether the tasks must run at the same time.
+        """
+        with self.runtime.lock:
+            if together:
+                self._follow(self._together, tasks)
+                self._together = tasks
+            if self.runtime.world.deterministic:
+                for group in (*([row] for row in moves), *([tasks] if together else ([row] for row in tasks))):
+                    self._follow(self._last, group)
+                    self._last = group
+
+    def _follow(self, before: Sequence[Issued], rows: Sequence[Issued]) -> None:
+        for first in before:
+            if not first.done:
+                first.after += rows
+                for row in rows:
+                    row.left += 1
 
     def release(self, rows: Sequence[Issued]) -> None:
         """Let rows start that are linked to all they wait for."""

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
     from maniple.regions.index_space import IndexSpace
 
+    Bits = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+    Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
 __all__: list[str] = []
+
+# Bytes up to which a copy is over before letting go of the interpreter lock would pay.
+BRIEF = 16 << 10
 
 # numpy has no bfloat16; moving bits needs only a type of the same width.
 _SAME_WIDTH = {torch.bfloat16: torch.int16}
@@ -45,8 +51,6 @@ def torch_dtype(name: str) -> torch.dtype:
 
 # Boxes of at least as many elements, on average, are copied one by one; smaller ones element by element, by an index.
 _LARGE_BOX = 32
-
-Bits = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
 def register_fold(symbol: str, combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
@@ -80,6 +84,12 @@ def bind_fold(
         return _bind_sparse_fold(op, target, parts, points)
     in_place, out = _IN_PLACE[op], _OUT[op]
     others = [part for part in parts if part.data_ptr() != target.data_ptr()]
+    ordered = others if len(others) == len(parts) else [target, *others]
+    if op == "+" and len(ordered) > 2:
+        from maniple.runtime.fold import bind_sum  # imports numba, so only where it is used
+
+        if (fused := bind_sum(target, ordered)) is not None:
+            return fused
     if len(others) < len(parts):
         return lambda: [in_place(target, part) for part in others]
     if len(others) == 1:
@@ -118,6 +128,65 @@ def _bind_sparse_fold(
 
 def _bits(view: torch.Tensor) -> Bits:
     return view.view(_SAME_WIDTH[view.dtype]).numpy() if view.dtype in _SAME_WIDTH else view.numpy()
+
+
+class Wire:
+    """What one thread has written into memories of other ranks.
+
+    Args:
+        written: bytes, counted from what was copied.
+    """
+
+    __slots__ = ("written",)
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    def take(self) -> int:
+        """Give the count and begin again."""
+        written, self.written = self.written, 0
+        return written
+
+
+def bits_of(memory: Bytes, dtype: str, shape: tuple[int, ...]) -> Bits:
+    """View bytes of another rank's memory as an instance there."""
+    width = torch_dtype(dtype)
+    return memory.view(torch.empty(0, dtype=_SAME_WIDTH.get(width, width)).numpy().dtype).reshape(shape)
+
+
+def bind_push(view: torch.Tensor, target: Bits, wire: Wire, points: IndexSpace | None = None) -> Callable[[], object]:
+    """Bind the copy of a view into another rank's memory.
+
+    Args:
+        view: what is copied.
+        target: where to; the same shape.
+        wire: counts what was written.
+        points: the elements that are, where the view is of the bounds of a sparse index space.
+    """
+    bits = _bits(view)
+    if isinstance(points, RectSet):
+        pick, put = _picker(bits, points), _putter(target, points)
+
+        def push_sparse() -> None:
+            row = pick()
+            put(row)
+            wire.written += row.nbytes
+
+        return push_sparse
+    if bits.flags.c_contiguous and target.flags.c_contiguous and 0 < bits.nbytes <= BRIEF:
+        source, place = (part.reshape(-1).view(np.uint8).data for part in (bits, target))
+
+        def push_brief() -> None:
+            place[:] = source
+            wire.written += place.nbytes
+
+        return push_brief
+
+    def push() -> None:
+        np.copyto(target, bits)
+        wire.written += target.nbytes
+
+    return push
 
 
 def bind_pack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[], memoryview]:

@@ -81,6 +81,7 @@ class Launch:
         requirements: how the tasks use regions.
         binder: gives the body; None for a launch that is only planned or simulated.
         flops: floating-point operations of each point, for cost models.
+        kind: the operator and what is computed of it, such as `conv2d.forward`, for cost models.
         provenance: the source line that launched it, or the operator it stands for.
     """
 
@@ -89,6 +90,7 @@ class Launch:
     requirements: tuple[Requirement, ...]
     binder: Binder | None = field(default=None, compare=False)
     flops: tuple[float, ...] = ()
+    kind: str = ""
     provenance: str = ""
 
     def label(self, point: int) -> str:

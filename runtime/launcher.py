@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError, RunError
+from maniple.regions.error import RequestError, RunError, nearest
 from maniple.runtime import environment, tether
 from maniple.runtime.control import place
 from maniple.runtime.environment import THREAD_VARIABLES, LaunchEnvironment
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 JOIN_TIMEOUT_S = 60.0
+TRANSPORTS = ("shared", "zmq")
+"""How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
 
@@ -43,10 +45,13 @@ class LaunchRequest:
         port: of the control socket; None lets the system choose.
         join_timeout_s: how long ranks wait for each other, in seconds.
         mapper: name of the mapper that programs use by default.
+        deterministic: whether launches that are not traced run in the order of the program.
         log_dir: folder of the ranks' log files; None makes a fresh one.
+        record: file for a timeline of the whole run.
+        transport: how tiles travel between ranks of one host: `shared` memory or `zmq`.
 
     Raises:
-        RequestError: a count below 1, a port that is none, or nothing to run.
+        RequestError: a count below 1, a port or transport that is none, or nothing to run.
     """
 
     target: tuple[str, ...]
@@ -57,7 +62,10 @@ class LaunchRequest:
     port: int | None = None
     join_timeout_s: float = JOIN_TIMEOUT_S
     mapper: str | None = None
+    deterministic: bool = False
     log_dir: Path | None = None
+    record: Path | None = None
+    transport: str = TRANSPORTS[0]
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -74,6 +82,10 @@ class LaunchRequest:
             raise RequestError(f"--port: expected 1 to 65535, got {self.port}; leave it out to let the launcher choose")
         if not 0 < self.join_timeout_s < float("inf"):
             raise RequestError(f"--join-timeout: expected seconds above 0, got {self.join_timeout_s:g}")
+        if self.record is not None and (self.record.is_dir() or not os.access(self.record.absolute().parent, os.W_OK)):
+            raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
+        if self.transport not in TRANSPORTS:
+            raise RequestError(f"--transport: there is no {self.transport!r}{nearest(self.transport, TRANSPORTS)}")
         _check_target(self.target)
 
     @property
@@ -86,7 +98,9 @@ class LaunchRequest:
         return self.cores or max(1, available_cores() // (self.size * self.processors))
 
 
-def command(request: LaunchRequest, rank: int, head: str = "", token: str = "") -> tuple[list[str], dict[str, str]]:
+def command(
+    request: LaunchRequest, rank: int, head: str = "", token: str = "", shared: tuple[int, ...] = ()
+) -> tuple[list[str], dict[str, str]]:
     """Give the command of a rank and the variables that it gets beyond the launcher's own.
 
     Args:
@@ -94,6 +108,7 @@ def command(request: LaunchRequest, rank: int, head: str = "", token: str = "") 
         rank: which rank.
         head: endpoint of the control socket.
         token: the run's secret.
+        shared: descriptors of the files that the ranks share.
     """
     cores = request.cores_each()
     launch = LaunchEnvironment(
@@ -108,7 +123,10 @@ def command(request: LaunchRequest, rank: int, head: str = "", token: str = "") 
         head=head,
         token=token,
         mapper=request.mapper,
+        deterministic=request.deterministic,
         join_timeout_s=request.join_timeout_s,
+        record=None if request.record is None else str(request.record.absolute()),
+        shared=shared,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.
@@ -130,6 +148,7 @@ def run(request: LaunchRequest) -> int:
         RequestError: the folder for log files cannot be written.
         RunError: the port is taken.
     """
+    from maniple.runtime.shared_memory import shared_files
     from maniple.runtime.supervisor import Supervisor
 
     token = secrets.token_hex(16)
@@ -137,12 +156,14 @@ def run(request: LaunchRequest) -> int:
     sys.stdout.flush()
     with Supervisor(head, request.port) as supervisor:
         logs = _log_folder(request.log_dir)
-        for rank in range(request.size):
-            argv, variables = command(request, rank, supervisor.endpoint, token)
-            environ = {**environment.inherited(), **variables}
-            if request.mapper is None:
-                environ.pop("MANIPLE_MAPPER", None)
-            supervisor.spawn(_tethered(argv), environ, _log(logs, rank), shown=rank == 0)
+        with shared_files(request.size if request.size > 1 and request.transport == "shared" else 0) as shared:
+            for rank in range(request.size):
+                argv, variables = command(request, rank, supervisor.endpoint, token, shared)
+                environ = {**environment.inherited(), **variables}
+                optional = {"MANIPLE_DETERMINISTIC", "MANIPLE_MAPPER", "MANIPLE_RECORD", "MANIPLE_SHARED"}
+                for name in optional - set(variables):
+                    environ.pop(name, None)
+                supervisor.spawn(_tethered(argv), environ, _log(logs, rank), shared, shown=rank == 0)
         finish = supervisor.watch()
     _report(finish, logs, request)
     return finish.status

@@ -21,6 +21,8 @@ from maniple.regions.error import RequestError, RunError
 from maniple.runtime import machine_file
 from maniple.runtime.inventory import Inventory, announce, take_inventory
 from maniple.runtime.machine_part import Host, Link, Memory, Processor, Rate
+from maniple.runtime.preset import GPUS, gpu_parts
+from maniple.runtime.route import Routes
 
 if TYPE_CHECKING:
     import os
@@ -54,13 +56,14 @@ class Machine:
         hosts: the nodes, ids 0, 1, ... in order.
         memories: one per rank, ids 0, 1, ... in order.
         processors: ids 0, 1, ... in order, those of one memory next to each other.
-        links: the links whose speed is known one by one; all others have the rate ``within_host`` or
-            ``between_hosts``.
-        within_host: rate between different memories of one host.
-        between_hosts: rate between memories of different hosts.
+        links: the links whose speed is known one by one, between memories and switches.
+        within_host: rate between two memories of one host that no links join; None: links join all.
+        between_hosts: likewise for memories of different hosts.
+        switches: names of the switches, which pass on what reaches them.
 
     Raises:
-        RequestError: ids out of order, an unknown memory or host, two equal links, or no processor.
+        RequestError: ids out of order, an unknown memory or host, two equal links, no processor, or a memory that
+            cannot be reached.
     """
 
     name: str
@@ -68,14 +71,16 @@ class Machine:
     memories: tuple[Memory, ...]
     processors: tuple[Processor, ...]
     links: tuple[Link, ...] = ()
-    within_host: Rate = WITHIN_HOST
-    between_hosts: Rate = BETWEEN_HOSTS
-    _links: dict[tuple[int, int], Link] = field(init=False, repr=False, compare=False)
+    within_host: Rate | None = WITHIN_HOST
+    between_hosts: Rate | None = BETWEEN_HOSTS
+    switches: tuple[str, ...] = ()
+    routes: Routes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check that the parts fit together."""
-        machine_file.check_parts(self.name, self.hosts, self.memories, self.processors, self.links)
-        object.__setattr__(self, "_links", {(link.source, link.target): link for link in self.links})
+        name, hosts, memories, processors, links, within, between, switches = self._parts()
+        machine_file.check_parts(name, hosts, memories, processors, links, switches)
+        object.__setattr__(self, "routes", Routes(name, memories, switches, links, within, between))
 
     @classmethod
     def cpu(
@@ -114,17 +119,23 @@ class Machine:
 
     @classmethod
     def preset(cls, name: str) -> Self:
-        """A machine by name: ``cpu:4`` is one rank of 4 processors, ``cpu:2x1`` 2 ranks (nodes) of 1 processor.
+        """A machine by name.
+
+        ``cpu:4`` is one rank of 4 processors, ``cpu:2x1`` 2 ranks (nodes) of 1 processor, ``p100x16`` 16 GPUs, each
+        a rank of its own.
 
         Raises:
             RequestError: there is no such preset.
         """
+        parts = gpu_parts(name)
+        if parts is not None:
+            return cls(*parts)
         match = _PRESET.fullmatch(name)
         if match is None:
             raise RequestError(
-                f"machine {name!r}: expected cpu:PROCESSORS (such as cpu:4: one rank of 4 one-core processors) or "
-                "cpu:RANKSxPROCESSORS (such as cpu:2x1: 2 nodes of one rank with 1 one-core processor each); "
-                "other machines come from a TOML file"
+                f"machine {name!r}: expected cpu:PROCESSORS (such as cpu:4: one rank of 4 one-core processors), "
+                "cpu:RANKSxPROCESSORS (such as cpu:2x1: 2 nodes of one rank with 1 one-core processor each) or "
+                f"GPUxCOUNT (such as p100x16; GPU: {', '.join(sorted(GPUS))}); other machines come from a TOML file"
             )
         first, second = match.groups()
         if second is None:
@@ -229,22 +240,18 @@ class Machine:
         return self.processors[index]
 
     def link(self, source: int, target: int) -> Link:
-        """The link from one memory to another.
+        """The way from one memory to another as one link: the latencies of its links, the least of their bandwidths.
 
         Raises:
             RequestError: the two are one memory, or one of them does not exist.
         """
-        known = self._links.get((source, target))
-        if known is not None:
-            return known
         for memory in (source, target):
             if not 0 <= memory < len(self.memories):
                 raise RequestError(f"memory {memory} does not exist; the machine has {len(self.memories)}")
         if source == target:
             raise RequestError(f"memory {source} has no link to itself")
-        near = self.memories[source].host == self.memories[target].host
-        rate = self.within_host if near else self.between_hosts
-        return Link(source, target, rate.latency_s, rate.bandwidth)
+        rates = [self.routes.rate(number) for number in self.routes.route(source, target)]
+        return Link(source, target, sum(latency for latency, _ in rates), min(bandwidth for _, bandwidth in rates))
 
     def __str__(self) -> str:
         """The machine as a short table, one row per processor."""
@@ -267,7 +274,8 @@ class Machine:
         return "\n".join([f"machine {self.name}", *lines])
 
     def _parts(self) -> machine_file.Parts:
-        return (self.name, self.hosts, self.memories, self.processors, self.links, self.within_host, self.between_hosts)
+        rates = self.within_host, self.between_hosts
+        return (self.name, self.hosts, self.memories, self.processors, self.links, *rates, self.switches)
 
 
 def _announce_gpus(inventories: Sequence[Inventory]) -> None:

@@ -1,10 +1,14 @@
 """The file form of a machine: TOML that a person can write, every entry checked.
 
-version = 1
+``within_host`` and ``between_hosts`` are the rates of pairs of memories that no listed link joins; without them, links
+must lead from every memory to every other.
+
+version = 2
 name = "two nodes"
 within_host = { latency_s = 5e-05, bandwidth = 2000000000.0 }
 between_hosts = { latency_s = 0.0001, bandwidth = 1000000000.0 }
-links = [ { source = 0, target = 1, latency_s = 1e-05, bandwidth = 5000000000.0 } ]
+switches = ["pcie"]
+links = [ { source = 0, target = "pcie", latency_s = 1e-06, bandwidth = 12000000000.0 }, ... ]
 
 [[hosts]]
 id = 0
@@ -23,31 +27,44 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 from maniple.runtime.entry import Entry, read_toml, write_atomically
-from maniple.runtime.machine_part import Host, Link, Memory, Processor, Rate
+from maniple.runtime.machine_part import LAUNCH_S, Host, Link, Memory, Processor, Rate
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from maniple.runtime.machine_part import End
+
 __all__: list[str] = []
 
-VERSION = 1
+VERSION = 2
 """The newest version of the file that this code reads, and the one that it writes."""
 
-Parts = tuple[str, tuple[Host, ...], tuple[Memory, ...], tuple[Processor, ...], tuple[Link, ...], Rate, Rate]
+Parts = tuple[
+    str,
+    tuple[Host, ...],
+    tuple[Memory, ...],
+    tuple[Processor, ...],
+    tuple[Link, ...],
+    Rate | None,
+    Rate | None,
+    tuple[str, ...],
+]
 """A machine's fields in order."""
 
-_KEYS = ("version", "name", "within_host", "between_hosts", "hosts", "memories", "processors", "links")
+_KEYS = ("version", "name", "hosts", "memories", "processors", "links")
+_OPTIONAL = ("within_host", "between_hosts", "switches")
 
 
 def document(parts: Parts) -> dict[str, object]:
     """The machine as plain data: tables, lists, strings and numbers."""
-    name, hosts, memories, processors, links, within, between = parts
+    name, hosts, memories, processors, links, within, between, switches = parts
+    rates = {"within_host": within, "between_hosts": between}
     return {
         "version": VERSION,
         "name": name,
-        "within_host": _table(within),
-        "between_hosts": _table(between),
+        **{key: _table(rate) for key, rate in rates.items() if rate is not None},
+        "switches": list(switches),
         "links": [_table(link) for link in links],
         "hosts": [_table(host) for host in hosts],
         "memories": [_table(memory) for memory in memories],
@@ -62,7 +79,8 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
         RequestError: the place cannot be written.
     """
     plain = document(parts)
-    lines = [f"{key} = {_toml(plain[key])}" for key in ("version", "name", "within_host", "between_hosts", "links")]
+    heads = ("version", "name", "within_host", "between_hosts", "switches", "links")
+    lines = [f"{key} = {_toml(plain[key])}" for key in heads if key in plain]
     _, hosts, memories, processors, *_ = parts
     for key, group in (("hosts", hosts), ("memories", memories), ("processors", processors)):
         for part in group:
@@ -80,15 +98,16 @@ def read(path: str | os.PathLike[str]) -> Parts:
     version = dict(root.items()).get("version", root.child("version", None)).integer(1)
     if version > VERSION:
         raise RequestError(f"{root.file}: version: {version} is newer than {VERSION}; use a newer maniple")
-    table = root.table(_KEYS)
+    table = root.table(_KEYS, _OPTIONAL)
     return (
         table["name"].string(),
         tuple(_host(entry) for entry in table["hosts"].elements()),
         tuple(_memory(entry) for entry in table["memories"].elements()),
         tuple(_processor(entry) for entry in table["processors"].elements()),
         tuple(_link(entry) for entry in table["links"].elements()),
-        _rate(table["within_host"]),
-        _rate(table["between_hosts"]),
+        _rate(table["within_host"]) if "within_host" in table else None,
+        _rate(table["between_hosts"]) if "between_hosts" in table else None,
+        tuple(entry.string() for entry in table["switches"].elements()) if "switches" in table else (),
     )
 
 
@@ -98,6 +117,7 @@ def check_parts(
     memories: Sequence[Memory],
     processors: Sequence[Processor],
     links: Sequence[Link],
+    switches: Sequence[str],
 ) -> None:
     """Refuse parts that do not fit together.
 
@@ -123,10 +143,20 @@ def check_parts(
             f"machine {name}: expected processors in the order of their memories, at least one for each of the "
             f"{len(memories)} memories, got the memories {owners}"
         )
+    _check_links(name, len(memories), links, switches)
+
+
+def _check_links(name: str, memories: int, links: Sequence[Link], switches: Sequence[str]) -> None:
+    if len(set(switches)) != len(switches):
+        raise RequestError(f"machine {name}: switches: expected different names, got {list(switches)}")
+    known = {*range(memories), *switches}
     ends = [(link.source, link.target) for link in links]
-    for source, target in ends:
-        if source == target or not {source, target} <= set(range(len(memories))):
-            raise RequestError(f"machine {name}: a link from memory {source} to {target} joins no two memories of it")
+    for number, (source, target) in enumerate(ends):
+        if source == target or not {source, target} <= known:
+            raise RequestError(
+                f"machine {name}: links[{number}]: a link from {source!r} to {target!r} joins no two memories or "
+                f"switches of it; memories are 0..{memories - 1}, switches {list(switches) or 'none'}"
+            )
     if len(set(ends)) != len(ends):
         raise RequestError(f"machine {name}: two links join the same two memories in the same direction")
 
@@ -163,26 +193,30 @@ def _memory(entry: Entry) -> Memory:
 
 
 def _processor(entry: Entry) -> Processor:
-    table = entry.table(("id", "kind", "memory", "cores", "flops_per_s", "name"))
-    table["kind"].choice(("cpu",))
+    table = entry.table(("id", "kind", "memory", "cores", "flops_per_s", "name"), ("launch_s",))
     return Processor(
         table["id"].integer(0),
-        "cpu",
+        "gpu" if table["kind"].choice(("cpu", "gpu")) == "gpu" else "cpu",
         table["memory"].integer(0),
         table["cores"].integer(1),
         _positive(table["flops_per_s"]),
         table["name"].string(),
+        table["launch_s"].number(0.0) if "launch_s" in table else LAUNCH_S,
     )
 
 
 def _link(entry: Entry) -> Link:
     table = entry.table(("source", "target", "latency_s", "bandwidth"))
     return Link(
-        table["source"].integer(0),
-        table["target"].integer(0),
+        _end(table["source"]),
+        _end(table["target"]),
         table["latency_s"].number(0.0),
         _positive(table["bandwidth"]),
     )
+
+
+def _end(entry: Entry) -> End:
+    return entry.value if isinstance(entry.value, str) else entry.integer(0)
 
 
 def _rate(entry: Entry) -> Rate:

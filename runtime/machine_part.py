@@ -1,4 +1,4 @@
-"""The parts of a machine: processor, memory, host, link."""
+"""The parts of a machine: processor, memory, host, link; and the ends that links join."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Literal, final
 
 __all__: list[str] = []
 
-ProcessorKind = Literal["cpu"]
+ProcessorKind = Literal["cpu", "gpu"]
 """The kinds of processor that exist."""
+End = int | str
+"""An end of a link: the id of a memory, or the name of a switch."""
+LAUNCH_S = 5e-6
+"""Prior: seconds that starting a task costs a CPU processor."""
 
 
 @final
@@ -23,6 +27,7 @@ class Processor:
         cores: how many cores it owns.
         flops_per_s: peak rate in float32, all its cores together.
         name: what timelines call it.
+        launch_s: seconds that starting any task costs.
     """
 
     id: int
@@ -31,6 +36,7 @@ class Processor:
     cores: int
     flops_per_s: float
     name: str
+    launch_s: float = LAUNCH_S
 
 
 @final
@@ -70,17 +76,17 @@ class Host:
 @final
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The way from one memory to another, in this direction.
+    """A way for bytes from one end to the other, in this direction: all that cross it share its bandwidth.
 
     Args:
-        source: id of the memory that bytes leave.
-        target: id of the memory that they reach.
+        source: the memory (id) or switch (name) that bytes leave.
+        target: the memory (id) or switch (name) that they reach.
         latency_s: seconds before the first byte arrives.
         bandwidth: bytes per second from then on.
     """
 
-    source: int
-    target: int
+    source: End
+    target: End
     latency_s: float
     bandwidth: float
 

@@ -1,19 +1,42 @@
-"""Mappers: the questions that the runtime asks about placement, and the checks of the answers."""
+"""Mappers: the questions that the runtime asks about how a program runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Sequence
 
+    from maniple.regions.validity import Validity
+    from maniple.runtime.launch import Requirement
     from maniple.runtime.machine import Machine
 
 __all__: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class UseView:
+    """What a mapper is told of one region argument of a launch.
+
+    Args:
+        requirement: the region, the privilege, and the rectangle of each point.
+        state: what of the region is valid where before the launch.
+    """
+
+    requirement: Requirement
+    state: Validity
+
+    def bytes(self, index: int) -> int:
+        """How much of the region a point uses."""
+        return self.requirement.rects[index].volume * self.requirement.region.itemsize
+
+    def resident_bytes(self, index: int, memory: int) -> int:
+        """How much of what a point reads is valid in a memory."""
+        held = self.state.valid.get(memory)
+        if held is None or not self.requirement.privilege.reads:
+            return 0
+        return (held & self.requirement.rects[index]).volume * self.requirement.region.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +48,16 @@ class LaunchView:
         colors: the points of the launch domain, row-major.
         machine: the machine.
         suggested: the processor that a plan gives each point; None where there is no plan.
+        uses: the region arguments, where the launch is a program's.
+        must_epoch: whether all points run at the same time, and so on processors of their own.
     """
 
     name: str
     colors: tuple[tuple[int, ...], ...]
     machine: Machine
     suggested: tuple[int, ...] | None = None
+    uses: tuple[UseView, ...] = ()
+    must_epoch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +69,16 @@ class TaskView:
         index: which point of it, in the order of `launch.colors`.
         rank: the rank that the point was sharded to.
         processors: the processors of that rank, from which to choose.
-        variants: the variants that the task has, such as `("cpu",)`.
+        processor: the chosen one, once it is; -1 before.
+        variants: the variants that the task has for it, such as `("cpu", "numba")`; none before.
     """
 
     launch: LaunchView
     index: int
     rank: int
     processors: tuple[int, ...]
-    variants: tuple[str, ...]
+    processor: int = -1
+    variants: tuple[str, ...] = ()
 
     @property
     def color(self) -> tuple[int, ...]:
@@ -57,13 +86,102 @@ class TaskView:
         return self.launch.colors[self.index]
 
 
+@dataclass(frozen=True, slots=True)
+class CopyView:
+    """What a mapper is told before values are copied.
+
+    Args:
+        region: name of the region.
+        target: the memory that needs values.
+        sources: the memories that may have them: all.
+        machine: the machine.
+    """
+
+    region: str
+    target: int
+    sources: tuple[int, ...]
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class TunableView:
+    """What a mapper is told when the program asks it for a value.
+
+    Args:
+        name: what the program calls the value.
+        default: what it would take.
+        machine: the machine.
+    """
+
+    name: str
+    default: bool | float | str
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How the tasks of a launch are handled, whatever their place.
+
+    Args:
+        check: whether arguments that are declared as read are compared before and after, as under `debug()`.
+        profile: whether they are measured, for `report_profiling`.
+    """
+
+    check: bool = False
+    profile: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMapping:
+    """How one point runs.
+
+    Args:
+        variant: one of the task's for the processor.
+        memory: where its instances are; None for the processor's memory, the only legal one so far.
+        layouts: for each region argument the order of axes in memory, outermost first; None for what there is, which
+            by default is that of the axes. An instance keeps the layout that it was made with.
+    """
+
+    variant: str
+    memory: int | None = None
+    layouts: tuple[tuple[int, ...] | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProfile:
+    """What was measured of one task on one processor since the last snapshot.
+
+    Args:
+        name: the task's name.
+        processor: where it ran.
+        count: how many points ran there.
+        seconds: what they took in all.
+    """
+
+    name: str
+    processor: int
+    count: int
+    seconds: float
+
+
 class Mapper:
     """Placement policy: answers change how fast a program runs, never what it computes.
 
     Every method has a default that follows the plan where there is one and spreads points in blocks elsewhere;
-    override one and inherit the rest. Answers must depend on the arguments alone (every rank asks the same questions
-    and must hear the same answers; the runtime compares them), and each is checked before it is used.
+    override one and inherit the rest. A mapper may remember what it was asked, but nothing else may enter its
+    answers: every rank asks the same questions in the same order and must hear the same, and the runtime compares
+    them. Each answer is checked before it is used. A replayed launch asks nothing.
     """
+
+    def task_options(self, launch: LaunchView) -> TaskOptions:
+        """Choose how the tasks of a launch are handled."""
+        del launch
+        return TaskOptions()
+
+    def memoize(self, launch: LaunchView) -> bool:
+        """Say whether a trace may keep the answers for a launch; a trace with one that it may not is never replayed."""
+        del launch
+        return True
 
     def shard(self, launch: LaunchView) -> Sequence[int]:
         """Choose the rank of every point of a launch.
@@ -74,93 +192,43 @@ class Mapper:
         machine = launch.machine
         if launch.suggested is not None:
             return [machine.rank_of(processor) for processor in launch.suggested]
-        owners = [processor.id for processor in machine.processors]
-        count = len(launch.colors)
-        return [machine.rank_of(owners[index * len(owners) // count]) for index in range(count)]
+        count, processors = len(launch.colors), len(machine.processors)
+        return [machine.rank_of(index * processors // count) for index in range(count)]
 
     def select_processor(self, task: TaskView) -> int:
         """Choose the processor of one point, among `task.processors`."""
         if task.launch.suggested is not None:
             return task.launch.suggested[task.index]
-        machine = task.launch.machine
-        owners = [processor.id for processor in machine.processors]
-        choice = owners[task.index * len(owners) // len(task.launch.colors)]
+        choice = task.index * len(task.launch.machine.processors) // len(task.launch.colors)
         return choice if choice in task.processors else task.processors[task.index % len(task.processors)]
 
-    def select_variant(self, task: TaskView) -> str:
-        """Choose the variant of one point, among `task.variants`."""
-        return task.variants[0]
+    def map_task(self, task: TaskView) -> TaskMapping:
+        """Choose the variant of one point, among `task.variants`, and where and how its instances lie."""
+        return TaskMapping(task.variants[0])
 
     def order(self, task: TaskView) -> int:
         """Choose a priority among tasks that are ready on one processor at one time; greater runs first."""
         del task
         return 0
 
+    def select_sources(self, copy: CopyView) -> Sequence[int]:
+        """Say how far each memory is from one that needs values; the nearest that has them is copied from.
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
-    """The checked answers for one launch, per point.
+        Asked once for each region and target. Sources that are equally near share the work.
 
-    Args:
-        processors: where each point runs.
-        variants: which variant it runs.
-        priorities: its priority among ready tasks.
-    """
+        Returns:
+            A distance of at least 0 for each of `copy.sources`.
+        """
+        memories = copy.machine.memories
+        host = memories[copy.target].host
+        return [0 if s == copy.target else 1 if memories[s].host == host else 2 for s in copy.sources]
 
-    processors: tuple[int, ...]
-    variants: tuple[str, ...]
-    priorities: tuple[int, ...]
+    def select_tunable(self, tunable: TunableView) -> bool | float | str:
+        """Choose a value that the program asked for with `tunable(name, default)`; of the default's type."""
+        return tunable.default
 
+    def report_profiling(self, profile: tuple[TaskProfile, ...]) -> None:
+        """Take measurements of the launches whose options asked for them: the same on every rank.
 
-def map_launch(mapper: Mapper, launch: LaunchView, variants: tuple[str, ...]) -> Mapping:
-    """Ask a mapper about a launch and check what it says.
-
-    Raises:
-        RequestError: an answer is illegal; names the callback, the answer, and what was legal.
-    """
-    machine = launch.machine
-    ranks = sorted({memory.rank for memory in machine.memories if machine.processors_of(memory.id)})
-    answer = mapper.shard(launch)
-    if not isinstance(answer, Sequence):
-        raise _illegal(mapper, "shard", launch.name, repr(answer), f"a sequence of {len(launch.colors)} ranks")
-    shards = list(answer)
-    if len(shards) != len(launch.colors):
-        raise _illegal(mapper, "shard", launch.name, f"{len(shards)} ranks", f"{len(launch.colors)}, one per point")
-    processors, chosen, priorities = [], [], []
-    for index, rank in enumerate(shards):
-        _check(mapper, "shard", launch, index, rank, _among(ranks), f"ranks {ranks}")
-        owned = tuple(p.id for p in machine.processors if machine.rank_of(p.id) == rank)
-        task = TaskView(launch, index, rank, owned, variants)
-        processor = mapper.select_processor(task)
-        _check(mapper, "select_processor", launch, index, processor, _among(owned), f"processors {list(owned)}")
-        variant = mapper.select_variant(task)
-        _check(mapper, "select_variant", launch, index, variant, variants.__contains__, f"variants {list(variants)}")
-        priority = mapper.order(task)
-        _check(mapper, "order", launch, index, priority, lambda answer: isinstance(answer, int), "an integer")
-        processors.append(processor)
-        chosen.append(variant)
-        priorities.append(priority)
-    return Mapping(tuple(processors), tuple(chosen), tuple(priorities))
-
-
-def _among(choices: Collection[int]) -> Callable[[object], bool]:
-    """Accept whole numbers of a collection; 1.0 and True are none, though they are equal to one."""
-    return lambda answer: isinstance(answer, int) and not isinstance(answer, bool) and answer in choices
-
-
-def _check(
-    mapper: Mapper,
-    callback: str,
-    launch: LaunchView,
-    index: int,
-    answer: object,
-    legal: Callable[[object], bool],
-    choices: str,
-) -> None:
-    if not legal(answer):
-        point = ",".join(map(str, launch.colors[index]))
-        raise _illegal(mapper, callback, f"{launch.name}[{point}]", repr(answer), choices)
-
-
-def _illegal(mapper: Mapper, callback: str, where: str, answer: str, legal: str) -> RequestError:
-    return RequestError(f"mapper {type(mapper).__name__}.{callback} answered {answer} for {where}; legal: {legal}")
+        They are exchanged at every `fence()`. Replays are not among them, for no mapper is asked about those.
+        """

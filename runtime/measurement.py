@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, replace
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, cast
 
 import msgpack
 
-from maniple.runtime.timeline import Event, Timeline, measured_events
+from maniple.runtime.clock_offset import clock_offsets
+from maniple.runtime.timeline import Event, Kind, Timeline, dependences_of_run, events_of_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.runtime.recorder import Recorder
     from maniple.runtime.replay import Run
     from maniple.runtime.world import World
 
 __all__: list[str] = []
 
+# Events that a rank tells at a time: an exchange among many ranks carries little from each.
+CHUNK_EVENTS = 2000
+
 
 def gather_bytes(world: World, account: int | None) -> int:
-    """Sum the payload bytes that all ranks' transports were handed under an account, or ever where it is None."""
+    """Sum the bytes that all ranks handed to transports or wrote into others' memories: of an account, or ever."""
     mine = 0
-    if world.transport is not None:
-        mine = world.transport.total() if account is None else world.transport.measured(account)
+    for way in (world.transport, world.shared):
+        if way is not None:
+            mine += way.total() if account is None else way.measured(account)
     return sum(msgpack.unpackb(part) for part in world.control.gather(_packed(mine)))
 
 
@@ -29,10 +39,31 @@ def _packed(value: object) -> bytes:
 
 def gather_timeline(world: World, run: Run) -> Timeline:
     """Collect the events of one run from all ranks."""
-    replay = run.replay
+    replay, number = run.replay, run.number
     rows = [row for row in range(len(replay.schedule)) if replay.here(row)]
-    mine = measured_events(replay.schedule, replay.times[run.slot], world.rank, rows)
-    packed = _packed([(e.name, e.category, e.rank, e.lane, e.start_ns, e.end_ns, e.row) for e in mine])
-    events = [Event(*fields) for part in world.control.gather(packed) for fields in msgpack.unpackb(part)]
-    nodes = tuple(rank // world.ranks_per_node for rank in range(world.size))
-    return Timeline(tuple(sorted(events, key=lambda event: (event.start_ns, event.rank, event.row))), nodes)
+    mine = tuple(events_of_run(replay.schedule, replay.times[run.slot], world.rank, number, rows))
+    dependences = tuple(dependences_of_run(replay.schedule, number))
+    return Timeline(_gather_events(world, mine), _nodes(world), dependences, (0,) * world.size)
+
+
+def gather_recording(world: World, recorder: Recorder) -> Timeline:
+    """Collect what all ranks recorded."""
+    dropped = tuple(msgpack.unpackb(part) for part in world.control.gather(_packed(recorder.dropped)))
+    return Timeline(_gather_events(world, recorder.events()), _nodes(world), recorder.dependences(), dropped)
+
+
+def _nodes(world: World) -> tuple[int, ...]:
+    return tuple(rank // world.ranks_per_node for rank in range(world.size))
+
+
+def _gather_events(world: World, mine: Sequence[Event]) -> tuple[Event, ...]:
+    """Give every rank's events, on the clock of rank 0."""
+    offsets = clock_offsets(world.control, world.hosts, perf_counter_ns)
+    longest = max(msgpack.unpackb(part) for part in world.control.gather(_packed(len(mine))))
+    events: list[Event] = []
+    for first in range(0, longest, CHUNK_EVENTS):
+        packed = _packed([astuple(event) for event in mine[first : first + CHUNK_EVENTS]])
+        for rank, part in enumerate(world.control.gather(packed)):
+            told = (Event(Kind(kind), *fields) for kind, *fields in msgpack.unpackb(part))
+            events += (replace(event, time_ns=event.time_ns + offsets[rank]) for event in told)
+    return tuple(sorted(events, key=lambda event: (event.time_ns, event.rank, event.item)))

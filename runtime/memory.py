@@ -11,6 +11,8 @@ from maniple.runtime.kernels import torch_dtype
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
+    from maniple.runtime.recorder import Recorder
+    from maniple.runtime.shared_memory import Arena
 
 __all__: list[str] = []
 
@@ -22,18 +24,30 @@ class Memory:
 
     Args:
         id: the memory, as the machine numbers it.
+        arena: where instances lie that other ranks of this host write into; None where there are no such ranks.
     """
 
-    def __init__(self, id: int) -> None:  # noqa: A002  (the machine's word)
+    def __init__(self, id: int, arena: Arena | None = None) -> None:  # noqa: A002  (the machine's word)
         self.id = id
+        self.arena = arena
         self.version = 0
+        self.recorder: Recorder | None = None
+        self._layouts: dict[int, tuple[int, ...]] = {}
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._filled: dict[int, float] = {}
 
-    def allocate(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
-        """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in."""
-        with torch.inference_mode(mode=False):
-            return torch.empty(rect.shape, dtype=torch_dtype(region.dtype), device="cpu")
+    def allocate(self, region: LogicalRegion, rect: Rect, *, shared: bool = False) -> torch.Tensor:
+        """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in.
+
+        Args:
+            region: the region.
+            rect: what there must be room for.
+            shared: whether other ranks of this host write into it, as far as there are any.
+
+        Raises:
+            RequestError: memory that is shared is too small.
+        """
+        return self._make(region, rect, self.arena if shared else None, self.layout(region))
 
     def keep(self, region: LogicalRegion, rect: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the lasting instance of a region, made or grown so that it has room for a rectangle.
@@ -65,13 +79,20 @@ class Memory:
             region: the region.
             rect: what it has room for.
         """
-        value = self._filled.get(region.id, 0.0)
-        with torch.inference_mode(mode=False):
-            storage = torch.full(rect.shape, value, dtype=torch_dtype(region.dtype), device="cpu")
+        # Whatever lasts may be written by any rank in a later program.
+        storage = self._make(region, rect, self.arena, self.layout(region)).fill_(self._filled.get(region.id, 0))
         if region.id in self._kept:
             self.version += 1
         made = self._kept[region.id] = (rect, storage)
         return made
+
+    def lay_out(self, region: LogicalRegion, order: tuple[int, ...]) -> None:
+        """Have the lasting instance of a region, when it is made, hold its axes in an order, outermost first."""
+        self._layouts[region.id] = order
+
+    def layout(self, region: LogicalRegion) -> tuple[int, ...]:
+        """The order in which the instances of a region hold its axes here."""
+        return self._layouts.get(region.id) or tuple(range(region.bounds.ndim))
 
     def view(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """View a rectangle of a lasting instance."""
@@ -81,6 +102,7 @@ class Memory:
     def forget(self, region: LogicalRegion) -> None:
         """Free the lasting instance of a region that nothing will name again."""
         self._filled.pop(region.id, None)
+        self._layouts.pop(region.id, None)
         self.drop(region)
 
     def drop(self, region: LogicalRegion) -> None:
@@ -91,3 +113,15 @@ class Memory:
     def kept_bytes(self) -> int:
         """Count the bytes of storage that lasts."""
         return sum(storage.numel() * storage.element_size() for _, storage in self._kept.values())
+
+    def _make(self, region: LogicalRegion, rect: Rect, arena: Arena | None, layout: tuple[int, ...]) -> torch.Tensor:
+        dtype = torch_dtype(region.dtype)
+        packed = [rect.shape[axis] for axis in layout]
+        with torch.inference_mode(mode=False):
+            if arena is None:
+                storage = torch.empty(packed, dtype=dtype, device="cpu")
+            else:
+                storage = torch.from_numpy(arena.allocate(rect.volume * region.itemsize)).view(dtype).reshape(packed)
+        if self.recorder is not None:
+            self.recorder.allocated(region.name, storage)
+        return storage.permute([layout.index(axis) for axis in range(rect.ndim)])

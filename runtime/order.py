@@ -16,45 +16,45 @@ __all__: list[str] = []
 
 
 def order(
-    durations: Sequence[float], resources: Sequence[Sequence[int]], successors: tuple[Column, Column]
-) -> tuple[Column, list[float]]:
-    """Simulate rows on resources that take them first come, first served, and number them by start.
+    durations: Sequence[int], holds: Sequence[Sequence[tuple[int, int]]], successors: tuple[Column, Column]
+) -> tuple[Column, list[int]]:
+    """Simulate rows on lanes (processors, links) that take them first come, first served, and number them by start.
 
-    A row starts when its predecessors have ended and all its resources are free; ties go to the lower row. This is
+    A row starts when its predecessors have ended and all its lanes are free; ties go to the lower row. This is
     Algorithm 1 of Jia, Zaharia and Aiken, "Beyond Data and Model Parallelism for Deep Neural Networks" (section 5.2),
-    with rows that may hold several resources, as a collective holds the links between its members:
+    with rows that may hold several lanes, as a collective holds the links between its members:
 
-        row  resources  duration  after      p0  |0000
+        row  lanes      duration  after      p0  |0000
         0    p0         4         -          p1  |11    3
         1    p1         2         -          0-1 |    22
         2    0-1        2         0          start: 0 -> 0, 1 -> 0, 2 -> 4, 3 -> 6
         3    p1         1         1, 2       order: 0, 1, 2, 3
 
     Args:
-        durations: seconds of each row.
-        resources: what each row holds while it runs.
+        durations: nanoseconds of each row.
+        holds: (lane, nanoseconds) for which each row, once it starts, keeps others from the lane.
         successors: starts and rows (CSR).
 
     Returns:
-        The position of each row in the order, and its simulated start in seconds. The order agrees with every
+        The position of each row in the order, and its simulated start. The order agrees with every
         dependence, also when durations are zero.
     """
     starts, later = successors
     count = len(durations)
     waiting = np.bincount(later, minlength=count).tolist() if len(later) else [0] * count
-    ready = [0.0] * count
-    free: dict[int, float] = {}
-    begin = [0.0] * count
-    heap = [(0.0, row) for row in range(count) if waiting[row] == 0]
+    ready = [0] * count
+    free: dict[int, int] = {}
+    begin = [0] * count
+    heap = [(0, row) for row in range(count) if waiting[row] == 0]
     heapq.heapify(heap)
     sequence: list[int] = []
     while heap:
         at, row = heapq.heappop(heap)
-        start = max([at, *(free.get(resource, 0.0) for resource in resources[row])])
+        start = max([at, *(free.get(lane, 0) for lane, _ in holds[row])])
         begin[row] = start
         end = start + durations[row]
-        for resource in resources[row]:
-            free[resource] = end
+        for lane, span in holds[row]:
+            free[lane] = start + span
         sequence.append(row)
         for successor in later[starts[row] : starts[row + 1]].tolist():
             ready[successor] = max(ready[successor], end)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import crossing, shared
 from maniple.regions.privilege import READ, Coherence
-from maniple.regions.validity import UnwrittenRead
-from maniple.runtime.analysis import Node, RegionAnalysis, placed
+from maniple.regions.validity import Near, UnwrittenRead
+from maniple.runtime.analysis import Node, RegionAnalysis
 from maniple.runtime.capacity import Occupancy
 from maniple.runtime.failure import UnwrittenRegion
 from maniple.runtime.fragment import distance
+from maniple.runtime.use import placed_uses as placed_uses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -68,18 +69,21 @@ class ProgramAnalysis:
         self._logical: dict[int, LogicalRegion] = {}
         self._occupancy = Occupancy(machine, self.regions, self._logical)
 
-    def add(self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None) -> RegionAnalysis:
+    def add(
+        self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None, near: Near | None = None
+    ) -> RegionAnalysis:
         """Start to follow a region.
 
         Args:
             region: the region.
             home: what is valid where at first; nothing by default.
+            near: how far memories are from one another; by default by host.
         """
         made = self.regions[region.id] = RegionAnalysis(
             region.bounds,
             home or {},
             persistent=True,
-            near=self._near,
+            near=near or self._near,
             mover=self._first_processor if self._moving else None,
         )
         self._logical[region.id] = region
@@ -119,7 +123,7 @@ class ProgramAnalysis:
         advances: dict[int, Advance] = {}
         found = []
         for requirement in launch.requirements:
-            tasks = placed(launch, requirement, self.machine)
+            tasks = placed_uses(launch, requirement, self.machine)
             region = requirement.region.id
             advance = advances[region] = self._advance(launch, requirement, tasks, advances.get(region))
             found.append((requirement, tasks, advance))

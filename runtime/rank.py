@@ -7,15 +7,19 @@ import os
 import sys
 import threading
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
-from maniple.regions.error import RequestError, RunError
+from maniple.regions.error import ManipleError, RequestError
+from maniple.runtime import recording
 from maniple.runtime.capacity import check_schedule
 from maniple.runtime.control import RankStopped
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
+from maniple.runtime.inventory import available_cores
 from maniple.runtime.memory import Memory
 from maniple.runtime.processor import CpuProcessor, inside_task
+from maniple.runtime.progress import Progress
+from maniple.runtime.recorder import silent
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.replay import Replay, Run
 from maniple.runtime.world import is_current
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
+    from maniple.runtime.recorder import Recorder, Tell
     from maniple.runtime.schedule import Schedule
     from maniple.runtime.world import World
 
@@ -46,7 +51,7 @@ class RankRuntime:
 
     def __init__(self, world: World, credit_bytes: int = DEFAULT_CREDIT_BYTES) -> None:
         self.world = world
-        self.memory = Memory(world.rank)
+        self.memory = Memory(world.rank, None if world.shared is None else world.shared.arena)
         self.regions = RegionTable()
         self.processors: dict[int, CpuProcessor] = {}
         self.lock = threading.Lock()
@@ -55,10 +60,14 @@ class RankRuntime:
         self.last: Run | None = None
         self.under_way = 0
         self.error: BaseException | None = None
+        self.recorder: Recorder | None = None
         self._told = False
         self._programs = 0
-        self._watched: WeakSet[threading.Condition] = WeakSet([self.finished])
         self._submissions = 0
+        self.taken: dict[int, int] = {}
+        neighbours = 1 if world.shared is None else len(world.shared.ranks)
+        roomy = neighbours * world.processors * world.cores <= available_cores()
+        self.progress = Progress(world.shared, world.rank, roomy=roomy, check=self.check)
         self.engine: CopyEngine | None = None
         if world.transport is not None:
             self.engine = CopyEngine(world.transport, credit_bytes, self.fail)
@@ -79,6 +88,8 @@ class RankRuntime:
             found = None
         if found is None:
             found = _RUNTIMES[world] = cls(world)
+            if world.record is not None:
+                recording.start(found)
         return found
 
     def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:
@@ -116,8 +127,9 @@ class RankRuntime:
     def next_submission(self) -> int:
         """Number a submission; every rank numbers the same ones alike. Bytes of long ago are counted no more."""
         self._submissions += 1
-        if self.world.transport is not None:
-            self.world.transport.forget(self._submissions - REMEMBERED_SUBMISSIONS)
+        for way in (self.world.transport, self.world.shared):
+            if way is not None:
+                way.forget(self._submissions - REMEMBERED_SUBMISSIONS)
         return self._submissions
 
     def retire(self, replays: Collection[Replay]) -> None:
@@ -148,19 +160,13 @@ class RankRuntime:
                 self.check()
                 self.finished.wait()
 
-    def watch(self, condition: threading.Condition) -> None:
-        """Have a condition (on this runtime's lock) notified when the rank fails, as long as it exists."""
-        with self.lock:
-            self._watched.add(condition)
-
     def fail(self, error: BaseException) -> None:
         """Record the first failure, wake everybody who waits, and have the other ranks stopped."""
         with self.lock:
             first = self.error is None
             if first:
                 self.error = error
-            for condition in self._watched:
-                condition.notify_all()
+            self.finished.notify_all()
         if first and not isinstance(error, RankStopped):
             self.world.control.fail("", f"{type(error).__name__}: {error}")
 
@@ -180,6 +186,10 @@ class RankRuntime:
                 raise TaskFailed.of_launch(launch, point, self.world.place(), error) from error
 
         return guarded
+
+    def teller(self, lane: str, name: Callable[[], str], category: str) -> Tell:
+        """Give what notes the events of one thing, if somebody records; takes what `Recorder.teller` takes."""
+        return silent if self.recorder is None else self.recorder.teller(lane, name(), category)
 
     def await_event(self, event: threading.Event) -> None:
         """Block until an event is set.
@@ -208,9 +218,11 @@ class RankRuntime:
             try:
                 self.drain()
                 self.check()
+                if self.world.record is not None:
+                    recording.save(self, self.world.record)
             except RankStopped:
                 pass
-            except RunError as error:
+            except ManipleError as error:
                 sys.stderr.write(f"error: {error}\n")
                 sys.stdout.flush()
                 sys.stderr.flush()

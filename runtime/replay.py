@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from maniple.regions.error import RequestError
+from maniple.runtime.binding import Binder, Storage
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.interruption import uninterrupted
-from maniple.runtime.kernels import bind_fold
-from maniple.runtime.movement import bind_movement
-from maniple.runtime.schedule import InstanceKind, RowKind
+from maniple.runtime.lane import Layout, StepKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
-    import torch
-
-    from maniple.regions.index_space import IndexSpace
     from maniple.runtime.engine import Incoming, Movement, Outgoing
+    from maniple.runtime.lane import Step
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.schedule import Schedule
 
 __all__: list[str] = []
+
+
+class Entry(NamedTuple):
+    """What a processor needs of a step.
+
+    Args:
+        first: where to note its beginning: its row, or -1 where an earlier step of the row has.
+        row: where to note its end; -1 where it belongs to no row.
+        call: what to do.
+        waits: (address, counter, value) of what to wait for.
+        lands: (first, row) of the rows of which tiles have arrived after the waits.
+        steps: the steps taken with it, where somebody waits for it; else 0.
+    """
+
+    first: int
+    row: int
+    call: Callable[[], object]
+    waits: tuple[tuple[int, int, int], ...]
+    lands: tuple[tuple[int, int], ...]
+    steps: int
 
 
 class Run:
@@ -32,15 +52,17 @@ class Run:
     Args:
         replay: what runs.
         number: the submission, counted over all replays of the rank; also the account of its bytes.
-        slot: which of the replay's two sets of counters it uses.
-        left: shares of processors and movements that have not ended.
+        slot: which of the replay's two sets of times it uses.
+        left: lanes and movements between hosts that have not ended.
+        base: the value of every counter when it began.
     """
 
-    def __init__(self, replay: Replay, number: int, slot: int, left: int) -> None:
+    def __init__(self, replay: Replay, number: int, slot: int, left: int, base: dict[int, int]) -> None:
         self.replay = replay
         self.number = number
         self.slot = slot
         self.left = left
+        self.base = base
 
     def wait(self) -> None:
         """Block until this rank's share is done.
@@ -56,12 +78,14 @@ class Run:
 
 
 class Replay:
-    """The rows of a schedule that one rank runs, bound to storage and peers.
+    """The lanes of a schedule that one rank runs, bound to storage and peers.
 
-    A processor runs its rows in the schedule's order, so a row waits only for rows of other processors and for
-    movements: those are counted. Two runs may be under way at once; each has its own set of counters, and a run may
-    only be submitted when the one before the last has ended. Dependences on the run before (an instance that is
-    still read) are counted in the same way.
+    A processor takes the steps of its lane in order; what a step waits for are counters, of processors of this rank, of
+    this host, or of movements that the copy engine makes between hosts. Counters only grow, so a second run may be
+    submitted while the first is under way; a third waits until the first has ended.
+
+    A rank that begins a run publishes a table of where its instances lie. Who pushes to it first waits for that, then
+    writes straight into them.
 
     Args:
         schedule: what to run.
@@ -72,50 +96,23 @@ class Replay:
     def __init__(self, schedule: Schedule, runtime: RankRuntime, lasting: Collection[int]) -> None:
         self.schedule = schedule
         self.runtime = runtime
-        self.lasting = frozenset(lasting)
-        rows = range(len(schedule))
-        memory = runtime.memory.id
-        self._here = [memory in schedule.memories(row) for row in rows]
-        self._after: list[list[int]] = [[] for _ in rows]
-        self._after_next: list[list[int]] = [[] for _ in rows]
-        self._full = [0] * len(schedule)
-        first = self._count_dependences()
-        self._pending = (first, list(self._full))
-        self._active = [False, False]
-        self._accounts = [0, 0]
+        here, shared = runtime.memory.id, runtime.world.shared
+        near = frozenset((here,)) if shared is None else shared.ranks
+        self.lanes = Layout(schedule, here, near).lanes()
+        self._progress = runtime.progress
+        self._progress.employ(schedule.machine)
+        self._storage = Storage(schedule, runtime.memory, lasting, near)
+        self._binder = Binder(self._storage, self.lanes, shared)
+        self._here = [here in schedule.memories(row) for row in range(len(schedule))]
         self._runs: list[Run | None] = [None, None]
         self._submitted = 0
-        self.times = tuple(([0] * len(schedule), [0] * len(schedule)) for _ in range(2))
-        local = sorted(p.id for p in schedule.machine.processors if p.memory == memory)
-        order = schedule.order
-        self._rows = {
-            processor: sorted((r for r in rows if schedule.processor[r] == processor), key=lambda r: int(order[r]))
-            for processor in local
-        }
-        self._wake = {processor: threading.Condition(runtime.lock) for processor in local}
-        for condition in self._wake.values():
-            runtime.watch(condition)
-        self._movements: tuple[dict[int, Movement], ...] = ({}, {})
-        self._pushes: tuple[tuple[list[Outgoing], list[Incoming]], ...] = (([], []), ([], []))
-        self._programs: dict[int, list[tuple[int, Callable[[], object], bool, bool]]] = {}
-        self._version = -1
-
-    def _count_dependences(self) -> list[int]:
-        """Keep the dependences that two threads of this rank share; return the counts of the very first run."""
-        schedule = self.schedule
-        place = schedule.processor
-        first = [0] * len(schedule)
-        for pairs, after, counted in (
-            (schedule.edges(), self._after, True),
-            (schedule.carries(), self._after_next, False),
-        ):
-            for before, row in pairs:
-                ordered = place[before] >= 0 and place[before] == place[row]
-                if self._here[before] and self._here[row] and not ordered:
-                    after[before].append(row)
-                    self._full[row] += 1
-                    first[row] += counted
-        return first
+        self.times = tuple(([0] * (len(schedule) + 1), [0] * (len(schedule) + 1)) for _ in range(2))
+        self._moving: list[tuple[dict[int, Movement], list[Outgoing], list[Incoming]]] = [({}, [], [])] * 2
+        self._moved_runs = np.zeros(len(self.lanes.engine), np.int64)
+        self._programs: dict[int, list[Entry]] = {}
+        self._met: dict[tuple[int, int], int] = {}
+        self._now: dict[int, Run] = {}
+        self._reserved = shared is None or not schedule.total_bytes
 
     def here(self, row: int) -> bool:
         """Say whether this rank takes part in a row."""
@@ -125,6 +122,7 @@ class Replay:
         """Start the next run; waits first until the run before the last has ended.
 
         Raises:
+            RequestError: memory that ranks share is too small.
             RunError: a task failed, here or on another rank.
         """
         self.prepare()
@@ -135,176 +133,169 @@ class Replay:
         """Do all of a submission that may wait or fail; what is under way is as before if it does.
 
         Raises:
+            RequestError: memory that ranks share is too small.
             RunError: a task failed, here or on another rank.
         """
         runtime = self.runtime
         if runtime.current is not self:
             runtime.drain()
             runtime.current = self
-        slot = self._submitted % 2
-        before = self._runs[slot]
+        before = self._runs[self._submitted % 2]
         if before is not None:
             before.wait()
         runtime.check()
-        self._bind()
+        if not self._reserved:
+            self._reserve()
+        if self._storage.stale():
+            runtime.drain()
+            self._bind()
 
     def commit(self) -> Run:
         """Start the run that `prepare` made ready; neither waits nor fails, and must not be interrupted."""
         runtime = self.runtime
         slot = self._submitted % 2
+        base = {-1 - row: self._submitted for row in self.lanes.engine}
+        for processor, length in self.lanes.lengths.items():
+            base[processor] = runtime.taken.get(processor, 0)
+            runtime.taken[processor] = base[processor] + length
         self._submitted += 1
         work = [processor for processor, program in self._programs.items() if program]
-        run = Run(self, runtime.next_submission(), slot, len(work) + len(self._movements[slot]))
+        movements, outgoing, incoming = self._moving[slot]
+        run = Run(self, runtime.next_submission(), slot, len(work) + len(movements), base)
         self._runs[slot] = run
         runtime.last = run
-        self._accounts[slot] = run.number
-        if runtime.engine is not None:
-            runtime.engine.submit(*self._pushes[slot])
-        with runtime.lock:
-            self._active[slot] = True
-            for row in self._movements[slot]:
-                if not self._pending[slot][row]:
-                    self._start(row, slot)
+        if runtime.engine is not None and movements:
+            runtime.engine.submit(outgoing, incoming)
+        self._progress.begin(run.number, self._storage.table)
         for processor in work:
-            runtime.processors[processor].submit(partial(self._share, processor, run), 0)
+            runtime.processors[processor].submit(partial(self._take, processor, run), 0)
         return run
 
-    def _share(self, processor: int, run: Run) -> None:
-        """Run one processor's rows of one run, in their order."""
-        slot = run.slot
-        pending = self._pending[slot]
-        begun, ended = self.times[slot]
-        row = -1
+    def _take(self, processor: int, run: Run) -> None:
+        """Take the steps of one processor's lane."""
+        self._now[processor] = run
         try:
-            for row, call, gated, shared in self._programs[processor]:
-                if gated:
-                    if pending[row]:
-                        self._await(processor, row, pending)
-                    pending[row] = self._full[row]
-                begun[row] = perf_counter_ns()
-                call()
-                ended[row] = perf_counter_ns()
-                if shared:
-                    self._complete(row, slot)
+            self._steps(processor, run)
         except BaseException as error:  # noqa: BLE001  (whatever a task's body raises is the task's failure)
-            self.runtime.fail(TaskFailed.of(self.schedule, row, self.runtime.world.place(), error))
+            self.runtime.fail(error)
             return
+        shared, wire = self.runtime.world.shared, self._binder.wires[processor]
+        if shared is not None:
+            shared.wrote(wire.take(), run.number)
         self._one_less(run)
 
-    def _await(self, processor: int, row: int, pending: list[int]) -> None:
-        wake = self._wake[processor]
-        with wake:
-            while pending[row]:
-                self.runtime.check()
-                wake.wait()
+    def _steps(self, processor: int, run: Run) -> None:
+        base, now, progress = run.base, perf_counter_ns, self._progress
+        wait, publish = progress.wait, progress.publisher(processor)
+        taken = base[processor]
+        begun, ended = self.times[run.slot]
+        program = self._programs[processor]
+        for first, row, call, waits, lands, steps in program:
+            if waits:
+                waiting = now()
+                for address, counter, value in waits:
+                    wait(address, base[counter] + value)
+                for before, landed in lands:
+                    begun[before], ended[landed] = waiting, now()
+            begun[first] = now()
+            try:
+                call()
+            except BaseException as error:
+                if row < 0 or error is self.runtime.error:
+                    raise
+                raise TaskFailed.of(self.schedule, row, self.runtime.world.place(), error) from error
+            ended[row] = now()
+            if steps:
+                publish(taken + steps)
+        publish(taken + len(program))
 
-    def _complete(self, row: int, slot: int) -> None:
-        with self.runtime.lock:
-            self._count_down(self._after[row], slot)
-            self._count_down(self._after_next[row], 1 - slot)
+    def _meet(self, processor: int, rank: int) -> None:
+        """Wait until another rank has begun this run, and push to where it says that its instances are."""
+        table = self._progress.meet(rank, self._now[processor].number)
+        if self._met.get((processor, rank)) == table:
+            return
+        program = self._programs[processor]
+        for index, call in self._binder.pushes(processor, rank, table).items():
+            program[index] = program[index]._replace(call=call)
+        self._met[processor, rank] = table
 
-    def _count_down(self, rows: list[int], slot: int) -> None:
-        pending = self._pending[slot]
-        for row in rows:
-            pending[row] -= 1
-            if not pending[row]:
-                processor = int(self.schedule.processor[row])
-                if processor >= 0:
-                    self._wake[processor].notify()
-                elif self._active[slot]:
-                    self._start(row, slot)
+    def _start(self, processor: int, row: int) -> None:
+        """Hand a movement between hosts to the copy engine."""
+        run = self._now[processor]
+        if self.runtime.engine is not None:
+            self.runtime.engine.start(self._moving[run.slot][0][row], run.number)
 
-    def _start(self, row: int, slot: int) -> None:
-        engine = self.runtime.engine
-        if engine is not None:
-            self._pending[slot][row] = self._full[row]
-            self.times[slot][0][row] = perf_counter_ns()
-            engine.start(self._movements[slot][row], self._accounts[slot])
-
-    def _moved(self, row: int, slot: int) -> None:
+    def _moved(self, slot: int, row: int) -> None:
+        """Note that the copy engine has moved a row."""
         self.times[slot][1][row] = perf_counter_ns()
-        self._complete(row, slot)
         run = self._runs[slot]
         if run is not None:
+            self._progress.tell(self._moved_address(row), run.base[-1 - row] + 1)
             self._one_less(run)
+
+    def _moved_address(self, row: int) -> int:
+        place = self.lanes.engine.index(row)
+        return int(self._moved_runs.ctypes.data) + self._moved_runs.itemsize * place
 
     def _one_less(self, run: Run) -> None:
         with self.runtime.finished:
             run.left -= 1
             if not run.left:
-                self._active[run.slot] = False
+                if self.runtime.recorder is not None:
+                    self.runtime.recorder.ran(run)
                 self.runtime.finished.notify_all()
 
+    def _reserve(self) -> None:
+        """Have all ranks reserve the memory that they share, and refuse on all what one of them cannot get.
+
+        Raises:
+            RequestError: a rank did not get what it needs.
+        """
+        refusal = ""
+        arena = self.runtime.memory.arena
+        try:
+            if arena is not None:
+                arena.reserve(self._storage.planned_bytes())
+        except RequestError as error:
+            refusal = f"{self.runtime.world.place()}: {error}"
+        told = [text.decode() for text in self.runtime.world.control.gather(refusal.encode()) if text]
+        if told:
+            raise RequestError(told[0])
+        self._reserved = True
+
     def _bind(self) -> None:
-        """Bind every row of this rank to storage; again only when lasting storage has moved."""
-        memory = self.runtime.memory
-        schedule = self.schedule
-        if self._version == memory.version:
-            return
-        self.runtime.drain()
-        lasting = [
-            instance.kind == InstanceKind.MAIN and schedule.regions[instance.region].id in self.lasting
-            for instance in schedule.instances
-        ]
-        for number, instance in enumerate(schedule.instances):
-            if lasting[number] and instance.memory == memory.id:
-                memory.keep(schedule.regions[instance.region], instance.rect)
-        if self._version < 0:
-            self._storage = {
-                number: (instance.rect, memory.allocate(schedule.regions[instance.region], instance.rect))
-                for number, instance in enumerate(schedule.instances)
-                if instance.memory == memory.id and not lasting[number]
-            }
-        for number, instance in enumerate(schedule.instances):
-            if lasting[number] and instance.memory == memory.id:
-                self._storage[number] = memory.keep(schedule.regions[instance.region], instance.rect)
-        self._version = memory.version
-        for processor, rows in self._rows.items():
-            self._programs[processor] = [
-                (row, self._call(row), bool(self._full[row]), bool(self._after[row] or self._after_next[row]))
-                for row in rows
-            ]
+        """Bind every step of this rank to storage; again only when lasting storage has moved."""
+        self._storage.bind()
+        self._met.clear()
+        opened: set[int] = set()
+        own = {step.row for steps in self.lanes.steps.values() for step in steps}
+        for processor, steps in sorted(self.lanes.steps.items()):
+            program: list[Entry] = []
+            for index, step in enumerate(steps):
+                first = step.row if step.row not in opened else -1
+                opened.add(step.row)
+                waits = tuple((self._address(counter), counter, value) for counter, value in step.waits)
+                lands = tuple((row if row not in own else -1, row) for row in step.lands)
+                call = self._call(processor, step)
+                program.append(Entry(first, step.row, call, waits, lands, index + 1 if step.told else 0))
+            self._programs[processor] = program
         for slot in range(2):
-            self._bind_movements(slot)
+            self._moving[slot] = self._binder.movements(partial(self._moved, slot))
 
-    def _view(self, instance: int, rect: IndexSpace) -> torch.Tensor:
-        covered, storage = self._storage[instance]
-        return storage[rect.slices(covered.lo)]
+    def _address(self, counter: int) -> int:
+        if counter < 0:
+            return self._moved_address(-1 - counter)
+        return self._progress.processor(counter)
 
-    def _call(self, row: int) -> Callable[[], object]:
-        """Bind one task or fold."""
-        schedule = self.schedule
-        accesses = schedule.accesses(row)
-        if schedule.kind[row] == RowKind.FOLD:
-            target, *parts = (self._view(access.instance, access.rect) for access in accesses)
-            return bind_fold(schedule.folds[row], target, parts, accesses[0].rect)
-        launch = schedule.launches[int(schedule.launch[row])]
-        if launch.binder is None:
-            msg = f"{schedule.label(row)} has no body: the schedule was made for planning"
-            raise TypeError(msg)
-        views: list[torch.Tensor | None] = [None] * len(launch.requirements)
-        for access in accesses:
-            views[access.slot] = self._view(access.instance, access.rect)
-        cores = schedule.machine.processors[int(schedule.processor[row])].cores
-        return launch.binder(int(schedule.point[row]), views, cores)
+    def _call(self, processor: int, step: Step) -> Callable[[], object]:
+        if step.kind == StepKind.MEET:
+            return partial(self._meet, processor, step.item)
+        if step.kind == StepKind.START:
+            return partial(self._start, processor, step.row)
+        if step.kind in {StepKind.END, StepKind.PUSH}:  # pushes are bound when the other rank is met
+            return _nothing
+        return self._binder.call(step)
 
-    def _bind_movements(self, slot: int) -> None:
-        outgoing, incoming = self._pushes[slot]
-        outgoing.clear()
-        incoming.clear()
-        self._movements[slot].clear()
-        schedule = self.schedule
-        rows = [row for row in range(len(schedule)) if schedule.processor[row] < 0 and self._here[row]]
-        for row in sorted(rows, key=lambda row: int(schedule.order[row])):
-            movement, out, into = bind_movement(
-                row,
-                schedule.transfers(row),
-                schedule.pieces.get(row, ()),
-                self._view,
-                lambda instance: schedule.instances[instance].memory,
-                self.runtime.memory.id,
-            )
-            movement.finished = partial(self._moved, row, slot)
-            self._movements[slot][row] = movement
-            outgoing += out
-            incoming += into
+
+def _nothing() -> None:
+    """Stand for a step that only waits."""

@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping as Lookup
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from maniple.regions.error import RequestError, RunError
-from maniple.regions.index_space import IndexSpace
-from maniple.regions.privilege import READ, WRITE_DISCARD
+from maniple.regions.error import RequestError
+from maniple.regions.index_space import IndexSpace, RectSet
+from maniple.regions.privilege import READ
 from maniple.regions.rectangle import Rect
-from maniple.runtime.argument import comparable, regions, resolve, shown
 from maniple.runtime.body import TaskBinder
+from maniple.runtime.call import Call, Frames
 from maniple.runtime.coherence import serialised
 from maniple.runtime.digest import digest
-from maniple.runtime.footprint import present, whole
+from maniple.runtime.footprint import whole
 from maniple.runtime.future import Future, FutureMap
-from maniple.runtime.handle import Region
-from maniple.runtime.interruption import uninterrupted
-from maniple.runtime.issue import Issuer, LiveRegion
+from maniple.runtime.handle import PartitionedRegion, Region
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.mapper import LaunchView, Mapper, map_launch
-from maniple.runtime.program_analysis import ProgramAnalysis
+from maniple.runtime.mapper import LaunchView, Mapper, TunableView, UseView
+from maniple.runtime.mapping import Board, Mapping, ask_tunable, map_launch
+from maniple.runtime.operation import Operation, handles, state
+from maniple.runtime.processor import inside_task
+from maniple.runtime.task import Read, WriteDiscard, task
+from maniple.runtime.timeline import Kind
+from maniple.runtime.tracing import Tracing
+from maniple.runtime.untraced import Untraced
 
 if TYPE_CHECKING:
-    from maniple.runtime.analysis import Node
-    from maniple.runtime.issue import Issued
     from maniple.runtime.machine import Machine
-    from maniple.runtime.program_analysis import AnalysedUse
+    from maniple.runtime.operation import Domain
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.task import Task
 
 __all__: list[str] = []
+
+
+@task(name="fill")
+def _fill(value: float, x: WriteDiscard) -> None:
+    x.fill_(value)
+
+
+@task(name="write")
+def _write(values: torch.Tensor, x: WriteDiscard) -> None:
+    x.copy_(values)
+
+
+@task(name="copy")
+def _copy(source: Read, target: WriteDiscard) -> None:
+    target.copy_(source)
 
 
 class Session:
@@ -58,10 +74,11 @@ class Session:
         self.machine = machine
         self.mapper = mapper
         self.debugging = False
-        self._dropped: deque[int] = deque()
-        self._issuer = Issuer(runtime)
-        self._analysis = ProgramAnalysis(machine)
-        self._live: dict[int, LiveRegion] = {}
+        self.untraced = Untraced(runtime, machine, mapper)
+        self._board = Board(machine)
+        self.tracing = Tracing(self.untraced, self._start)
+        owners = [machine.processors_of(memory.id) for memory in machine.memories]
+        self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
         runtime.employ(machine)
 
     def region(
@@ -69,7 +86,7 @@ class Session:
         shape: Sequence[int] | IndexSpace,
         dtype: str = "float32",
         name: str | None = None,
-        fields: Mapping[str, str] | None = None,
+        fields: Lookup[str, str] | None = None,
     ) -> Region:
         """Make a region.
 
@@ -87,7 +104,8 @@ class Session:
         if not types:
             msg = f"region {name or ''}: expected at least one field, got none"
             raise RequestError(msg)
-        self._tell(f"region {name or ''} of {space}, {', '.join(f'{f} {t}'.strip() for f, t in types.items())}", ())
+        shown = ", ".join(f"{field} {kind}".strip() for field, kind in types.items())
+        self._tell(lambda: f"region {name or ''} of {space}, {shown}", tuple)
         chosen = name or "region"
         made = [
             self.runtime.regions.region(f"{chosen}.{field}" if field else chosen, space.bounds, kind)
@@ -96,22 +114,13 @@ class Session:
         self._free_dropped()
         handle = Region(self, tuple(made), space, None if fields is None else tuple(types))
         for logical in made:
-            self._live[logical.id] = LiveRegion(logical, self._analysis.add(logical))
-            # The collector may run on any thread and at any time, so it only leaves a note.
-            weakref.finalize(handle, self._dropped.append, logical.id).atexit = False
+            self.untraced.add(logical, handle)
         return handle
 
     def _free_dropped(self) -> None:
-        """Free the regions that the program can no longer name, once their tasks are done."""
-        for _ in range(len(self._dropped)):
-            number = self._dropped.popleft()
-            live = self._live[number]
-            if live.busy():
-                self._dropped.append(number)
-                continue
-            del self._live[number]
-            self._analysis.drop(number)
-            self.runtime.memory.forget(live.region)
+        freed = self.untraced.free_dropped()
+        if freed:
+            self.tracing.forget(freed)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
         """Launch one task.
@@ -121,153 +130,48 @@ class Session:
             args: for each parameter a value, or for one with a privilege a region or a tile `X[P][color]`.
             mapper: placement of this launch.
         """
-        futures = self._launch(task, ((),), args, mapper, _provenance())
-        return futures[()]
+        return Future(self.runtime, self.machine, self._operate(task, None, args, mapper))
 
     def index_launch(
-        self, task: Task[..., Any], domain: Rect | Sequence[int] | int, *args: object, mapper: Mapper | None = None
+        self,
+        task: Task[..., Any],
+        domain: Domain,
+        *args: object,
+        mapper: Mapper | None = None,
+        must_epoch: bool = False,
     ) -> FutureMap:
         """Launch a task per point of a domain; the points must not interfere.
 
         Args:
             task: the task.
             domain: a partition's `colors`, or extents.
-            args: for each parameter a value, or for one with a privilege `X[P]` (point i gets tile i) or a region
-                (every point gets all of it).
+            args: for each parameter a value, or for one with a privilege `X[P]` (point i gets tile i, or the one that
+                a projection names) or a region (every point gets all of it).
             mapper: placement of this launch.
+            must_epoch: whether all points must run at the same time, each on a processor of its own; they may then
+                wait for each other by means of their own. Not inside a trace.
 
         Raises:
             RequestError: arguments that do not fit, points that interfere, or a read before the first write.
         """
-        if isinstance(domain, int):
-            domain = (domain,)
-        bounds = domain if isinstance(domain, Rect) else Rect.of_shape(tuple(domain))
-        if bounds.is_empty:
-            msg = f"task {task.name}: the launch domain {bounds} is empty"
-            raise RequestError(msg)
-        return FutureMap(self.runtime, self._launch(task, tuple(bounds.points()), args, mapper, _provenance()))
+        call = self._operate(task, domain, args, mapper, must_epoch=must_epoch)
+        return FutureMap(self.runtime, self.machine, call)
 
-    def _launch(
-        self,
-        task: Task[..., Any],
-        colors: tuple[tuple[int, ...], ...],
-        args: Sequence[object],
-        mapper: Mapper | None,
-        provenance: str,
-    ) -> dict[tuple[int, ...], Future]:
-        for region in regions(args):
-            self._own(region)
-        values, requirements = resolve(task, colors, args)
-        view = LaunchView(task.name, colors, self.machine)
-        mapping = map_launch(mapper or self.mapper, view, tuple(task.variants))
-        points = tuple(Point(color, processor) for color, processor in zip(colors, mapping.processors, strict=True))
-        futures = {
-            point.color: Future(
-                self.runtime, f"{task.name}{point}", self.machine.rank_of(point.processor), point.processor
-            )
-            for point in points
-        }
-        bodies = tuple(task.variants[variant] for variant in mapping.variants)
-        outcomes = tuple(futures[point.color].fulfil for point in points)
-        binder = TaskBinder(task, values, colors, bodies, outcomes, self.debugging)
-        launch = Launch(task.name, points, requirements, binder, provenance=provenance)
-        self._tell(
-            f"launch {task} over {len(points)} points: {mapping.processors} {', '.join(map(shown, values))}",
-            (task.version, mapping.variants, mapping.priorities, colors, *map(comparable, values)),
-        )
-        parts = serialised(launch)
-        if len(parts) > 1:
-            self._analysis.check_written(launch)
-        for part, chosen in parts:
-            self.issue(part, [mapping.priorities[point] for point in chosen])
-        return futures
-
-    def _tell(self, text: str, values: Sequence[object]) -> None:
-        """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
-        self.runtime.refuse_inside_a_task(text.split(maxsplit=1)[0])
-        if self.runtime.world.size > 1:
-            self.runtime.world.control.call(text, digest(values))
-
-    def _own(self, region: Region) -> None:
-        """Refuse a region of another program; its number may be that of one of ours."""
-        if region.session is not self:
-            msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
-            raise RequestError(msg)
-
-    def issue(self, launch: Launch, priorities: Sequence[int] | None = None) -> None:
-        """Analyse a mapped launch and start what of it runs here.
-
-        Raises:
-            RequestError: points that interfere, or a read before the first write; nothing was started.
-        """
-        self.runtime.check()
-        with uninterrupted():
-            self.runtime.current = None
-            found = self._analysis.launch(launch)
-            try:
-                self._start(launch, found, priorities)
-            except BaseException as error:
-                # The analysis counts the launch as done already, so nothing after it would be right.
-                self.runtime.fail(RunError(f"launch {launch.name} could not be started: {error}"))
-                raise
-
-    def _start(self, launch: Launch, found: Sequence[AnalysedUse], priorities: Sequence[int] | None) -> None:
-        """Make, link and start the rows of an analysed launch that run here."""
-        rows: list[Issued] = []
-        nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
-        views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
-        here = self.runtime.memory.id
-        for slot, use in enumerate(found):
-            live = self._live[use.region]
-            rows += self._issuer.movements(live, use.moves, use.first)
-            for point, node, access in use.accesses:
-                if self.machine.memory_of(launch.points[point].processor) == here:
-                    nodes[point].append((live, node))
-                    views[point][slot] = live.view(self.runtime, access.instance, access.rect)
-        rows += self._tasks(launch, nodes, views, priorities)
-        for use in found:
-            self._issuer.link(self._live[use.region], use.edges)
-        self._issuer.release(rows)
-        for use in found:
-            self._live[use.region].bound(self.runtime.memory, use.evicted)
-            self._live[use.region].tidy()
-
-    def _tasks(
-        self,
-        launch: Launch,
-        nodes: Sequence[list[tuple[LiveRegion, Node]]],
-        views: Sequence[Sequence[torch.Tensor | None]],
-        priorities: Sequence[int] | None,
-    ) -> list[Issued]:
-        rows: list[Issued] = []
-        for number, point in enumerate(launch.points):
-            if self.machine.memory_of(point.processor) != self.runtime.memory.id or launch.binder is None:
-                continue
-            call = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
-            guarded = self.runtime.guard(call, launch, number)
-            rows.append(
-                self._issuer.task(point.processor, guarded, nodes[number], priorities[number] if priorities else 0)
-            )
-        return rows
-
-    def fill(self, region: Region, value: float) -> None:
-        """Write one value to every element of a region, in the memory of every processor.
+    def fill(self, target: Region | PartitionedRegion, value: float) -> None:
+        """Write one value to every element of a region, in every memory, or of the tiles of a partition, one by one.
 
         A whole region gets it without any instance: one that is made later has the value from the start.
         """
-        logical, whole = region.logical, region.space == region.logical.bounds
-        self._own(region)
-        self._tell(f"fill {region} with {value!r}", (logical.id,))
-
-        def write(view: torch.Tensor) -> None:
-            view.fill_(value)
-
-        self._set("fill", region, write, fills=whole)
-        if whole:
-            self.runtime.memory.fill(logical, value)
+        region = target.region if isinstance(target, PartitionedRegion) else target
+        # A value that the type cannot hold is refused here, not in a task.
+        torch.full((), value, dtype=torch_dtype(region.logical.dtype))
+        if isinstance(target, PartitionedRegion):
+            self._operate(_fill, target.partition.colors, (value, target))
+        else:
+            self._operate(_fill, None, (value, target), everywhere=True)
 
     def write(self, region: Region, values: torch.Tensor) -> None:
-        """Write a tensor to a region; every rank passes the same one, so nothing moves.
+        """Write a whole tensor to a region; every rank passes the same one, so nothing moves.
 
         Raises:
             RequestError: another shape or dtype.
@@ -279,39 +183,168 @@ class Session:
                 f"got {tuple(values.shape)} and {values.dtype}"
             )
             raise RequestError(msg)
-        self._own(region)
-        held = values.detach().clone()
-        self._tell(f"write {region}", (held,))
-        self._set("write", region, lambda view: view.copy_(held), fills=False)
+        self._operate(_write, None, (values.detach().clone(), region), everywhere=True)
 
-    def _set(self, what: str, region: Region, write: Callable[[torch.Tensor], object], *, fills: bool) -> None:
-        """Issue a launch that writes a region in the memory of every processor."""
-        points = self._everywhere(())
-        requirement = Requirement(region.logical, WRITE_DISCARD, (region.space,) * len(points), fills=fills)
-        # A fill is shown all that an instance has room for. Nothing here may hold the handle: it says what is alive.
-        space = region.logical.bounds if fills else region.space
+    def copy(self, source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:
+        """Copy a region, or tile by tile where both are partitioned; shapes must agree.
 
-        def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
-            (view,) = views
-            if view is None:
-                return lambda: None
-            array, _, store = present(view, space, WRITE_DISCARD, debug=False)
+        Raises:
+            RequestError: only one of them is partitioned, or their shapes differ.
+        """
+        if isinstance(source, PartitionedRegion) and isinstance(target, PartitionedRegion):
+            shapes = [[tile.shape for tile in side.partition.tiles] for side in (source, target)]
+            if source.projection is None and target.projection is None and shapes[0] != shapes[1]:
+                raise RequestError(f"copy: the tiles of {source.region} and {target.region} differ in shape")
+            self._operate(_copy, target.partition.colors, (source, target))
+            return
+        if isinstance(source, PartitionedRegion) or isinstance(target, PartitionedRegion):
+            raise RequestError("copy: partition both regions or none")
+        if source.shape != target.shape:
+            raise RequestError(f"copy: {source} and {target} differ in shape")
+        self._operate(_copy, None, (source, target))
 
-            def call() -> None:
-                write(array)
-                if store is not None:
-                    store()
-
+    def _operate(
+        self,
+        task: Task[..., Any],
+        domain: Domain | None,
+        args: Sequence[object],
+        mapper: Mapper | None = None,
+        *,
+        everywhere: bool = False,
+        must_epoch: bool = False,
+    ) -> Call:
+        """Compare a launch with the trace that is replayed, or start it."""
+        if inside_task():
+            self.runtime.refuse_inside_a_task("launch")
+        if must_epoch:
+            self.tracing.pause("a must-epoch launch")
+        call = self.tracing.take(task, domain, args)
+        if call is not None:
             return call
+        for region in handles(args):
+            self._own(region)
+        operation = state(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
+        if not (self.debugging or must_epoch) and self.tracing.admit(operation):
+            call = self.tracing.take(task, domain, args)
+            if call is not None:
+                return call
+        call = Call(operation.values, len(self._replicas) if everywhere else len(operation.colors))
+        self._start(operation, call)
+        return call
 
-        self.issue(Launch(what, points, (requirement,), binder))
+    def _start(self, operation: Operation, call: Call) -> None:
+        """Map a launch, have it analysed, and start what of it runs here."""
+        task, mapper = operation.task, operation.mapper or self.mapper
+        tell = self.runtime.teller("program", lambda: task.name, "launch")
+        tell(Kind.LAUNCHED)
+        requirements = tuple(self._requirements(operation))
+        fields = tuple(len(tiles.columns) * tiles.several for tiles in operation.arguments if tiles is not None)
+        if operation.everywhere:
+            points = self._replicas
+            mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points))
+        else:
+            mapping = self._map(operation, mapper, requirements)
+            places = zip(operation.colors, mapping.processors, strict=True)
+            points = tuple(Point(color, processor) for color, processor in places)
+        tell(Kind.MAPPED)
+        bodies = tuple(task.variants[variant] for variant in mapping.variants)
+        checked = self.debugging or mapping.options.check
+        binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, checked, fields)
+        launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
+        if mapping.layouts:
+            self.untraced.lay_out(launch, mapping, mapper)
+        self._tell(
+            lambda: f"launch {operation} on {[point.processor for point in points]}",
+            lambda: (
+                *(task.version, mapping.variants, mapping.priorities, mapping.layouts, operation.colors, call.values),
+                [*map(_comparable, requirements)],
+            ),
+        )
+        parts = serialised(launch)
+        if len(parts) > 1:
+            self.untraced.analysis.check_written(launch)
+        for part, chosen in parts:
+            ranked = replace(mapping, priorities=tuple(mapping.priorities[point] for point in chosen))
+            self.untraced.issue(part, ranked, together=operation.must_epoch)
+        for requirement in requirements:
+            if requirement.fills:
+                self.runtime.memory.fill(requirement.region, _number(call.values[0]))
+        tell(Kind.ANALYSED)
+        call.launch = launch
+        if not (self.debugging or operation.must_epoch):
+            self.tracing.started(operation, launch, call, memoize=mapping.memoize and len(parts) == 1)
+
+    def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
+        """Ask the mapper about a launch."""
+        task = operation.task
+        states = self.untraced.analysis.regions
+        uses = tuple(UseView(requirement, states[requirement.region.id].validity) for requirement in requirements)
+        must_epoch = operation.must_epoch
+        view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
+        kinds = {name: variant.processor for name, variant in task.variants.items()}
+        return map_launch(mapper, view, kinds, self._board)
+
+    def _requirements(self, operation: Operation) -> Iterator[Requirement]:
+        task = operation.task
+        copies = len(self._replicas) if operation.everywhere else 1
+        parameters = (parameter for parameter in task.parameters if not parameter.is_color)
+        for parameter, tiles in zip(parameters, operation.arguments, strict=True):
+            if tiles is None or parameter.privilege is None:
+                continue
+            try:
+                rects = tiles.rects(operation.colors, operation.domain)
+            except RequestError as error:
+                msg = f"task {task}: parameter {parameter.name}: {error}"
+                raise RequestError(msg) from error
+            # A fill of a whole region is a value that its instances may also get when they are made.
+            fills = task is _fill and operation.everywhere and tiles.space == tiles.columns[0].bounds
+            for column in tiles.columns:
+                yield Requirement(column, parameter.privilege, rects * copies, tiles.coherence, fills)
+
+    def _tell(self, text: Callable[[], str], values: Callable[[], Sequence[object]]) -> None:
+        """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
+        if inside_task():
+            self.runtime.refuse_inside_a_task(text().split(maxsplit=1)[0])
+        if self.runtime.world.size > 1:
+            self.runtime.world.control.call(text(), digest(values()))
+
+    def _own(self, region: Region) -> None:
+        """Refuse a region of another program; its number may be that of one of ours."""
+        if region.session is not self:
+            msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
+            raise RequestError(msg)
+
+    def trace(self, name: str, *, on_mismatch: str = "error") -> AbstractContextManager[None]:
+        """Record the launches inside on the first run, and replay them from then on.
+
+        Values may differ from run to run; tasks, domains and regions may not. Launches start together at the end,
+        so no value of theirs can be had inside, and no region be read.
+
+        Args:
+            name: of the trace; another sequence of launches needs another name.
+            on_mismatch: what happens if a launch differs from the recording: `error`, or `rerecord` it.
+
+        Raises:
+            RequestError: the launches differ from the recording; none of this run was started.
+        """
+        self._free_dropped()
+        return self.tracing.trace(name, on_mismatch, plain=self.debugging)
+
+    def auto_trace(self, *, on: bool = True) -> None:
+        """Look for repeated launches from now on and replay them as if they were traced, or stop to.
+
+        A launch that begins a repeated sequence is held back until the sequence is complete, or the program does
+        something else, or asks for a value.
+        """
+        self.tracing.switch(automatic=on)
 
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy; between the elements of a sparse one are zeros."""
         self._own(region)
+        self.tracing.pause(f"read of {region}")
         found: list[torch.Tensor] = []
         arrived = threading.Event()
-        points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._everywhere(())))
+        points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._replicas))
         space = region.space
         requirement = Requirement(region.logical, READ, (space,) * len(points))
 
@@ -323,15 +356,10 @@ class Session:
 
             return copy
 
-        self._tell(f"read {region}", ())
-        self.issue(Launch("read", points, (requirement,), binder))
+        self._tell(lambda: f"read {region}", tuple)
+        self.untraced.issue(Launch("read", points, (requirement,), binder))
         self.runtime.await_event(arrived)
         return found[0]
-
-    def _everywhere(self, color: tuple[int, ...]) -> tuple[Point, ...]:
-        """Place one replica of a point in every memory that has a processor."""
-        owners = [self.machine.processors_of(memory.id) for memory in self.machine.memories]
-        return tuple(Point(color, owned[0], replica) for replica, owned in enumerate(o for o in owners if o))
 
     def fence(self) -> None:
         """Wait until everything launched so far is done at this rank.
@@ -340,11 +368,30 @@ class Session:
             RunError: a task failed, here or on another rank.
         """
         self.runtime.refuse_inside_a_task("fence")
-        self._issuer.drain()
+        self.tracing.pause("a fence")
+        self.runtime.drain()
+        self.runtime.check()
+        if self.untraced.profiler.asked:
+            self.mapper.report_profiling(self.untraced.profiler.exchange(self.runtime.world))
+
+    def tunable(self, name: str, default: bool | float | str) -> bool | float | str:  # noqa: FBT001
+        """Ask the mapper for a value that it may tune, such as a number of tiles.
+
+        Args:
+            name: what the mapper knows it by.
+            default: what a mapper that does not know it answers; the answer has the same type.
+
+        Raises:
+            RequestError: the answer has another type.
+        """
+        value = ask_tunable(self.mapper, TunableView(name, default, self.machine))
+        self._tell(lambda: f"tunable {name} is {value!r}", tuple)
+        return value
 
     @contextmanager
     def debug(self) -> Iterator[None]:
         """Check, for launches inside, that no task writes an argument that it declared as read."""
+        self.tracing.pause("debugging")
         before, self.debugging = self.debugging, True
         try:
             yield
@@ -360,10 +407,18 @@ def _extents(name: str | None, shape: Sequence[int]) -> Rect:
     return Rect.of_shape(tuple(shape))
 
 
-def _provenance() -> str:
-    """Give the source line that called into this module."""
-    frame = sys._getframe(1)  # noqa: SLF001  (the documented way to find a caller without building a traceback)
-    package = __name__.partition(".")[0]
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(package):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+def _number(value: object) -> float:
+    """Give the value of a fill, which was checked when it was launched."""
+    return value if isinstance(value, int | float) else torch.as_tensor(value).item()
+
+
+def _comparable(requirement: Requirement) -> object:
+    """Give what ranks compare of a region argument."""
+    places = [_place(space) for space in requirement.rects]
+    return (requirement.region.id, str(requirement.privilege), requirement.coherence.value, places)
+
+
+def _place(space: IndexSpace) -> object:
+    if isinstance(space, RectSet):
+        return [column.tobytes() for column in space.columns]
+    return (*space.lo, *space.hi)

@@ -94,13 +94,16 @@ class Supervisor:
         finally:
             self._stack.close()
 
-    def spawn(self, argv: Sequence[str], environ: Mapping[str, str], log: Path, *, shown: bool) -> None:
+    def spawn(
+        self, argv: Sequence[str], environ: Mapping[str, str], log: Path, shared: Sequence[int] = (), *, shown: bool
+    ) -> None:
         """Start the next rank.
 
         Args:
             argv: its command.
             environ: all its variables.
             log: where its output goes.
+            shared: descriptors that it inherits.
             shown: whether its output goes to this process's streams too, and this one's input to it.
         """
         file = self._stack.enter_context(log.open("ab", buffering=0))
@@ -112,6 +115,7 @@ class Supervisor:
             stdin=None if shown else subprocess.DEVNULL,
             stdout=streams[0].child if shown else file,
             stderr=streams[1].child if shown else file,
+            pass_fds=shared,
             start_new_session=True,
         )
         self._processes.append(process)

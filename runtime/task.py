@@ -12,6 +12,7 @@ import torch
 
 from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
+from maniple.runtime.variant import Variant, make_variant
 
 __all__: list[str] = []
 
@@ -65,14 +66,15 @@ class Task(Generic[P, R]):
         name: module and qualified name.
         function: the body of the variant `cpu`.
         parameters: in the order of the signature.
-        version: hash of the source, so that ranks with different code are told apart.
+        version: hash of the sources of all bodies, so that ranks with different code are told apart.
+        variants: the bodies by name.
     """
 
     name: str
     function: Callable[P, R]
     parameters: tuple[Parameter, ...]
     version: str
-    variants: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    variants: dict[str, Variant] = field(default_factory=dict)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the body directly, outside the runtime."""
@@ -83,19 +85,24 @@ class Task(Generic[P, R]):
         shown = (f"{p.name}: {p.privilege}" if p.privilege is not None else p.name for p in self.parameters)
         return f"{self.name}({', '.join(shown)})"
 
-    def variant(self, kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Register another body for the same task; mappers choose among them by name.
+    def variant(self, kind: str, *, name: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register another body for the same task; mappers choose among those for a processor by name.
 
         Args:
-            kind: the variant's name, such as `numba`.
+            kind: `cpu`, `numba`, `cuda` or `numba.cuda`; says where the body runs and what it is given.
+            name: the variant's name, if it is not its kind's.
+
+        Raises:
+            RequestError: there is no such kind, or the parameters are not those of the task.
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             given = tuple(inspect.signature(function).parameters)
             if given != tuple(parameter.name for parameter in self.parameters):
-                msg = f"variant {kind!r} of task {self.name} has parameters {given}; expected those of the task: {self}"
-                raise RequestError(msg)
-            self.variants[kind] = function
+                shown = f"variant {name or kind!r} of task {self.name}"
+                raise RequestError(f"{shown} has parameters {given}; expected those of the task: {self}")
+            self.variants[name or kind] = make_variant(kind, function)
+            self.version = hashlib.blake2b((self.version + _version(function)).encode(), digest_size=8).hexdigest()
             return function
 
         return register
@@ -134,7 +141,7 @@ def _make(function: Callable[P, R], name: str | None) -> Task[P, R]:
         parameters.append(_parameter(parameter.name, hints.get(parameter.name)))
     chosen = name or f"{function.__module__}.{function.__qualname__}"
     made = Task(chosen, function, tuple(parameters), _version(function))
-    made.variants["cpu"] = function
+    made.variants["cpu"] = make_variant("cpu", function)
     return made
 
 

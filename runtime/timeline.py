@@ -1,106 +1,175 @@
-"""Timelines: what ran when, or what a simulator says would, as events that Perfetto opens."""
+"""Timelines: what happened when on every rank, or what a simulator says would, as events that Perfetto opens."""
 
 from __future__ import annotations
 
 import json
 import os
 from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
+from maniple.runtime.chrome import chrome_trace
+from maniple.runtime.critical_path import critical_path
 from maniple.runtime.entry import write_atomically
 from maniple.runtime.schedule import RowKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from maniple.runtime.schedule import Schedule
 
 __all__: list[str] = []
 
 
+class Kind(StrEnum):
+    """What can happen: to a launch of the program, to a row that runs, to storage."""
+
+    LAUNCHED = "launched"
+    MAPPED = "mapped"
+    ANALYSED = "analysed"
+    READY = "ready"
+    STARTED = "started"
+    ENDED = "ended"
+    COPIED = "copied"
+    ALLOCATED = "allocated"
+    FREED = "freed"
+
+
+_BEGINS = frozenset({Kind.LAUNCHED, Kind.STARTED})
+_ENDS = frozenset({Kind.ANALYSED, Kind.ENDED, Kind.COPIED})
+
+Item = tuple[int, int]
+"""What an event is about: a run, and a row of it. Run 0 is whatever is not replayed, numbered as it comes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One row of a schedule as it ran on one rank.
+    """One thing that happened at one instant.
 
     Args:
-        name: the task or movement.
-        category: `task`, `fold`, `copy`, or a collective's name.
+        kind: what.
+        time_ns: when, on the clock of rank 0.
         rank: where.
-        lane: the thread's name there, such as `p1` or `copy engine`.
-        start_ns: when it began, on the host's monotonic clock.
-        end_ns: when it ended.
-        row: its row in the schedule; a movement has one event on each rank that takes part.
+        lane: the row of a picture: `program`, `p1`, `copy engine` or `memory`.
+        name: the task, movement or region.
+        category: `launch`, `task`, `fold`, `copy`, a collective's name, or `memory`.
+        run: the submission of a schedule, or 0.
+        row: the row of the schedule; in run 0 a number that events of one thing share. A movement has the same on
+            each rank that takes part.
+        size: bytes allocated or freed.
     """
 
-    name: str
-    category: str
+    kind: Kind
+    time_ns: int
     rank: int
     lane: str
-    start_ns: int
-    end_ns: int
+    name: str
+    category: str
+    run: int
     row: int
+    size: int = 0
+
+    @property
+    def item(self) -> Item:
+        """What it is about."""
+        return self.run, self.row
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
-    """The events of one step over all ranks.
+class Span:
+    """What took time: a launch from call to analysis, a row from start to end.
 
     Args:
-        events: ordered by start.
+        begin: its first event.
+        end_ns: when it ended.
+        marks: times of what else happened to it: when it was mapped, or ready.
+    """
+
+    begin: Event
+    end_ns: int
+    marks: tuple[tuple[Kind, int], ...] = ()
+
+    @property
+    def start_ns(self) -> int:
+        """When it began."""
+        return self.begin.time_ns
+
+    @property
+    def rank(self) -> int:
+        """Where."""
+        return self.begin.rank
+
+    @property
+    def lane(self) -> str:
+        """The row of a picture."""
+        return self.begin.lane
+
+    @property
+    def name(self) -> str:
+        """The task, movement or launch."""
+        return self.begin.name
+
+    @property
+    def category(self) -> str:
+        """What it is."""
+        return self.begin.category
+
+    @property
+    def item(self) -> Item:
+        """The run and the row."""
+        return self.begin.item
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The events of all ranks.
+
+    Args:
+        events: ordered by time.
         nodes: the node of each rank.
+        dependences: (item, item that waits for it), as far as both ran from a schedule.
+        dropped: how many events each rank's ring had no room for; the oldest went.
     """
 
     events: tuple[Event, ...]
     nodes: tuple[int, ...]
+    dependences: tuple[tuple[Item, Item], ...] = ()
+    dropped: tuple[int, ...] = ()
+
+    @cached_property
+    def spans(self) -> tuple[Span, ...]:
+        """What took time, ordered by start; of what began or ended outside the timeline there is none."""
+        begun: dict[tuple[int, str, Item], Event] = {}
+        marks: dict[tuple[int, str, Item], list[tuple[Kind, int]]] = {}
+        found = []
+        for event in self.events:
+            key = (event.rank, event.category, event.item)
+            if event.kind in _BEGINS:
+                begun[key] = event
+            elif event.kind in _ENDS and key in begun:
+                found.append(Span(begun.pop(key), event.time_ns, tuple(marks.pop(key, ()))))
+            else:
+                marks.setdefault(key, []).append((event.kind, event.time_ns))
+        return tuple(sorted(found, key=lambda span: (span.start_ns, span.rank, span.item)))
+
+    @cached_property
+    def critical_path(self) -> tuple[Span, ...]:
+        """The chain of spans that made the last one end when it did, from the first on.
+
+        Before a span comes, of the spans that it waited for (its dependences, the sender's share of the same movement,
+        the span before it on its processor), the one that ended last:
+
+            p0           write 0-3   .             .
+            copy engine  .           copy x 3-5    .
+            p1           other 0-1   .             read 5-6      path: write, copy x, read
+        """
+        return critical_path([span for span in self.spans if span.category != "launch"], self.dependences)
 
     def to_chrome(self) -> dict[str, object]:
-        """Give Chrome's trace event format: a process per rank, a thread per lane, flow arrows for movements."""
-        origin = min((event.start_ns for event in self.events), default=0)
-        lanes = sorted({(event.rank, event.lane) for event in self.events}, key=lambda lane: (lane[0], lane[1]))
-        thread = {lane: number for number, lane in enumerate(lanes)}
-        found: list[dict[str, object]] = []
-        for rank, node in enumerate(self.nodes):
-            name = f"node {node} (rank {rank})"
-            found.append({"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "args": {"name": name}})
-        for (rank, lane), number in thread.items():
-            found.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": {"name": lane}})
-        found += [
-            {
-                "ph": "X",
-                "name": event.name,
-                "cat": event.category,
-                "pid": event.rank,
-                "tid": thread[event.rank, event.lane],
-                "ts": (event.start_ns - origin) / 1e3,
-                "dur": (event.end_ns - event.start_ns) / 1e3,
-                "args": {"row": event.row},
-            }
-            for event in self.events
-        ]
-        found += self._flows(thread, origin)
-        return {"traceEvents": found, "displayTimeUnit": "ms"}
-
-    def _flows(self, thread: dict[tuple[int, str], int], origin: int) -> list[dict[str, object]]:
-        """Draw an arrow between the events of one movement on different ranks."""
-        ends: dict[int, list[Event]] = {}
-        for event in self.events:
-            if event.category not in {"task", "fold"}:
-                ends.setdefault(event.row, []).append(event)
-        flows: list[dict[str, object]] = []
-        for row, events in sorted(ends.items()):
-            first, *rest = sorted(events, key=lambda event: (event.start_ns, event.rank))
-            for event in rest:
-                shared = {"name": first.name, "cat": "flow", "id": f"{row}.{event.rank}"}
-                flows.append(
-                    {**shared, "ph": "s", "pid": first.rank, "tid": thread[first.rank, first.lane],
-                     "ts": (first.start_ns - origin) / 1e3}
-                )  # fmt: skip
-                flows.append(
-                    {**shared, "ph": "f", "bp": "e", "pid": event.rank, "tid": thread[event.rank, event.lane],
-                     "ts": (event.end_ns - origin) / 1e3}
-                )  # fmt: skip
-        return flows
+        """Give Chrome's trace event format; `maniple.runtime.chrome` says what is drawn."""
+        return chrome_trace(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the Chrome trace.
@@ -119,29 +188,36 @@ class Timeline:
         return [asdict(event) for event in self.events]
 
 
-def measured_events(
-    schedule: Schedule, times: tuple[Sequence[int], Sequence[int]], rank: int, rows: Iterable[int]
-) -> tuple[Event, ...]:
-    """Make the events of the rows that one rank ran.
+def events_of_run(
+    schedule: Schedule, times: tuple[Sequence[int], Sequence[int]], rank: int, run: int, rows: Iterable[int]
+) -> Iterator[Event]:
+    """Make the events of the rows of a run that one rank took part in.
+
+    A row was ready when the last of those that it waits for had ended here; one that waits for none has no such event.
 
     Args:
         schedule: what ran.
         times: start and end of every row, in nanoseconds.
         rank: the rank.
-        rows: the rows that it ran.
+        run: the submission.
+        rows: the rows.
     """
-    events = []
-    for row in rows:
+    here = set(rows)
+    ready: dict[int, int] = {}
+    for before, row in schedule.edges():
+        if before in here and row in here:
+            ready[row] = max(ready.get(row, 0), times[1][before])
+    for row in sorted(here):
         processor = int(schedule.processor[row])
-        events.append(
-            Event(
-                schedule.label(row),
-                RowKind(int(schedule.kind[row])).name.lower(),
-                rank,
-                f"p{processor}" if processor >= 0 else "copy engine",
-                times[0][row],
-                times[1][row],
-                row,
-            )
-        )
-    return tuple(sorted(events, key=lambda event: (event.start_ns, event.row)))
+        lane = f"p{processor}" if processor >= 0 else "copy engine"
+        category = RowKind(int(schedule.kind[row])).name.lower()
+        place = (rank, lane, schedule.label(row), category, run, row)
+        if row in ready:
+            yield Event(Kind.READY, ready[row], *place)
+        yield Event(Kind.STARTED, times[0][row], *place)
+        yield Event(Kind.ENDED if processor >= 0 else Kind.COPIED, times[1][row], *place)
+
+
+def dependences_of_run(schedule: Schedule, run: int) -> Iterator[tuple[Item, Item]]:
+    """Give what waited for what within a run."""
+    return (((run, before), (run, row)) for before, row in schedule.edges())

@@ -102,7 +102,7 @@ class Advance:
                         yield part.memory, fold.rect.bounds.volume
 
 
-def placed(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:
+def placed_uses(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:
     """Give the uses of a launch's points that use a requirement's region at all."""
     together = requirement.coherence is Coherence.SIMULTANEOUS
     return tuple(

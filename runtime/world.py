@@ -16,6 +16,7 @@ from maniple.runtime.transport import Transport
 
 if TYPE_CHECKING:
     from maniple.runtime.environment import LaunchEnvironment
+    from maniple.runtime.shared_memory import SharedMemory
 
 __all__: list[str] = []
 
@@ -36,8 +37,11 @@ class World:
         hosts: host of each rank.
         control: the control plane.
         transport: the data plane; None in a world of one rank.
+        shared: the memory that the ranks of this host share, for replays; None where there is none.
         mapper: name of the mapper that the launcher was given, if any.
         launched: whether a launcher fixed how many processors there are.
+        record: file for a timeline of the whole run, if the launcher was given one.
+        deterministic: whether launches that are not traced run in the order of the program.
     """
 
     rank: int
@@ -50,8 +54,11 @@ class World:
     hosts: tuple[str, ...]
     control: Control
     transport: Transport | None
+    shared: SharedMemory | None = None
     mapper: str | None = None
     launched: bool = True
+    record: str | None = None
+    deterministic: bool = False
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -109,7 +116,13 @@ def leave() -> None:
 
 
 def local_worlds(
-    size: int, nodes: int | None = None, processors: int = 1, cores: int = 1, shuffle: int | None = None
+    size: int,
+    nodes: int | None = None,
+    processors: int = 1,
+    cores: int = 1,
+    shuffle: int | None = None,
+    *,
+    shared: bool = False,
 ) -> list[World]:
     """Worlds for ranks that are threads of this process, connected by loopback; for tests.
 
@@ -119,11 +132,16 @@ def local_worlds(
         processors: of each rank.
         cores: of each processor.
         shuffle: a seed, to have deliveries of different peers overtake each other.
+        shared: whether they share memory, as processes of one host do.
     """
+    from maniple.runtime.shared_memory import SharedMemory, shared_files
+
     nodes = size if nodes is None else nodes
     per_node = size // nodes
     if per_node * nodes != size:
         raise ValueError(f"expected ranks that spread evenly over {nodes} nodes, got {size}")
+    with shared_files(size if shared and size > 1 else 0) as files:
+        memories = [SharedMemory(rank, dict(enumerate(files))) for rank in range(len(files))]
     hub, control = LoopbackHub(size, shuffle), ControlHub(size, per_node)
     hosts = tuple(f"host{rank // per_node}" for rank in range(size))
     return [
@@ -138,6 +156,7 @@ def local_worlds(
             hosts=hosts,
             control=control.endpoint(rank),
             transport=hub.endpoint(rank) if size > 1 else None,
+            shared=memories[rank] if memories else None,
         )
         for rank in range(size)
     ]
@@ -146,6 +165,7 @@ def local_worlds(
 def _join(launch: LaunchEnvironment) -> World:
     from maniple.runtime import ending
     from maniple.runtime.head_control import HeadControl
+    from maniple.runtime.shared_memory import SharedMemory
     from maniple.runtime.zeromq import ZmqTransport
 
     ending.install()
@@ -166,5 +186,8 @@ def _join(launch: LaunchEnvironment) -> World:
         hosts=welcome.hosts,
         control=control,
         transport=transport if launch.world_size > 1 else None,
+        shared=SharedMemory(launch.rank, dict(enumerate(launch.shared))) if launch.shared else None,
         mapper=launch.mapper,
+        record=launch.record,
+        deterministic=launch.deterministic,
     )

@@ -36,7 +36,7 @@ class Expert(AbstractDirectStrategy):
         operators: dict[str, OperatorPlan] = {}
         for node in graph.nodes:
             if node.operator.name == "linear":
-                features = len(graph.tensors[node.result].shape) - 1
+                features = len(graph.tensors[node.results[0]].shape) - 1
                 operators[node.name] = split_axis(graph, node, features, machine)
             elif is_pointwise(node):
                 operators[node.name] = follow(graph, node, operators) or split_sample(graph, node, machine)

@@ -61,7 +61,8 @@ def split_axis(graph: Graph, node: Node, axis: int, machine: Machine) -> Operato
     The degree is the number of processors, or the factor's extent if that is smaller. A dimension that must stay
     whole stays whole, on processor 0.
     """
-    return _split(graph, node, _major_factors(graph.bound(node).rule.result)[axis], machine)
+    bound = graph.bound(node)
+    return _split(graph, node, bound.cuts(bound.rule.results[0])[axis], machine)
 
 
 def split_sample(graph: Graph, node: Node, machine: Machine) -> OperatorPlan:
@@ -92,20 +93,22 @@ def follow(graph: Graph, node: Node, operators: Mapping[str, OperatorPlan]) -> O
     Returns:
         The configuration, or None where the operator may not be cut like that or no operator makes its operand.
     """
-    producer = next((other for other in graph.nodes if other.result == node.operands[0]), None)
+    producer = next((other for other in graph.nodes if other.results[0] == node.operands[0]), None)
     if node.operator.name not in _FOLLOWERS or producer is None or producer.name not in operators:
         return None
     wanted = operators[producer.name]
-    cuts = _major_factors(graph.bound(producer).rule.result)
-    bound = graph.bound(node)
+    bound, made = graph.bound(node), graph.bound(producer)
+    cuts = _factors(made, made.rule.results[0])
     # The consumer's factor on each dimension of the tensor between the two, with the producer's degree there.
-    mine = _major_factors(bound.rule.operands[0])
+    mine = _factors(bound, bound.rule.operands[0])
+    if mine is None or cuts is None:
+        return None
     degrees = {factor: wanted.degree(cut) for factor, cut in zip(mine, cuts, strict=True)}
     if any(degree > 1 and degree > bound.factor(factor).highest_degree for factor, degree in degrees.items()):
         return None
     full = tuple((factor.name, degrees.get(factor.name, 1)) for factor in bound.factors)
     places = [[name for name, _ in full].index(factor) for factor in mine]
-    grid = _grid(graph.bound(producer), wanted, cuts)
+    grid = _grid(made, wanted, cuts)
     processors = [
         processor
         for index in product(*(range(degree) for _, degree in full))
@@ -139,7 +142,7 @@ def complete(
         machine=machine.fingerprint(),
         operators=operators,
         weights=tuple(
-            (parameter.name, default_home(graph, operators, parameter.name, machine)) for parameter in graph.parameters
+            (parameter.name, default_home(graph, operators, parameter.name, machine)) for parameter in graph.lasting
         ),
         strategy=strategy,
         explanation=explanation,
@@ -154,9 +157,11 @@ def _split(graph: Graph, node: Node, factor: str | None, machine: Machine) -> Op
     return whole(graph, node, 0)
 
 
-def _major_factors(pattern: Pattern) -> tuple[str, ...]:
-    """The factor that cuts each dimension: of a compound only the first can be split."""
-    return tuple(dimension.terms[0].factor for dimension in pattern.dimensions)
+def _factors(bound: BoundRule, pattern: Pattern) -> tuple[str, ...] | None:
+    """The factor that cuts each dimension, where every dimension has one."""
+    cuts = bound.cuts(pattern)
+    named = tuple(cut for cut in cuts if cut is not None)
+    return named if len(named) == len(cuts) else None
 
 
 def _grid(bound: BoundRule, plan: OperatorPlan, cuts: Sequence[str]) -> dict[tuple[int, ...], tuple[int, ...]]:

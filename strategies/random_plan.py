@@ -43,7 +43,7 @@ class RandomPlan(AbstractDirectStrategy):
             named = tuple((factor.name, degree) for factor, degree in zip(factors, degrees, strict=True))
             operators.append((node.name, OperatorPlan(named, processors, replicas)))
         weights: list[tuple[str, WeightPlan]] = []
-        for parameter in graph.parameters:
+        for parameter in graph.lasting:
             degrees, replicas, processors = _draw(chance, parameter.shape, count)
             weights.append((parameter.name, WeightPlan(degrees, processors, replicas)))
         return Plan(

@@ -24,6 +24,7 @@ _MODULES = {
     "expert": "expert:Expert",
     "model_parallel": "model_parallel:ModelParallel",
     "random": "random_plan:RandomPlan",
+    "soap": "soap.soap:Soap",
     "spatial": "spatial:Spatial",
 }
 BUILT_IN = tuple(EntryPoint(name, f"maniple.strategies.{value}", GROUP) for name, value in _MODULES.items())

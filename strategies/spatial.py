@@ -34,7 +34,7 @@ class Spatial(AbstractDirectStrategy):
             (
                 node.name,
                 split_axis(graph, node, _HEIGHT, machine)
-                if len(graph.tensors[node.result].shape) == _IMAGE_DIMENSIONS
+                if len(graph.tensors[node.results[0]].shape) == _IMAGE_DIMENSIONS
                 else split_sample(graph, node, machine),
             )
             for node in graph.nodes

@@ -47,6 +47,22 @@ class Problem:
     seed: int = 0
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search has come.
+
+    Args:
+        proposals: how many changes were evaluated.
+        accepted: how many of them were kept.
+        best_s: predicted seconds of a step under the best plan so far; None before there is one.
+    """
+
+    proposals: int = 0
+    accepted: int = 0
+    best_s: float | None = None
+
+
 class AbstractStrategy(ABC, Generic[State]):
     """What turns a problem into a plan, step by step.
 
@@ -69,6 +85,11 @@ class AbstractStrategy(ABC, Generic[State]):
     @abstractmethod
     def terminate(self, state: State) -> bool:
         """Whether further steps would change nothing."""
+
+    def progress(self, state: State) -> Progress:
+        """How far a state has come; strategies that search say more than nothing."""
+        del state
+        return Progress()
 
     @abstractmethod
     def result(self, state: State) -> Plan:

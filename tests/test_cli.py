@@ -67,7 +67,6 @@ def test_with_json_an_error_is_one_object_on_standard_output(capsys: pytest.Capt
     [
         ("machines", "cpu:PROCESSORS"),
         ("mappers", "default"),
-        ("models", "digits_cnn"),
         ("operators", "conv2d"),
         ("strategies", "data_parallel"),
     ],
@@ -78,6 +77,22 @@ def test_every_list_has_its_names(kind: str, name: str, capsys: pytest.CaptureFi
     assert name in names
     assert status_of("list", kind) == 0
     assert capsys.readouterr().out.splitlines() == names
+
+
+def test_the_list_of_models_says_what_they_take(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("list", "models", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["models"]}
+    assert rows["resnet50"] == {
+        "name": "resnet50",
+        "batch": 64,
+        "inputs": {
+            "images": {"shape": [64, 3, 224, 224], "dtype": "float32"},
+            "labels": {"shape": [64], "dtype": "int64"},
+        },
+        "parameters": 25_557_032,
+    }
+    assert status_of("list", "models") == 0
+    assert set(capsys.readouterr().out.split()) == {*rows, "digits_cnn"}
 
 
 def test_everything_after_the_script_belongs_to_it(script: str, capsys: pytest.CaptureFixture[str]) -> None:

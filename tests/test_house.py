@@ -34,7 +34,11 @@ EMPTY_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "manage
 NO_CODE_ON_THE_WIRE = frozenset({"pickle", "cloudpickle", "dill", "marshal", "shelve", "multiprocessing"})
 HEAVY = ("numba", "matplotlib", "sklearn", "IPython")
 
-SOURCES = sorted(path for layer in MAY_IMPORT for path in (ROOT / layer).rglob("*.py")) + sorted(FACE.glob("*.py"))
+SOURCES = (
+    sorted(path for layer in MAY_IMPORT for path in (ROOT / layer).rglob("*.py"))
+    + sorted(FACE.glob("*.py"))
+    + sorted(FACE.glob("zoo/*.py"))
+)
 
 
 def named(path: Path) -> str:
@@ -136,7 +140,7 @@ def test_every_layer_has_its_tests(layer: str) -> None:
 
 def test_test_folders_mirror_the_layers() -> None:
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders - {"laws", "end_to_end", "face"} <= set(MAY_IMPORT)
+    assert folders - {"laws", "end_to_end", "face", "zoo", "benchmarks"} <= set(MAY_IMPORT)
 
 
 def test_the_face_is_small() -> None:

@@ -32,6 +32,7 @@ def entry_points() -> list[tuple[str, str, str]]:
 def expected_files() -> set[str]:
     """What belongs into a wheel, told from the real folders and not from the links that the build follows."""
     names = {f"maniple/{path.name}" for path in (ROOT / "src" / "maniple").glob("*.py")} | {"maniple/py.typed"}
+    names |= {f"maniple/zoo/{path.name}" for path in (ROOT / "src" / "maniple" / "zoo").glob("*.py")}
     for layer in LAYERS:
         names |= {f"maniple/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / layer).rglob("*.py")}
     return names
@@ -109,7 +110,7 @@ def test_an_entry_point_leads_to_something(group: str, name: str, target: str) -
 def test_the_type_checkers_see_every_folder() -> None:
     tools = settings()["tool"]
     included = set(tools["pyright"]["include"])
-    assert {f"src/maniple/{layer}" for layer in LAYERS} | {"src/maniple/*.py"} == included
+    assert {f"src/maniple/{layer}" for layer in LAYERS} | {"src/maniple/*.py", "src/maniple/zoo"} == included
     assert tools["mypy"]["strict"] is True
     assert tools["mypy"]["packages"] == ["maniple"]
 

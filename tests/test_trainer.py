@@ -251,7 +251,7 @@ def test_there_is_nothing_to_measure_before_a_step(trainer: mp.Trainer) -> None:
     trainer.step(**batch(0))
     assert trainer.bytes() == {"predicted": 0, "measured": 0}
     assert {event.category for event in trainer.timeline().events} <= {"task", "fold"}
-    assert len(trainer.timeline().events) == len(trainer.schedule)
+    assert len(trainer.timeline().spans) == len(trainer.schedule)
 
 
 def test_a_closed_trainer_says_so() -> None:

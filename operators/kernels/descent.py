@@ -20,25 +20,47 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
 
 
+@numba.njit(nogil=True)
+def plain(value: float, gradient: float, lr: float, decay: float) -> float:
+    """The next value of one element, without momentum. This and the two below are device functions of CUDA too."""
+    return value - lr * (gradient + decay * value)
+
+
+@numba.njit(nogil=True)
+def heavy(
+    value: float, gradient: float, buffer: float, lr: float, decay: float, momentum: float
+) -> tuple[float, float]:
+    """The next value and momentum buffer of one element."""
+    buffer = momentum * buffer + (gradient + decay * value)
+    return value - lr * buffer, buffer
+
+
+@numba.njit(nogil=True)
+def nesterov(
+    value: float, gradient: float, buffer: float, lr: float, decay: float, momentum: float
+) -> tuple[float, float]:
+    """The next value and momentum buffer of one element, the value ahead of the buffer."""
+    slope = gradient + decay * value
+    buffer = momentum * buffer + slope
+    return value - lr * (slope + momentum * buffer), buffer
+
+
 @numba.njit(cache=True, nogil=True)
 def _plain(value: Floats, gradient: Floats, lr: float, decay: float) -> None:
     for i in range(value.size):
-        value[i] -= lr * (gradient[i] + decay * value[i])
+        value[i] = plain(value[i], gradient[i], lr, decay)
 
 
 @numba.njit(cache=True, nogil=True)
-def _momentum(value: Floats, gradient: Floats, buffer: Floats, lr: float, decay: float, momentum: float) -> None:
+def _heavy(value: Floats, gradient: Floats, buffer: Floats, lr: float, decay: float, momentum: float) -> None:
     for i in range(value.size):
-        buffer[i] = momentum * buffer[i] + (gradient[i] + decay * value[i])
-        value[i] -= lr * buffer[i]
+        value[i], buffer[i] = heavy(value[i], gradient[i], buffer[i], lr, decay, momentum)
 
 
 @numba.njit(cache=True, nogil=True)
 def _nesterov(value: Floats, gradient: Floats, buffer: Floats, lr: float, decay: float, momentum: float) -> None:
     for i in range(value.size):
-        slope = gradient[i] + decay * value[i]
-        buffer[i] = momentum * buffer[i] + slope
-        value[i] -= lr * (slope + momentum * buffer[i])
+        value[i], buffer[i] = nesterov(value[i], gradient[i], buffer[i], lr, decay, momentum)
 
 
 def bind_descent(
@@ -59,7 +81,7 @@ def _fused(optimizer: SGD, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
     lr, decay, momentum = kind(optimizer.lr), kind(optimizer.weight_decay), kind(optimizer.momentum)
     if not optimizer.momentum:
         return compiled(_plain, (*arrays, lr, decay))
-    return compiled(_nesterov if optimizer.nesterov else _momentum, (*arrays, lr, decay, momentum))
+    return compiled(_nesterov if optimizer.nesterov else _heavy, (*arrays, lr, decay, momentum))
 
 
 def _by_torch(optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Tensor, ...]) -> Callable[[], None]:

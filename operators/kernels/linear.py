@@ -14,9 +14,10 @@ from maniple.operators.operator import Kernels, TileContext
 
 
 def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], result: Tensor, saved: tuple[Tensor, ...]
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """``x W^T + b``; see ``maniple.operators.operator.BindForward``."""
+    (result,) = results
     x, weight, bias = operands
     if x is None or weight is None:
         raise TypeError("linear: forward needs its input and its weight")
@@ -32,13 +33,14 @@ def bind_forward(
 
 def bind_backward(
     context: TileContext,
-    result_gradient: Tensor | None,
+    result_gradients: tuple[Tensor | None, ...],
     operands: tuple[Tensor | None, ...],
-    result: Tensor | None,
+    results: tuple[Tensor | None, ...],
     saved: tuple[Tensor, ...],
     operand_gradients: tuple[Tensor | None, ...],
 ) -> Callable[[], None]:
     """``g W``, ``g^T x`` and ``g^T 1``; see ``maniple.operators.operator.BindBackward``."""
+    (result_gradient,) = result_gradients
     x, weight, _ = operands
     x_gradient, weight_gradient, bias_gradient = operand_gradients
     if result_gradient is None:

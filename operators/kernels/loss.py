@@ -1,68 +1,137 @@
-"""Kernels of cross-entropy: a share of the mean over the whole batch."""
+"""Kernels of cross-entropy: a share of the loss of the whole batch."""
 
 # kernels have one signature, whatever they use of it
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from maniple.operators.kernels import cross_entropy
+from maniple.operators.kernels.compiled import compiled
+from maniple.operators.kernels.scratch import Steps, in_matrix, out_matrix
 from maniple.operators.operator import Kernels, TileContext
+
+if TYPE_CHECKING:
+    from maniple.operators.library.loss import CrossEntropy
+
+
+class _Tensors:
+    """What both kernels read, as rows of classes.
+
+    Args:
+        context: The tile.
+        operands: Of the operator.
+        steps: Get the copies that the rows need.
+    """
+
+    def __init__(self, context: TileContext, operands: tuple[Tensor | None, ...], steps: Steps) -> None:
+        logits, labels, every, weights = operands
+        if logits is None or labels is None:
+            raise TypeError("cross_entropy: needs logits and labels")
+        self.operator = cast("CrossEntropy", context.operator)
+        self.rows = in_matrix(logits.movedim(1, -1), steps)
+        self.labels = _flat(labels, steps)
+        classes = self.rows.shape[1]
+        self.weights = torch.ones(classes, dtype=logits.dtype) if weights is None else _flat(weights, steps)
+        self.share = torch.ones(1, dtype=logits.dtype)
+        if every is not None:
+            ignored, batch = self.operator.ignore_index, _flat(every, steps)
+            steps.then(
+                compiled(cross_entropy.share_of, (batch.numpy(), self.weights.numpy(), ignored, self.share.numpy()))
+            )
+
+    def arrays(self) -> tuple[object, ...]:
+        """The arguments that the fused kernels begin with."""
+        rows = self.rows.numpy()
+        numbers = (self.operator.ignore_index, rows.dtype.type(self.operator.label_smoothing))
+        return (rows, self.labels.numpy(), self.share.numpy(), self.weights.numpy(), *numbers)
+
+    def loss(self, rows: Tensor) -> Tensor:
+        """The tile's share of the loss by torch."""
+        operator = self.operator
+        total = F.cross_entropy(
+            rows,
+            self.labels,
+            self.weights,
+            ignore_index=operator.ignore_index,
+            reduction="sum",
+            label_smoothing=operator.label_smoothing,
+        )
+        return total * self.share[0]
 
 
 def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], result: Tensor, saved: tuple[Tensor, ...]
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """The tile's share of the loss; see ``maniple.operators.operator.BindForward``.
 
-    A label that is no class raises torch's RuntimeError ("index .. is out of bounds").
+    A label that is no class raises an error ("out of bounds"). One fused pass where the processor has one core; torch's
+    operations, which may use several, otherwise.
     """
-    logits, labels = operands
-    (logarithms,) = saved
-    if logits is None or labels is None:
-        raise TypeError("cross_entropy: forward needs logits and labels")
-    samples = logits.shape[0]
-    column = labels.unsqueeze(1)
-    chosen = torch.empty((samples, 1), dtype=result.dtype)
-    flat = chosen.view(-1)
-    weights = torch.full((samples,), -1.0 / context.extent("b"), dtype=result.dtype)
-
-    def run() -> None:
-        torch.log_softmax(logits, 1, out=logarithms)
-        torch.gather(logarithms, 1, column, out=chosen)
-        torch.dot(flat, weights, out=result)
-
-    return run
+    (result,) = results
+    steps, after = Steps(), Steps()
+    read = _Tensors(context, operands, steps)
+    logarithms = _flat_target(saved[0], after)
+    if context.cores == 1:
+        steps.then(compiled(cross_entropy.forward, (*read.arrays(), logarithms.numpy(), result.view(1).numpy())))
+    else:
+        steps.then(lambda: torch.logsumexp(read.rows, 1, out=logarithms))
+        steps.then(lambda: result.copy_(read.loss(read.rows)))
+    return steps.then(after).bound()
 
 
 def bind_backward(
     context: TileContext,
-    result_gradient: Tensor | None,
+    result_gradients: tuple[Tensor | None, ...],
     operands: tuple[Tensor | None, ...],
-    result: Tensor | None,
+    results: tuple[Tensor | None, ...],
     saved: tuple[Tensor, ...],
     operand_gradients: tuple[Tensor | None, ...],
 ) -> Callable[[], None]:
-    """``(probability - [class is the label]) / N``; see ``maniple.operators.operator.BindBackward``."""
-    _, labels = operands
-    (logarithms,) = saved
+    """The gradient of the logits; see ``maniple.operators.operator.BindBackward``."""
+    (gradient,) = result_gradients
     target = operand_gradients[0]
-    if labels is None or target is None:
-        raise TypeError("cross_entropy: backward needs the labels and a place for the logits' gradient")
-    column = labels.unsqueeze(1)
-    minus = torch.full((labels.shape[0], 1), -1.0, dtype=target.dtype)
-    share = 1.0 / context.extent("b")
+    if gradient is None or target is None:
+        raise TypeError("cross_entropy: backward needs the loss's gradient and a place for the logits'")
+    steps, after = Steps(), Steps()
+    read = _Tensors(context, operands, steps)
+    rows = out_matrix(target.movedim(1, -1), after)
+    if context.cores == 1:
+        logarithms = _flat(saved[0], steps)
+        arrays = (*read.arrays(), logarithms.numpy(), gradient.view(1).numpy(), rows.numpy())
+        return steps.then(compiled(cross_entropy.backward, arrays)).then(after).bound()
 
-    def run() -> None:
-        torch.exp(logarithms, out=target)
-        target.scatter_add_(1, column, minus)
-        target.mul_(share)
-        if result_gradient is not None:
-            target.mul_(result_gradient)
+    def by_torch() -> None:
+        leaf = read.rows.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = read.loss(leaf)
+        (found,) = torch.autograd.grad(loss, leaf, gradient)
+        rows.copy_(found)
 
-    return run
+    return steps.then(by_torch).then(after).bound()
+
+
+def _flat(tensor: Tensor, steps: Steps) -> Tensor:
+    """The elements in one dimension: a view where the strides allow, else a copy made by ``steps``."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
+    steps.then(lambda: scratch.copy_(tensor))
+    return scratch.view(-1)
+
+
+def _flat_target(tensor: Tensor, after: Steps) -> Tensor:
+    """One dimension to write ``tensor`` through: a view where the strides allow, else scratch that ``after`` copies."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
+    after.then(lambda: tensor.copy_(scratch))
+    return scratch.view(-1)
 
 
 KERNELS = Kernels(bind_forward, bind_backward)

@@ -15,9 +15,10 @@ from maniple.operators.operator import Kernels, TileContext
 
 
 def bind_relu(
-    context: TileContext, operands: tuple[Tensor | None, ...], result: Tensor, saved: tuple[Tensor, ...]
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """``max(x, 0)``; see ``maniple.operators.operator.BindForward``."""
+    (result,) = results
     (x,) = operands
     if x is None:
         raise TypeError("relu: forward needs its operand")
@@ -27,13 +28,15 @@ def bind_relu(
 
 def bind_relu_backward(
     context: TileContext,
-    result_gradient: Tensor | None,
+    result_gradients: tuple[Tensor | None, ...],
     operands: tuple[Tensor | None, ...],
-    result: Tensor | None,
+    results: tuple[Tensor | None, ...],
     saved: tuple[Tensor, ...],
     operand_gradients: tuple[Tensor | None, ...],
 ) -> Callable[[], None]:
     """The gradient where the result is above zero; see ``maniple.operators.operator.BindBackward``."""
+    (result,) = results
+    (result_gradient,) = result_gradients
     (target,) = operand_gradients
     if result_gradient is None or result is None or target is None:
         raise TypeError("relu: backward needs the result, its gradient, and a place for the operand's")
@@ -42,9 +45,10 @@ def bind_relu_backward(
 
 
 def bind_add(
-    context: TileContext, operands: tuple[Tensor | None, ...], result: Tensor, saved: tuple[Tensor, ...]
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """``a + b``; see ``maniple.operators.operator.BindForward``."""
+    (result,) = results
     a, b = operands
     if a is None or b is None:
         raise TypeError("add: forward needs both operands")
@@ -54,13 +58,14 @@ def bind_add(
 
 def bind_add_backward(
     context: TileContext,
-    result_gradient: Tensor | None,
+    result_gradients: tuple[Tensor | None, ...],
     operands: tuple[Tensor | None, ...],
-    result: Tensor | None,
+    results: tuple[Tensor | None, ...],
     saved: tuple[Tensor, ...],
     operand_gradients: tuple[Tensor | None, ...],
 ) -> Callable[[], None]:
     """The gradient to each operand; see ``maniple.operators.operator.BindBackward``."""
+    (result_gradient,) = result_gradients
     if result_gradient is None:
         raise TypeError("add: backward needs the result's gradient")
     steps = Steps()

@@ -114,9 +114,10 @@ def _window(context: TileContext) -> tuple[int, int, int, int, int, int]:
 
 
 def bind_max(
-    context: TileContext, operands: tuple[Tensor | None, ...], result: Tensor, saved: tuple[Tensor, ...]
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """The maximum of every window and its place; see ``maniple.operators.operator.BindForward``."""
+    (result,) = results
     (x,) = operands
     if x is None:
         raise TypeError("max_pool2d: forward needs its operand")
@@ -125,13 +126,14 @@ def bind_max(
 
 def bind_max_backward(
     context: TileContext,
-    result_gradient: Tensor | None,
+    result_gradients: tuple[Tensor | None, ...],
     operands: tuple[Tensor | None, ...],
-    result: Tensor | None,
+    results: tuple[Tensor | None, ...],
     saved: tuple[Tensor, ...],
     operand_gradients: tuple[Tensor | None, ...],
 ) -> Callable[[], None]:
     """Each gradient to its window's maximum; see ``maniple.operators.operator.BindBackward``."""
+    (result_gradient,) = result_gradients
     (target,) = operand_gradients
     if result_gradient is None or target is None:
         raise TypeError("max_pool2d: backward needs the result's gradient and a place for the operand's")
@@ -139,9 +141,10 @@ def bind_max_backward(
 
 
 def bind_avg(
-    context: TileContext, operands: tuple[Tensor | None, ...], result: Tensor, saved: tuple[Tensor, ...]
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """The mean of every window; see ``maniple.operators.operator.BindForward``."""
+    (result,) = results
     (x,) = operands
     if x is None:
         raise TypeError("avg_pool2d: forward needs its operand")
@@ -150,13 +153,14 @@ def bind_avg(
 
 def bind_avg_backward(
     context: TileContext,
-    result_gradient: Tensor | None,
+    result_gradients: tuple[Tensor | None, ...],
     operands: tuple[Tensor | None, ...],
-    result: Tensor | None,
+    results: tuple[Tensor | None, ...],
     saved: tuple[Tensor, ...],
     operand_gradients: tuple[Tensor | None, ...],
 ) -> Callable[[], None]:
     """Each gradient shared by its window; see ``maniple.operators.operator.BindBackward``."""
+    (result_gradient,) = result_gradients
     (target,) = operand_gradients
     rect = context.tile.operand_rects[0]
     if result_gradient is None or target is None or rect is None:

@@ -22,9 +22,10 @@ def by_factor(context: TileContext, tensor: Tensor) -> Tensor:
 
 
 def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], result: Tensor, saved: tuple[Tensor, ...]
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """Copy the elements; see ``maniple.operators.operator.BindForward``."""
+    (result,) = results
     (x,) = operands
     if x is None:
         raise TypeError(f"{context.operator.name}: forward needs its operand")
@@ -34,13 +35,14 @@ def bind_forward(
 
 def bind_backward(
     context: TileContext,
-    result_gradient: Tensor | None,
+    result_gradients: tuple[Tensor | None, ...],
     operands: tuple[Tensor | None, ...],
-    result: Tensor | None,
+    results: tuple[Tensor | None, ...],
     saved: tuple[Tensor, ...],
     operand_gradients: tuple[Tensor | None, ...],
 ) -> Callable[[], None]:
     """Copy the gradient back; see ``maniple.operators.operator.BindBackward``."""
+    (result_gradient,) = result_gradients
     (gradient,) = operand_gradients
     if result_gradient is None or gradient is None:
         raise TypeError(f"{context.operator.name}: backward needs the result's gradient and a place for the operand's")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from maniple.operators.rule import Shape
 from maniple.regions.error import RequestError
 
@@ -49,3 +51,26 @@ def check_pair(name: str, value: tuple[int, int], least: int) -> None:
         raise RequestError(f"{name}: expected two integers >= {least}, got {value!r}")
     for item in value:
         check_at_least(name, item, least)
+
+
+def spatial_axes(dimensions: int) -> str:
+    """The factors of the last dimensions of an image-like activation: ``x``, ``yx`` or ``zyx``."""
+    return "zyx"[-dimensions:]
+
+
+def check_windows(operator: str, dimensions: int, fields: Mapping[str, tuple[tuple[int, ...], int]]) -> None:
+    """Refuse attributes that are no integer per spatial dimension.
+
+    Args:
+        operator: Whom messages name.
+        dimensions: How many integers there must be.
+        fields: By the attribute's name, its value and the least that each of its integers may be.
+
+    Raises:
+        RequestError: Names the attribute and what came.
+    """
+    for name, (value, least) in fields.items():
+        if not isinstance(value, tuple) or len(value) != dimensions:
+            raise RequestError(f"{operator}.{name}: expected {dimensions} integers >= {least}, got {value!r}")
+        for item in value:
+            check_at_least(f"{operator}.{name}", item, least)

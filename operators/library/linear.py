@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from maniple.operators.library.axes import activation_axes, check_at_least, present_shape
-from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels, ParameterSpec, float_dtype
+from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Initial, Kernels, ParameterSpec
 from maniple.operators.rule import Rule, Shape
 from maniple.operators.tile import Tile
 from maniple.regions.error import RequestError
@@ -29,7 +29,7 @@ class Linear(AbstractOperator):
 
     name: ClassVar[str] = "linear"
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 1))
-    differentiable: ClassVar[tuple[int, ...]] = (0, 1, 2)
+    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1, 2)
 
     def __post_init__(self) -> None:
         check_at_least("linear.in_features", self.in_features, 1)
@@ -45,13 +45,9 @@ class Linear(AbstractOperator):
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""
-        weight = ParameterSpec("weight", (self.out_features, self.in_features), self.in_features)
-        bias = ParameterSpec("bias", (self.out_features,), self.in_features)
+        weight = ParameterSpec("weight", (self.out_features, self.in_features), Initial.fan_in(self.in_features))
+        bias = ParameterSpec("bias", (self.out_features,), Initial.fan_in(self.in_features))
         return (weight, bias) if self.bias else (weight,)
-
-    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
-        """See ``AbstractOperator.result_dtype``."""
-        return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from maniple.operators.library.axes import activation_axes, present_shape
-from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels, ParameterSpec, float_dtype
+from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels
 from maniple.operators.rule import Rule, Shape
 from maniple.operators.tile import Tile
 
@@ -17,21 +17,13 @@ class ReLU(AbstractOperator):
     """torch.nn.ReLU: ``"b ... -> b ..."``. Backward reads the result, which is zero exactly where the gradient is."""
 
     name: ClassVar[str] = "relu"
-    backward_reads: ClassVar[BackwardReads] = BackwardReads(result=True)
-    differentiable: ClassVar[tuple[int, ...]] = (0,)
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(results=(0,))
+    differentiable: ClassVar[tuple[int, ...] | None] = (0,)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """The rule above; see ``AbstractOperator.rule``."""
         axes = activation_axes(len(present_shape(shapes[0], self.name)))
         return Rule.parse("... -> ...", ellipsis=axes)
-
-    def parameters(self) -> tuple[ParameterSpec, ...]:
-        """See ``AbstractOperator.parameters``."""
-        return ()
-
-    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
-        """See ``AbstractOperator.result_dtype``."""
-        return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""
@@ -51,20 +43,12 @@ class Add(AbstractOperator):
 
     name: ClassVar[str] = "add"
     backward_reads: ClassVar[BackwardReads] = BackwardReads()
-    differentiable: ClassVar[tuple[int, ...]] = (0, 1)
+    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """The rule above; see ``AbstractOperator.rule``."""
         axes = activation_axes(len(present_shape(shapes[0], self.name)))
         return Rule.parse("..., ... -> ...", ellipsis=axes)
-
-    def parameters(self) -> tuple[ParameterSpec, ...]:
-        """See ``AbstractOperator.parameters``."""
-        return ()
-
-    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
-        """See ``AbstractOperator.result_dtype``."""
-        return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from maniple.operators.library.axes import check_pair
-from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels, ParameterSpec, float_dtype
-from maniple.operators.rule import Rule, Saved, Shape
-from maniple.operators.tile import Halo, Tile
+from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels
+from maniple.operators.rule import Halo, Rule, Saved, Shape
+from maniple.operators.tile import Tile
 from maniple.regions.error import RequestError
 
 _TEXT = "b c y~ x~ -> b c y x"
@@ -45,7 +45,7 @@ class MaxPool2d(AbstractOperator):
 
     name: ClassVar[str] = "max_pool2d"
     backward_reads: ClassVar[BackwardReads] = BackwardReads(saved=(0,))
-    differentiable: ClassVar[tuple[int, ...]] = (0,)
+    differentiable: ClassVar[tuple[int, ...] | None] = (0,)
 
     def __post_init__(self) -> None:
         _check(self.name, self.kernel_size, self.stride, self.padding)
@@ -54,14 +54,6 @@ class MaxPool2d(AbstractOperator):
         """The rule above; see ``AbstractOperator.rule``."""
         windows = _windows(self.kernel_size, self.stride, self.padding)
         return Rule.parse(_TEXT, windows, saved=(Saved("indices", "b c y x", "int64"),))
-
-    def parameters(self) -> tuple[ParameterSpec, ...]:
-        """See ``AbstractOperator.parameters``."""
-        return ()
-
-    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
-        """See ``AbstractOperator.result_dtype``."""
-        return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""
@@ -91,7 +83,7 @@ class AvgPool2d(AbstractOperator):
 
     name: ClassVar[str] = "avg_pool2d"
     backward_reads: ClassVar[BackwardReads] = BackwardReads()
-    differentiable: ClassVar[tuple[int, ...]] = (0,)
+    differentiable: ClassVar[tuple[int, ...] | None] = (0,)
 
     def __post_init__(self) -> None:
         _check(self.name, self.kernel_size, self.stride, self.padding)
@@ -99,14 +91,6 @@ class AvgPool2d(AbstractOperator):
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:  # one rank, one rule
         """The rule above; see ``AbstractOperator.rule``."""
         return Rule.parse(_TEXT, _windows(self.kernel_size, self.stride, self.padding))
-
-    def parameters(self) -> tuple[ParameterSpec, ...]:
-        """See ``AbstractOperator.parameters``."""
-        return ()
-
-    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
-        """See ``AbstractOperator.result_dtype``."""
-        return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""

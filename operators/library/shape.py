@@ -7,7 +7,7 @@ from math import prod
 from typing import ClassVar, final
 
 from maniple.operators.library.axes import activation_axes, check_at_least, present_shape
-from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels, ParameterSpec, float_dtype
+from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels
 from maniple.operators.rule import Rule, Shape
 from maniple.operators.tile import Tile
 from maniple.regions.error import RequestError
@@ -27,7 +27,7 @@ class Flatten(AbstractOperator):
 
     name: ClassVar[str] = "flatten"
     backward_reads: ClassVar[BackwardReads] = BackwardReads()
-    differentiable: ClassVar[tuple[int, ...]] = (0,)
+    differentiable: ClassVar[tuple[int, ...] | None] = (0,)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """The rule above; see ``AbstractOperator.rule``."""
@@ -39,14 +39,6 @@ class Flatten(AbstractOperator):
             return Rule.parse(f"{batch} {major} -> {batch} {major}")
         rest = " ".join([major, *(f"{name}!" for name in minor)])
         return Rule.parse(f"{batch} {rest} -> {batch} ({rest})")
-
-    def parameters(self) -> tuple[ParameterSpec, ...]:
-        """See ``AbstractOperator.parameters``."""
-        return ()
-
-    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
-        """See ``AbstractOperator.result_dtype``."""
-        return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:  # a copy
         """See ``AbstractOperator.flops``."""
@@ -70,7 +62,7 @@ class Reshape(AbstractOperator):
 
     name: ClassVar[str] = "reshape"
     backward_reads: ClassVar[BackwardReads] = BackwardReads()
-    differentiable: ClassVar[tuple[int, ...]] = (0,)
+    differentiable: ClassVar[tuple[int, ...] | None] = (0,)
 
     def __post_init__(self) -> None:
         for extent in self.shape:
@@ -83,14 +75,6 @@ class Reshape(AbstractOperator):
             raise RequestError("reshape: expected at least 1 dimension (the samples), got a scalar")
         text, sizes = refinement(before[1:], self.shape)
         return Rule.parse(text, sizes=sizes)
-
-    def parameters(self) -> tuple[ParameterSpec, ...]:
-        """See ``AbstractOperator.parameters``."""
-        return ()
-
-    def result_dtype(self, dtypes: tuple[str | None, ...], where: str) -> str:
-        """See ``AbstractOperator.result_dtype``."""
-        return float_dtype(dtypes, where)
 
     def flops(self, tile: Tile) -> Cost:  # a copy
         """See ``AbstractOperator.flops``."""

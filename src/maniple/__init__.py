@@ -17,11 +17,16 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Tensor as Tensor
     from maniple.operators.optimizer import SGD as SGD
     from maniple.operators.plan import Plan as Plan
+    from maniple.program import auto_trace as auto_trace
+    from maniple.program import copy as copy
     from maniple.program import debug as debug
     from maniple.program import fence as fence
+    from maniple.program import fill as fill
     from maniple.program import index_launch as index_launch
     from maniple.program import launch as launch
+    from maniple.program import record as record
     from maniple.program import region as region
+    from maniple.program import trace as trace
     from maniple.program import world as world
     from maniple.regions.error import ManipleError as ManipleError
     from maniple.regions.error import RequestError as RequestError
@@ -72,7 +77,19 @@ _HOMES = {
     "operators.graph": ("Graph", "Tensor"),
     "operators.optimizer": ("SGD",),
     "operators.plan": ("Plan",),
-    "program": ("debug", "fence", "index_launch", "launch", "region", "world"),
+    "program": (
+        "auto_trace",
+        "copy",
+        "debug",
+        "fence",
+        "fill",
+        "index_launch",
+        "launch",
+        "record",
+        "region",
+        "trace",
+        "world",
+    ),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
     "regions.index_space": ("RectSet",),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate", "restriction", "weights"),

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, final
 
 import click
 
+from maniple.calibrate_command import calibrate
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
+from maniple.search_command import compare, explain, search
+from maniple.simulate_command import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,9 +24,9 @@ LAUNCHERS = ("local",)
 
 
 def _models() -> Sequence[str]:
-    from maniple.models import ZOO
+    from maniple.models import model_names
 
-    return sorted(ZOO)
+    return model_names()
 
 
 def _strategies() -> Sequence[str]:
@@ -39,7 +42,9 @@ def _mappers() -> Sequence[str]:
 
 
 def _machines() -> Sequence[str]:
-    return ("cpu:PROCESSORS", "cpu:RANKSxPROCESSORS")
+    from maniple.runtime.preset import GPUS
+
+    return ("cpu:PROCESSORS", "cpu:RANKSxPROCESSORS", *(f"{gpu}xCOUNT" for gpu in sorted(GPUS)))
 
 
 def _operators() -> Sequence[str]:
@@ -86,9 +91,12 @@ def cli() -> None:
 @click.option("--processors", default=1, show_default=True, help="Processors of each rank.")
 @click.option("--cores", type=int, help="Cores of each processor.  [default: the host's, shared evenly]")
 @click.option("--mapper", metavar="NAME", help="Mapper that the program uses by default.")
+@click.option("--deterministic", is_flag=True, help="Run launches that are not traced in the order of the program.")
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
 @click.option("--join-timeout", default=60.0, show_default=True, help="Seconds that ranks wait for each other.")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="PATH", help="Write a timeline of the run there.")
+@click.option("--transport", default="shared", show_default=True, help="How tiles travel within a host: shared, zmq.")
 @click.option("--launcher", default="local", show_default=True, help="How ranks are started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
 @click.option("-m", "as_module", is_flag=True, help="Run a module instead of a script.")
@@ -99,9 +107,12 @@ def run(
     processors: int,
     cores: int | None,
     mapper: str | None,
+    deterministic: bool,  # noqa: FBT001  (click passes flags by name)
     port: int | None,
     join_timeout: float,
     log_dir: Path | None,
+    record: Path | None,
+    transport: str,
     launcher: str,
     dry_run: bool,  # noqa: FBT001  (click passes flags by name)
     as_module: bool,  # noqa: FBT001
@@ -124,7 +135,10 @@ def run(
         port=port,
         join_timeout_s=join_timeout,
         mapper=mapper,
+        deterministic=deterministic,
         log_dir=log_dir,
+        record=record,
+        transport=transport,
     )
     if dry_run:
         _show_commands(request)
@@ -151,15 +165,26 @@ def doctor(as_json: bool) -> int:  # noqa: FBT001
 @click.argument("kind")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_names(kind: str, as_json: bool) -> int:  # noqa: FBT001
-    """Print the names of all models, strategies, mappers, machines or operators."""
+    """Print the names of all models, strategies, mappers, machines or operators; with --json, what models take."""
     if kind not in LISTS:
         raise RequestError(f"there is no list of {kind!r}{nearest(kind, LISTS)}")
-    names = list(LISTS[kind]())
-    click.echo(json.dumps({kind: names}) if as_json else "\n".join(names))
+    if as_json:
+        click.echo(json.dumps({kind: _described(kind)}))
+    else:
+        click.echo("\n".join(LISTS[kind]()))
     return 0
 
 
-cli.add_command(partition)
+def _described(kind: str) -> Sequence[object]:
+    if kind != "models":
+        return list(LISTS[kind]())
+    from maniple.models import described_models
+
+    return described_models()
+
+
+for command in (calibrate, compare, explain, partition, search, simulate):
+    cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

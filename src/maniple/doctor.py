@@ -8,15 +8,12 @@ import socket
 import sys
 from dataclasses import dataclass
 from importlib import metadata, util
-from pathlib import Path
 from typing import final
 
 __all__: list[str] = []
 
 REQUIRED = ("torch", "numba", "numpy", "pyzmq", "msgpack", "networkx", "click", "rich")
 OPTIONAL = {"matplotlib": "plot", "scikit-learn": "examples"}
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (its size is looked at, nothing is written)
-SMALL_BYTES = 256 << 20
 
 
 @final
@@ -95,13 +92,18 @@ def _memories() -> list[Finding]:
     from maniple.runtime.inventory import take_inventory
 
     found = [Finding("memory", _size(take_inventory().memory_bytes))]
-    if SHARED_MEMORY.is_dir():
-        status = os.statvfs(SHARED_MEMORY)
-        total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
-        small = "containers get more with --shm-size" if total < SMALL_BYTES else ""
-        found.append(Finding("shared memory", f"{_size(free)} free of {_size(total)}", next=small))
-    else:
-        found.append(Finding("shared memory", "no /dev/shm on this system"))
+    from maniple.regions.error import RequestError
+    from maniple.runtime.shared_memory import SharedMemory, shared_files
+
+    name, following = "shared memory", "tiles between ranks of one host need maniple run --transport zmq"
+    try:
+        with shared_files(1) as files:
+            memory = SharedMemory(0, dict(enumerate(files)))
+            memory.arena.reserve(1)
+    except (OSError, RequestError) as error:
+        return [*found, Finding(name, f"not to be had: {error}", next=following)]
+    kind = "memory files, which /dev/shm does not bound" if sys.platform == "linux" else "temporary files"
+    found.append(Finding(name, f"carries tiles between ranks of one host ({kind})"))
     return found
 
 

@@ -1,67 +1,58 @@
-"""The model zoo: graphs by name, for examples, benchmarks and the command line."""
+"""Models by name: graphs of the zoo, and what `maniple list models` says about it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.operators.graph import Graph
 from maniple.regions.error import RequestError, nearest
+from maniple.zoo.handwritten import digits_cnn as digits_cnn
+from maniple.zoo.handwritten import mlp as mlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from maniple.operators.graph import Graph
+
 __all__: list[str] = []
 
-
-def digits_cnn(batch: int = 64, dtype: str = "float32") -> Graph:
-    """A LeNet-like network for 8 x 8 grey images of ten digits.
-
-    Args:
-        batch: samples of a step.
-        dtype: of the images, and so of the parameters.
-    """
-    g = Graph("digits_cnn")
-    x, y = g.input("x", (batch, 1, 8, 8), dtype=dtype), g.input("y", (batch,), dtype="int64")
-    h = g.relu(g.conv2d(x, out_channels=16, kernel_size=3, padding=1))
-    h = g.relu(g.conv2d(h, out_channels=32, kernel_size=3, padding=1))
-    h = g.max_pool2d(h, kernel_size=2)
-    h = g.relu(g.linear(g.flatten(h), out_features=64))
-    logits = g.linear(h, out_features=10)
-    g.loss(g.cross_entropy(logits, y))
-    g.output("logits", logits)
-    return g
+_HANDWRITTEN: dict[str, Callable[..., Graph]] = {"digits_cnn": digits_cnn, "mlp": mlp}
 
 
-def mlp(batch: int = 256, dtype: str = "float32") -> Graph:
-    """A perceptron of 784-2048-2048-10 features.
+def model_names() -> list[str]:
+    """The names of all models, sorted."""
+    from maniple.zoo.catalogue import ENTRIES
 
-    Args:
-        batch: samples of a step.
-        dtype: of the inputs, and so of the parameters.
-    """
-    g = Graph("mlp")
-    x, y = g.input("x", (batch, 784), dtype=dtype), g.input("y", (batch,), dtype="int64")
-    h = g.relu(g.linear(x, out_features=2048))
-    h = g.relu(g.linear(h, out_features=2048))
-    logits = g.linear(h, out_features=10)
-    g.loss(g.cross_entropy(logits, y))
-    g.output("logits", logits)
-    return g
+    return sorted({*ENTRIES, *_HANDWRITTEN})
 
 
-ZOO: dict[str, Callable[..., Graph]] = {"digits_cnn": digits_cnn, "mlp": mlp}
+def described_models() -> list[dict[str, object]]:
+    """What each model of the zoo is at full size: name, default (global) batch, inputs of a batch, parameters."""
+    import torch
+
+    from maniple.zoo.catalogue import ENTRIES
+
+    rows: list[dict[str, object]] = []
+    for name, entry in sorted(ENTRIES.items()):
+        with torch.device("meta"):
+            samples = entry.make().samples()
+        inputs = {key: {"shape": [entry.batch, *s.shape], "dtype": s.dtype} for key, s in samples.items()}
+        rows.append({"name": name, "batch": entry.batch, "inputs": inputs, "parameters": entry.parameters})
+    return rows
 
 
 def model(name: str, batch: int | None = None) -> Graph:
-    """Build a model of the zoo.
+    """Build a model of the zoo as a task graph.
 
     Args:
         name: its name.
-        batch: samples of a step; the model's own number by default.
+        batch: samples of a step, over all processors; the model's own number by default.
 
     Raises:
         RequestError: there is no such model.
     """
-    if name not in ZOO:
-        raise RequestError(f"there is no model {name!r}{nearest(name, sorted(ZOO))}")
-    return ZOO[name]() if batch is None else ZOO[name](batch=batch)
+    if name in _HANDWRITTEN:
+        return _HANDWRITTEN[name]() if batch is None else _HANDWRITTEN[name](batch=batch)
+    names = model_names()
+    if name not in names:
+        raise RequestError(f"there is no model {name!r}{nearest(name, names)}")
+    raise RequestError(f"model {name!r}: torch modules cannot be imported yet; use {' or '.join(_HANDWRITTEN)}")

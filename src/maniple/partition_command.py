@@ -73,15 +73,16 @@ def partition(
     FILE_OR_MODEL is a profile (PipeDream's text or dnn-partitioning's JSON), a model of the zoo, or file.py:callable.
     """
     from maniple import partition_request as request
+    from maniple.request import amount, machine_of
     from maniple.strategies.segmentation.problem import MOST_STATES, SegmentationProblem
 
     request.refuse_stages(stages)
     if output is not None and output.suffix not in {".dot", ".svg"}:
         raise RequestError(f"-o {output}: expected a file that ends with .dot or .svg")
-    goal, limit = request.goal_of(objective), None if memory is None else request.amount("--memory", memory)
+    goal, limit = request.goal_of(objective), None if memory is None else amount("--memory", memory)
     moved = (transfers, synchronization, crossings, compression, synchronized)
     given = (order, micro_batches, *moved, gradients, optimizer)
-    machine = None if machine_name is None else request.machine_of(machine_name)
+    machine = None if machine_name is None else machine_of(machine_name)
     graph = request.graph_of(source, machine, batch)
     if graph.devices is not None:
         request.refuse_given(source, replicate or None, machine_name, bandwidth, levels, *given)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maniple.operators.graph import Graph
 from maniple.regions.error import RequestError, nearest
+from maniple.request import amount, model_of
 
 if TYPE_CHECKING:
     from maniple.runtime.machine import Machine
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_AMOUNT = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?) *([KMGT]i?)?B?(?:/s)?")
-_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _PROFILES = (".txt", ".json")
 _NOT_FOR_PLACEMENTS = (
     "--replicate",
@@ -37,30 +33,6 @@ _NOT_FOR_PLACEMENTS = (
     "--gradients",
     "--optimizer",
 )
-
-
-def amount(option: str, text: str) -> float:
-    """A number of bytes (or bytes per second), such as ``1e9``, ``16GiB`` or ``10GB/s``.
-
-    Raises:
-        RequestError: it is none, or not above zero.
-    """
-    match = _AMOUNT.fullmatch(text.strip())
-    value = float(match[1]) * _UNITS.get(match[2] or "", 1) if match else math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise RequestError(f"{option}: expected more than 0 bytes, such as 1e9, 16GiB or 10GB/s, got {text!r}")
-    return value
-
-
-def machine_of(name: str) -> Machine:
-    """The machine of a preset's name or a TOML file.
-
-    Raises:
-        RequestError: there is none.
-    """
-    from maniple.runtime.machine import Machine
-
-    return Machine.load(name) if name.endswith(".toml") else Machine.preset(name)
 
 
 def levels_of(stages: int, machine: Machine | None, bandwidth: str | None, members: str | None) -> tuple[Level, ...]:
@@ -117,7 +89,7 @@ def graph_of(source: str, machine: Machine | None, batch: int | None) -> CostGra
         if batch is not None:
             raise RequestError(f"{source}: a profile's costs are those of its own batch; leave out --batch")
         return read_profile(source)
-    return cost_graph(_model(source, batch), machine or Machine.preset("cpu:1"))
+    return cost_graph(model_of(source, batch, files=_PROFILES), machine or Machine.preset("cpu:1"))
 
 
 def refuse_stages(stages: int) -> None:
@@ -188,37 +160,6 @@ def refuse_given(source: str, *options: object) -> None:
     """
     if named := [name for name, value in zip(_NOT_FOR_PLACEMENTS, options, strict=True) if name and value is not None]:
         raise RequestError(f"{source}: this file states its own devices and transfers; leave out {', '.join(named)}")
-
-
-def _model(source: str, batch: int | None) -> Graph:
-    from maniple.models import ZOO, model
-
-    if ":" in source:
-        graph = _made(source)
-        return graph if batch is None else graph.with_batch(batch)
-    if source not in ZOO:
-        raise RequestError(
-            f"{source!r}: expected a profile file ({' or '.join(_PROFILES)}), file.py:callable, or a model"
-            f"{nearest(source, sorted(ZOO))}"
-        )
-    return model(source, batch)
-
-
-def _made(source: str) -> Graph:
-    """The graph that a function of a file returns."""
-    path, _, name = source.rpartition(":")
-    spec = importlib.util.spec_from_file_location("maniple_model_file", path) if Path(path).is_file() else None
-    if spec is None or spec.loader is None:
-        raise RequestError(f"{source}: {path} is no Python file; expected file.py:callable")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    make = getattr(module, name, None)
-    if not callable(make):
-        raise RequestError(f"{source}: {path} has no function {name!r}{nearest(name, list(vars(module)))}")
-    graph: object = make()
-    if not isinstance(graph, Graph):
-        raise RequestError(f"{source}: expected {name}() to return a Graph, got {type(graph).__name__}")
-    return graph
 
 
 def _count(part: str, members: str) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from maniple.mappers.registry import make_mapper
+from maniple.runtime import recording
 from maniple.runtime.machine import Machine
 from maniple.runtime.rank import RankRuntime
+from maniple.runtime.recorder import CAPACITY
 from maniple.runtime.session import Session
 from maniple.runtime.world import current
 
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.rectangle import Rect
     from maniple.runtime.future import Future, FutureMap
-    from maniple.runtime.handle import Region
+    from maniple.runtime.handle import PartitionedRegion, Region
     from maniple.runtime.mapper import Mapper
+    from maniple.runtime.recording import Recording
     from maniple.runtime.task import Task
     from maniple.runtime.world import World
 
@@ -80,9 +83,57 @@ def index_launch(
     return session().index_launch(task, domain, *args, mapper=mapper)
 
 
+def fill(target: Region | PartitionedRegion, value: float) -> None:
+    """Write one value to a region, in every memory, or to the tiles of `X[P]`, each where its task runs.
+
+    Args:
+        target: what to write.
+        value: of every element.
+    """
+    session().fill(target, value)
+
+
+def copy(source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:
+    """Copy a region to another, or tile by tile.
+
+    Args:
+        source: a region, or `X[P]`.
+        target: a region of the same shape, or `Y[Q]` with tiles of the same shapes.
+    """
+    session().copy(source, target)
+
+
 def fence() -> None:
     """Wait until all launches so far are done."""
     session().fence()
+
+
+def trace(name: str, *, on_mismatch: str = "error") -> AbstractContextManager[None]:
+    """Record the launches inside on the first run, and replay them from then on.
+
+    Args:
+        name: of the trace; another sequence of launches needs another name.
+        on_mismatch: what happens if a launch differs from the recording: `error`, or `rerecord` it.
+    """
+    return session().trace(name, on_mismatch=on_mismatch)
+
+
+def record(capacity: int = CAPACITY) -> AbstractContextManager[Recording]:
+    """Record what happens inside, on every rank: `with mp.record() as recording: ...`, then `recording.timeline`.
+
+    Args:
+        capacity: how many events a rank keeps; the oldest go first, and the timeline says how many went.
+    """
+    return recording.record(RankRuntime.of(current()), capacity)
+
+
+def auto_trace(*, on: bool = True) -> None:
+    """Find repeated launches from now on, and replay them as if they were traced; off until it is called.
+
+    Args:
+        on: False to stop.
+    """
+    session().auto_trace(on=on)
 
 
 def world() -> World:

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
 from maniple.strategies.registry import installed
 from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
     from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan
     from maniple.runtime.machine import Machine
-    from maniple.strategies.strategy import Objective
+    from maniple.strategies.strategy import AbstractStrategy, Objective, Progress
 
 __all__: list[str] = []
+
+PIECE_BYTES = 1 << 18
+"""A plan reaches the other ranks in pieces of this size, which a control message carries."""
+
+
+class Watch(Protocol):
+    """What is told how a search goes."""
+
+    def __call__(self, progress: Progress, elapsed_s: float) -> None:
+        """Take note; called after every step, so it must be quick.
+
+        Args:
+            progress: how far it has come.
+            elapsed_s: seconds since it began.
+        """
+        ...
 
 
 def search(
@@ -25,9 +41,14 @@ def search(
     strategy: str = "data_parallel",
     objective: Objective = "time",
     budget: float | None = None,
+    proposals: int | None = None,
     seed: int = 0,
+    watch: Watch | None = None,
 ) -> Plan:
     """Find a plan for a graph on a machine.
+
+    Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
+    seconds runs on rank 0 and the others wait for its plan, for clocks differ; any other search runs on every rank.
 
     Args:
         graph: the graph; it must have a loss.
@@ -35,26 +56,72 @@ def search(
         strategy: a name that `maniple list strategies` shows.
         objective: what to minimise.
         budget: seconds, for strategies that need a budget.
+        proposals: how many changes to evaluate, instead of a budget or within one. The explanation of a plan that was
+            found in seconds says its number: the same number and seed find the same plan.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
+        watch: is told how it goes.
 
     Raises:
         RequestError: an unknown strategy or objective, a graph that cannot be trained, a budget that is missing or
-            not above zero.
+            not above zero, or no plan that fits in memory.
     """
     graph.validate()
     if objective not in {"time", "memory", "pareto"}:
         raise RequestError(f"objective {objective!r}: expected time, memory or pareto")
     if budget is not None and not budget > 0:
         raise RequestError(f"budget: expected more than 0 seconds, got {budget}")
+    if proposals is not None and proposals < 1:
+        raise RequestError(f"proposals: expected at least 1, got {proposals}")
     chosen = installed().lookup(strategy)()
-    if chosen.needs_budget and budget is None:
-        raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS")
-    deadline = None if budget is None else time.monotonic() + budget
-    state = chosen.init(Problem(graph, machine, objective, seed))
-    while not chosen.terminate(state):
-        state = chosen.step(state)
-        if deadline is not None and time.monotonic() >= deadline:
-            break
-    plan = chosen.result(state)
+    if chosen.needs_budget and budget is None and proposals is None:
+        raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
+    problem = Problem(graph, machine, objective, seed)
+    if budget is None:
+        plan = _drive(chosen, problem, None, proposals, watch)
+    else:
+        plan = _on_rank_0(chosen, problem, budget, proposals, watch)
     plan.validate(graph, machine)
     return plan
+
+
+def _drive(
+    strategy: AbstractStrategy[Any],
+    problem: Problem,
+    budget: float | None,
+    proposals: int | None,
+    watch: Watch | None,
+) -> Plan:
+    """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
+    began = time.monotonic()
+    state = strategy.init(problem)
+    try:
+        while not strategy.terminate(state):
+            state = strategy.step(state)
+            if watch is None and budget is None and proposals is None:
+                continue
+            progress, elapsed = strategy.progress(state), time.monotonic() - began
+            if watch is not None:
+                watch(progress, elapsed)
+            if (budget is not None and elapsed >= budget) or (
+                proposals is not None and progress.proposals >= proposals
+            ):
+                break
+    except KeyboardInterrupt:
+        if strategy.progress(state).best_s is None:
+            raise
+    return strategy.result(state)
+
+
+def _on_rank_0(
+    strategy: AbstractStrategy[Any], problem: Problem, budget: float, proposals: int | None, watch: Watch | None
+) -> Plan:
+    """Search on rank 0 and give its plan to all; alone, just search."""
+    from maniple.runtime import environment, world
+
+    if environment.read() is None:
+        return _drive(strategy, problem, budget, proposals, watch)
+    here = world.current()
+    told = _drive(strategy, problem, budget, proposals, watch).text().encode() if here.rank == 0 else b""
+    size = int.from_bytes(here.control.gather(len(told).to_bytes(8, "big"))[0], "big")
+    pieces = [here.control.gather(told[at : at + PIECE_BYTES])[0] for at in range(0, size, PIECE_BYTES)]
+    return Plan.parse(b"".join(pieces).decode(), "the plan of rank 0")

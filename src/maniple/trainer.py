@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -11,10 +11,11 @@ import torch
 
 from maniple.mappers.registry import make_mapper
 from maniple.operators.batch import check_batch
-from maniple.operators.expansion import Expansion, weights
-from maniple.operators.initialization import initial
+from maniple.operators.expansion import Expansion
 from maniple.operators.placement import mapped
 from maniple.operators.program import FragmentCache, Port, lower
+from maniple.operators.state import checked_state, initial_values
+from maniple.operators.weight import weights
 from maniple.regions.error import RequestError
 from maniple.runtime.digest import digest
 from maniple.runtime.hosting import host_machine
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from maniple.operators.graph import Graph
+    from maniple.operators.node import TensorInfo
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
     from maniple.operators.program import Program
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.replay import Replay, Run
     from maniple.runtime.schedule import Schedule
@@ -52,6 +55,7 @@ class _Loaded:
     replay: Replay
     inputs: dict[str, Port]
     results: dict[str, Port]
+    clock: Port | None
     unread: deque[_Step] = field(default_factory=deque)
 
 
@@ -104,7 +108,8 @@ class Trainer:
         self.plan = plan if mapper is None else mapped(plan, graph, self.machine, mapper)
         self._world.control.call(
             f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",
-            f"{graph.fingerprint()} {self.plan.to_json()} {optimizer}".encode(),
+            f"{graph.fingerprint()} {self.plan.to_json()} {optimizer}".encode()
+            + digest((graph.state[name] for name in sorted(graph.state)), sampled=True),
         )
         self._runtime = RankRuntime.of(self._world)
         number = self._runtime.next_program()
@@ -115,22 +120,19 @@ class Trainer:
         self._last: Run | None = None
         self._steps = 0
         self._closed = False
-        self._initialise(seed)
+        self._seed = seed
+        self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._load("step", graph.batch)
         self._bytes_before = gather_bytes(self._world, None)
 
-    def _initialise(self, seed: int) -> None:
-        """Write the initial values of what this rank is home to."""
-        tensors = {tensor.id: tensor for tensor in self.graph.parameters}
-        for tensor, weight in self._weights.items():
-            for memory, rects in weight.home:
-                if memory != self._runtime.memory.id:
-                    continue
-                for rect in rects:
-                    values = initial(tensors[tensor], rect, seed)
-                    self._runtime.memory.view(weight.value, rect).copy_(torch.from_numpy(values))
-                    for state in weight.states:
-                        self._runtime.memory.view(state, rect).zero_()
+    def _write(self, values: Callable[[TensorInfo, Rect], torch.Tensor], tensors: Iterable[TensorInfo]) -> None:
+        """Write parameters and buffers at this rank's part of their home."""
+        memory = self._runtime.memory
+        for tensor in tensors:
+            weight = self._weights[tensor.name]
+            for number, rects in weight.home:
+                for rect in rects if number == memory.id else ():
+                    memory.view(weight.value, rect).copy_(values(tensor, rect))
 
     def _load(self, what: str, size: int) -> _Loaded:
         """Lower and bind a program once per batch size."""
@@ -149,7 +151,7 @@ class Trainer:
             program = expansion.fetch_weights()
         schedule = lower(program, self._cache)
         replay = self._runtime.load(schedule, program.homes)
-        loaded = self._loaded[what, size] = _Loaded(replay, expansion.inputs, expansion.results)
+        loaded = self._loaded[what, size] = _Loaded(replay, expansion.inputs, expansion.results, expansion.clock)
         self._forget_sizes()
         return loaded
 
@@ -205,8 +207,8 @@ class Trainer:
             batch = {name: value.clone() for name, value in batch.items()}
         loaded.replay.prepare()
         with uninterrupted():
-            self._steps += 1
             self._feed(loaded, batch)
+            self._steps += 1
             self._last = run = loaded.replay.commit()
             step = _Step(run, loaded)
             loaded.unread.append(step)
@@ -225,6 +227,9 @@ class Trainer:
         for name, port in loaded.inputs.items():
             if self._runtime.memory.id in port.memories:
                 port.values.append(batch[name])
+        if loaded.clock is not None and self._runtime.memory.id in loaded.clock.memories:
+            seed = self._seed if self._seed < 1 << 63 else self._seed - (1 << 64)
+            loaded.clock.values.append(torch.tensor([seed, self._steps]))
 
     def _collect(self, step: _Step) -> float:
         step.run.wait()
@@ -255,9 +260,35 @@ class Trainer:
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Give every parameter whole, in the order of creation, on every rank."""
+        found = self._lasting("parameters")
+        return {tensor.name: found[tensor.name] for tensor in self.graph.parameters}
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Give every parameter and persistent buffer whole, under the names that torch has, on every rank."""
+        found = self._lasting("state_dict")
+        return {tensor.name: found[tensor.name] for tensor in self.graph.lasting if tensor.persistent}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take the values of every parameter and persistent buffer; the optimizer's state stays.
+
+        Args:
+            state: By name, the same on every rank.
+
+        Raises:
+            RequestError: a missing, unknown or misshaped entry.
+        """
+        self._check_open()
+        found = checked_state(self.graph, state, strict=True)
+        self._call("load_state_dict", found)
+        self._runtime.drain()
+        named = [tensor for tensor in self.graph.lasting if tensor.name in found]
+        self._write(lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))], named)
+
+    def _lasting(self, call: str) -> dict[str, torch.Tensor]:
+        """Give every parameter and buffer whole."""
         self._check_open()
         loaded = self._load("parameters", self.graph.batch)
-        self._call("parameters")
+        self._call(call)
         return self._results(loaded, {})
 
     def _results(self, loaded: _Loaded, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -321,7 +352,7 @@ class Trainer:
         self._loaded.clear()
         self._last = None
         for weight in self._weights.values():
-            for region in (weight.value, *weight.states):
+            for region in weight.regions:
                 self._runtime.memory.drop(region)
 
     def __enter__(self) -> Self:

@@ -32,7 +32,7 @@ def roofline(graph: Graph, node: Node, machine: Machine) -> tuple[float, float]:
     memory = machine.memories[processor.memory]
     bandwidth = memory.bandwidth / len(machine.processors_of(processor.memory))
     bound = graph.bound(node)
-    itemsize = np.dtype(graph.tensors[node.result].dtype).itemsize
+    itemsize = np.dtype(graph.tensors[node.results[0]].dtype).itemsize
     forward, backward = 0.0, 0.0
     for tile in bound.tiles({factor.name: 1 for factor in bound.factors}):
         flops, touched = node.operator.flops(tile), node.operator.bytes_touched(tile, itemsize)
@@ -52,9 +52,12 @@ def cost_graph(graph: Graph, machine: Machine, times: OperatorTimes = roofline) 
         machine: whose rates count.
         times: the cost model.
     """
-    producers = {node.result: node for node in graph.nodes}
-    kept = {node.operands[place] for node in graph.nodes for place in node.operator.backward_reads.operands}
-    kept |= {node.result for node in graph.nodes if node.operator.backward_reads.result}
+    producers = {result: node for node in graph.nodes for result in node.results}
+    kept: set[int | None] = set()
+    for node in graph.nodes:
+        reads = node.operator.backward_reads
+        kept |= {node.operands[place] for place in reads.operand_places(len(node.operands))}
+        kept |= {node.results[place] for place in reads.results}
     counted: set[int] = set()
     nodes: list[CostNode] = []
     edges: set[tuple[str, str]] = set()
@@ -62,16 +65,16 @@ def cost_graph(graph: Graph, machine: Machine, times: OperatorTimes = roofline) 
         forward, backward = times(graph, node, machine)
         weights = {i for i in node.operands if i is not None and graph.tensors[i].kind == "parameter"} - counted
         counted |= weights
-        size = tensor_bytes(graph, node.result)
         nodes.append(
             CostNode(
                 id=node.name,
                 label=node.operator.name,
                 forward_s=forward,
                 backward_s=backward,
-                activation_bytes=size,
+                activation_bytes=sum(tensor_bytes(graph, result) for result in node.results),
                 parameter_bytes=sum(tensor_bytes(graph, weight) for weight in weights),
-                stored_bytes=(size if node.result in kept else 0) + _saved_bytes(graph, node),
+                stored_bytes=sum(tensor_bytes(graph, result) for result in node.results if result in kept)
+                + _saved_bytes(graph, node),
             )
         )
         edges |= {(producers[i].name, node.name) for i in node.operands if i in producers}
@@ -92,6 +95,6 @@ def _saved_bytes(graph: Graph, node: Node) -> int:
     bound = graph.bound(node)
     total = 0
     for (saved, _), shape in zip(bound.rule.saved, bound.saved_shapes, strict=True):
-        dtype = saved.dtype or graph.tensors[node.result].dtype
+        dtype = saved.dtype or graph.tensors[node.results[0]].dtype
         total += int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     return total

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from trained_networks import NETWORKS, OPTIMIZER
 
 import maniple as mp
-from maniple.operators.expansion import Expansion, weights
+from maniple.operators.expansion import Expansion
 from maniple.operators.program import FragmentCache, Program, lower
+from maniple.operators.weight import weights
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.schedule import Schedule
 

@@ -13,8 +13,9 @@ from thread_ranks import run_on_ranks
 from trained_networks import NETWORKS, OPTIMIZER
 
 import maniple as mp
-from maniple.operators.expansion import Expansion, weights
+from maniple.operators.expansion import Expansion
 from maniple.operators.program import FragmentCache, lower
+from maniple.operators.weight import weights
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.memory import Memory
 from maniple.runtime.rank import RankRuntime
@@ -267,8 +268,8 @@ def test_memory_is_known_before_the_run(
     allocated: Counter[int] = Counter()
     allocate = Memory.allocate
 
-    def counted(self: Memory, *args: object) -> torch.Tensor:
-        storage = allocate(self, *args)  # type: ignore[arg-type]
+    def counted(self: Memory, *args: object, shared: bool = False) -> torch.Tensor:
+        storage = allocate(self, *args, shared=shared)  # type: ignore[arg-type]
         allocated[self.id] += storage.untyped_storage().nbytes()
         return storage
 

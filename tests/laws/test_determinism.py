@@ -42,7 +42,8 @@ def test_processes_with_other_hashes_agree() -> None:
 import hashlib, json
 import maniple as mp
 from maniple.models import digits_cnn
-from maniple.operators.expansion import Expansion, weights
+from maniple.operators.expansion import Expansion
+from maniple.operators.weight import weights
 from maniple.operators.program import FragmentCache, lower
 from maniple.runtime.region_table import RegionTable
 

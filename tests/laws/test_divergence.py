@@ -12,7 +12,7 @@ import maniple as mp
 from maniple.models import digits_cnn
 from maniple.runtime.control import RankStopped
 from maniple.runtime.hosting import host_machine
-from maniple.runtime.mapper import LaunchView, Mapper, TaskView
+from maniple.runtime.mapper import LaunchView, Mapper, TaskMapping, TaskView
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
 from maniple.runtime.world import World
@@ -23,7 +23,7 @@ def add(a: object, x: mp.ReadWrite) -> None:
     x += a if isinstance(a, int | float) else 1
 
 
-@add.variant("twice")
+@add.variant("cpu", name="twice")
 def add_twice(a: object, x: mp.ReadWrite) -> None:
     x += 2
 
@@ -34,21 +34,21 @@ class ByRank(Mapper):
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
-    def select_variant(self, task: TaskView) -> str:
-        return task.variants[self.rank]
+    def map_task(self, task: TaskView) -> TaskMapping:
+        return TaskMapping(task.variants[self.rank])
 
 
 class Priority(ByRank):
-    def select_variant(self, task: TaskView) -> str:
-        return task.variants[0]
+    def map_task(self, task: TaskView) -> TaskMapping:
+        return TaskMapping(task.variants[0])
 
     def order(self, task: TaskView) -> int:
         return self.rank
 
 
 class Placement(ByRank):
-    def select_variant(self, task: TaskView) -> str:
-        return task.variants[0]
+    def map_task(self, task: TaskView) -> TaskMapping:
+        return TaskMapping(task.variants[0])
 
     def shard(self, launch: LaunchView) -> list[int]:
         return [self.rank] * len(launch.colors)

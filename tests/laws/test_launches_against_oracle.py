@@ -30,6 +30,7 @@ from maniple.runtime.world import World
 OR = mp.register_reduction("or", torch.bitwise_or, 0)
 PRIVILEGES = (READ, WRITE_DISCARD, READ_WRITE, reduce("+"), reduce("*"), reduce("min"), reduce("max"), OR)
 SHAPES = ((), (7,), (4, 5), (2, 3, 3))
+TASKS: dict[tuple[Privilege, ...], Task[..., int]] = {}
 FOLDS = {"min": torch.minimum, "max": torch.maximum, "or": torch.bitwise_or}
 WORLDS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1))
 
@@ -83,7 +84,12 @@ def on_elements(
     return found
 
 
-def task_of(privileges: Sequence[Privilege]) -> Task[..., int]:
+def task_of(privileges: tuple[Privilege, ...]) -> Task[..., int]:
+    """A task with a region argument for each privilege, the same one each time and on every thread."""
+    return TASKS.setdefault(privileges, new_task(privileges))
+
+
+def new_task(privileges: tuple[Privilege, ...]) -> Task[..., int]:
     """A task with a region argument for each privilege."""
 
     if len(privileges) == 1:
@@ -411,7 +417,7 @@ def given_to(session: Session, region: mp.Region, argument: Argument, single: bo
 
 def launched(session: Session, regions: Sequence[mp.Region], step: Step) -> object:
     arguments = [given_to(session, regions[argument.region], argument, step.single) for argument in step.arguments]
-    task = task_of([argument.privilege for argument in step.arguments])
+    task = task_of(tuple([argument.privilege for argument in step.arguments]))
     mapper = Placed(step.places)
     if step.single:
         return session.launch(task, step.factor, *arguments, mapper=mapper)

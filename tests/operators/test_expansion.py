@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 import maniple as mp
-from maniple.operators.expansion import Expansion, Weight, empty, nothing, weights
+from maniple.operators.expansion import Expansion
 from maniple.operators.program import FragmentCache, Program, lower
+from maniple.operators.step_regions import used
+from maniple.operators.weight import Weight, weights
 from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
 from maniple.regions.rectangle import Rect
@@ -30,7 +32,7 @@ def network() -> mp.Graph:
 
 def expand(
     graph: mp.Graph, machine: mp.Machine, optimizer: mp.SGD = PLAIN, *, whole: bool = False
-) -> tuple[Expansion, dict[int, Weight]]:
+) -> tuple[Expansion, dict[str, Weight]]:
     """Expand a data-parallel plan.
 
     Args:
@@ -180,6 +182,5 @@ def test_a_graph_without_a_loss_has_no_step() -> None:
 
 def test_the_empty_rectangle_has_the_axes_of_the_region() -> None:
     region = RegionTable().region("x", (3, 4), "float32")
-    assert nothing(2) == Rect((0, 0), (0, 0))
-    assert empty(None, region).is_empty
-    assert empty(Rect((0, 1), (2, 3)), region) == Rect((0, 1), (2, 3))
+    assert used(None, region) == Rect((0, 0), (0, 0))
+    assert used(Rect((0, 1), (2, 3)), region) == Rect((0, 1), (2, 3))

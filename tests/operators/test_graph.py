@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from maniple.operators.graph import Graph
 from maniple.operators.graph_file import from_json, to_json
+from maniple.operators.operator import Initial
 from maniple.regions.error import RequestError
 
 
@@ -59,11 +60,11 @@ def test_names_shapes_and_parameters() -> None:
         ("linear_1.weight", (10, 64)),
         ("linear_1.bias", (10,)),
     ]
-    assert [p.fan_in for p in g.parameters] == [9, 9, 72, 72, 256, 256, 64, 64]
+    assert [p.initial for p in g.parameters] == [Initial.fan_in(n) for n in (9, 9, 72, 72, 256, 256, 64, 64)]
     assert g.tensor("max_pool2d").shape == (64, 16, 4, 4)
     assert g.tensors[g.outputs["logits"]].shape == (64, 10)
-    assert g.loss_tensor == g.node("cross_entropy").result
-    assert g.producer(g.node("relu").result) == g.node("relu")
+    assert g.loss_tensor == g.node("cross_entropy").results[0]
+    assert g.producer(g.node("relu").results[0]) == g.node("relu")
     assert g.consumers(g.tensor("conv2d").id) == (g.node("relu"),)
     assert all(tensor.id == place for place, tensor in enumerate(g.tensors))
 
@@ -79,7 +80,7 @@ def test_the_table() -> None:
         "x                                             input                   (4, 3) float32",
         "y                                             input                   (4,) int64",
         "linear         x, linear.weight, linear.bias  b k, n k, [n]@k -> b n  (4, 2) float32",
-        "cross_entropy  linear, y                      b c!, b ->              () float32      loss",
+        "cross_entropy  linear, y, y                   b c, b, [n0!], [c] ->   () float32      loss",
     ]
 
 
@@ -163,9 +164,9 @@ def refusals() -> dict[str, tuple[Callable[[Graph], object], str]]:
         ),
         "other graph": (lambda g: g.relu(other), "tensor 'x' belongs to another graph"),
         "no tensor": (lambda g: g.relu(3), "expected a tensor of graph 'g', got int"),  # type: ignore[arg-type]
-        "parameter as input": (
-            lambda g: (g.linear(g.handle("x"), 2), g.relu(g.handle("linear.weight"))),
-            "got parameter",
+        "parameter for assignment": (
+            lambda g: (g.linear(g.handle("x"), 2), g.assign(g.handle("linear.weight"), g.handle("linear"))),
+            "expected a buffer to assign to, got parameter 'linear.weight'",
         ),
         "add shapes": (lambda g: g.add(g.handle("x"), g.input("z", (4, 2))), "add: operand 1.*expected c = 3, got 2"),
         "no image": (lambda g: g.conv2d(g.handle("x"), 2, 3), "conv2d: expected 4 dimensions"),
@@ -219,6 +220,11 @@ def test_validate() -> None:
         g.validate()
     x, y = g.input("x", (4, 3)), g.input("y", (4,), "int64")
     g.loss(g.cross_entropy(x, y))
+    with pytest.raises(RequestError, match="depends on no trained parameter"):
+        g.validate()
+    g = Graph("g")
+    x, y = g.input("x", (4, 3)), g.input("y", (4,), "int64")
+    g.loss(g.cross_entropy(g.linear(x, 3), y))
     g.validate()
     g.relu(g.relu(x, name="dead"), name="deader")
     with pytest.raises(RequestError, match="operators dead, deader reach neither the loss nor an output"):
@@ -255,9 +261,9 @@ def test_the_order_of_nodes_in_a_file_does_not_matter(order: list[int]) -> None:
 
 
 CORRUPTIONS = [
-    ('"version": 1', '"version": 2', "version: expected at most 1, got 2"),
-    ('"version": 1', '"version": "1"', "version: expected an integer"),
-    ('"version": 1', '"versoin": 1', "versoin: unknown key.*did you mean 'version'"),
+    ('"version": 2', '"version": 3', "version: expected at most 2, got 3"),
+    ('"version": 2', '"version": "2"', "version: expected an integer"),
+    ('"version": 2', '"versoin": 2', "versoin: unknown key.*did you mean 'version'"),
     (
         '"kernel_size": [3, 3]',
         '"kernel_size": [3, "x"]',

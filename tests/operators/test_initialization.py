@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from maniple.operators.initialization import initial
 from maniple.operators.node import TensorInfo
+from maniple.operators.operator import Initial
 from maniple.operators.philox import philox, uniform
 from maniple.regions.error import RequestError
 from maniple.regions.rectangle import Rect
@@ -19,7 +20,7 @@ ONES = 0xFFFFFFFF
 
 
 def parameter(shape: tuple[int, ...], dtype: str = "float64", fan_in: int = 4, name: str = "w") -> TensorInfo:
-    return TensorInfo(0, name, shape, dtype, "parameter", fan_in)
+    return TensorInfo(0, name, shape, dtype, "parameter", Initial.fan_in(fan_in))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
@@ -12,9 +10,11 @@ from maniple.regions.error import RunError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 from maniple.runtime.body import TaskBinder
-from maniple.runtime.launch import Requirement
+from maniple.runtime.call import PENDING, Call, Frames
+from maniple.runtime.launch import Point, Requirement
 from maniple.runtime.task import Task
 
+POINTS = (Point((0,), 0), Point((1,), 0))
 REGION = LogicalRegion(0, "x", Rect((0, 0), (2, 3)), "float32")
 
 
@@ -35,26 +35,19 @@ def looks(x: mp.Read) -> None:
     assert x.isnan().any()
 
 
-def bind(
-    task: Task[..., object], values: tuple[object, ...], *, debug: bool = False
-) -> tuple[TaskBinder, list[object]]:
-    outcomes: list[object] = []
-    fulfil: Callable[[object], None] = outcomes.append
-    return TaskBinder(task, values, ((0,), (1,)), (task.function,) * 2, (fulfil,) * 2, debug), outcomes
-
-
-def requirement(task: Task[..., object], slot: int) -> Requirement:
-    privilege = task.parameters[slot].privilege
-    assert privilege is not None
-    return Requirement(REGION, privilege, (REGION.bounds,) * 2)
+def bind(task: Task[..., object], *values: object, debug: bool = False) -> tuple[TaskBinder, Call]:
+    call = Call(values, 2)
+    privileges = [parameter.privilege for parameter in task.parameters if parameter.privilege is not None]
+    requirements = tuple(Requirement(REGION, privilege, (REGION.bounds,) * 2) for privilege in privileges)
+    return TaskBinder(task, POINTS, requirements, (task.variants["cpu"],) * 2, Frames([[call]]), 0, debug), call
 
 
 def test_arguments_come_in_the_order_of_the_signature_and_contributions_start_from_the_identity() -> None:
-    binder, outcomes = bind(body, (7, body.parameters[1], requirement(body, 2), requirement(body, 3)))
+    binder, call = bind(body, 7)
     view = torch.full((2, 3), 3.0)
     for _ in range(2):  # bound once, run often; the second run sees the identity again
         binder(1, [torch.ones((2, 3)), view], 1)()
-    assert outcomes == [(7, (1,), 6.0)] * 2
+        assert call.results == [PENDING, (7, (1,), 6.0)]
     assert view.tolist() == [[float("-inf")] * 3] * 2
 
 
@@ -63,22 +56,52 @@ def test_a_point_without_a_view_gets_an_empty_tensor_of_the_same_axes() -> None:
     def shape(x: mp.Read) -> tuple[int, ...]:
         return tuple(x.shape)
 
-    binder, outcomes = bind(shape, (requirement(shape, 0),))
+    binder, call = bind(shape)
     binder(0, [None], 1)()
-    assert outcomes == [(0, 0)]
+    assert call.results[0] == (0, 0)
 
 
 def test_a_written_read_argument_is_found_only_when_debugging() -> None:
     view = torch.zeros((2, 3))
-    bind(writes, (requirement(writes, 0),))[0](0, [view], 1)()
+    bind(writes)[0](0, [view], 1)()
     assert view[0, 0] == 5.0
     view.zero_()
-    binder, outcomes = bind(writes, (requirement(writes, 0),), debug=True)
+    binder, call = bind(writes, debug=True)
     with pytest.raises(RunError, match="argument 'x', which it declares as read"):
         binder(0, [view], 1)()
-    assert outcomes == []  # a future that had a value would hide the failure
+    assert call.results[0] is PENDING  # a future that had a value would hide the failure
 
 
 def test_a_nan_that_stays_is_no_write() -> None:
     view = torch.full((2, 3), float("nan"))
-    bind(looks, (requirement(looks, 0),), debug=True)[0](0, [view], 1)()
+    bind(looks, debug=True)[0](0, [view], 1)()
+
+
+def test_runs_that_take_turns_have_values_and_results_of_their_own() -> None:
+    @mp.task
+    def twice(number: int) -> int:
+        return 2 * number
+
+    frames = Frames([[], []])
+    run = TaskBinder(twice, POINTS[:1], (), (twice.variants["cpu"],), frames, 0, debug=False)(0, [], 1)
+    calls = [Call((number,), 1) for number in range(4)]
+    for first, second in (calls[:2], calls[2:]):
+        frames.enter([first])
+        frames.enter([second])
+        run()
+        run()
+    assert [call.results for call in calls] == [[0], [2], [4], [6]]
+
+
+def test_a_body_bound_between_runs_begins_with_the_next_one() -> None:
+    @mp.task
+    def same(number: int) -> int:
+        return number
+
+    frames = Frames([[], []])
+    frames.enter([Call((1,), 1)])
+    run = TaskBinder(same, POINTS[:1], (), (same.variants["cpu"],), frames, 0, debug=False)(0, [], 1)
+    second = Call((2,), 1)
+    frames.enter([second])
+    run()
+    assert second.results == [2]

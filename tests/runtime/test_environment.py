@@ -36,6 +36,7 @@ def test_read_gives_back_what_was_told(
         head="tcp://127.0.0.1:1",
         token="t",
         mapper=mapper,
+        deterministic=bool(nodes % 2),
         join_timeout_s=timeout,
     )
     assert environment.read(told.to_environ()) == told

@@ -18,7 +18,7 @@ OPS = {
 
 
 @pytest.mark.parametrize("op", sorted(OPS))
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("within", [False, True])
 def test_a_fold_is_the_fold_from_the_left(op: str, count: int, within: bool) -> None:
     chance = torch.Generator().manual_seed(count)

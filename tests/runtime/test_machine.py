@@ -74,7 +74,7 @@ def test_a_processor_that_does_not_exist() -> None:
         Machine.preset("cpu:4").memory_of(7)
 
 
-@pytest.mark.parametrize("name", ["p100x16", "cpu", "cpu:0", "cpu:", "cpu:2x0", "cpu:-1", "CPU:2", "cpu:2x1 ", ""])
+@pytest.mark.parametrize("name", ["p100", "cpu", "cpu:0", "cpu:", "cpu:2x0", "cpu:-1", "CPU:2", "cpu:2x1 ", ""])
 def test_unknown_presets_list_the_good_forms(name: str) -> None:
     with pytest.raises(RequestError, match=r"cpu:PROCESSORS .*cpu:RANKSxPROCESSORS"):
         Machine.preset(name)
@@ -92,7 +92,7 @@ def test_impossible_counts(arguments: tuple[int, ...], message: str) -> None:
 def test_equal_machines_have_equal_fingerprints_and_others_do_not() -> None:
     machine = Machine.cpu(2, ranks=2)
     # The literal is what another process of any other run computed: the digest must not depend on the process.
-    assert machine.fingerprint() == Machine.cpu(2, ranks=2).fingerprint() == "b8af5ea0f4cd5414e50d0924eacf0f73"
+    assert machine.fingerprint() == Machine.cpu(2, ranks=2).fingerprint() == "c220bc100d283d5d72e9b841c2b80831"
     others = [
         Machine.cpu(2, ranks=2, nodes=1),
         Machine.cpu(2, ranks=2, cores=2),
@@ -119,14 +119,18 @@ def test_the_file_gives_the_machine_back(
         ("cores = 1", "cores = 0", r"processors\[0\]\.cores: expected an integer >= 1, got 0"),
         ("cores = 1", "coers = 1", r"processors\[0\]\.coers: unknown key; did you mean 'cores'\?"),
         ("cores = 1\n", "", r"processors\[0\]\.cores: this key is missing"),
-        ('kind = "cpu"', 'kind = "gpu"', r"processors\[0\]\.kind: expected one of the choices, got 'gpu'"),
+        ('kind = "cpu"', 'kind = "tpu"', r"processors\[0\]\.kind: expected one of the choices, got 'tpu'"),
         ("memory = 0", "memory = true", r"processors\[0\]\.memory: expected an integer >= 0, got True"),
         ("bandwidth = 2000000000.0", "bandwidth = 0", r"within_host\.bandwidth: expected a number > 0, got 0"),
         ("bandwidth = 2000000000.0", "bandwidth = inf", r"within_host\.bandwidth: expected a finite number"),
         ("bandwidth = 2000000000.0", "bandwidth = nan", r"within_host\.bandwidth: expected a finite number"),
         ("latency_s = 5e-05", "latency_s = -1", r"within_host\.latency_s: expected a finite number >= 0, got -1"),
-        ("version = 1", "version = 2", "version: 2 is newer than 1"),
-        ("version = 1\n", "", "version: expected an integer >= 1, got None"),
+        ("version = 2", "version = 3", "version: 3 is newer than 2"),
+        ("version = 2\n", "", "version: expected an integer >= 1, got None"),
+        ("launch_s = 5e-06", "launch_s = -1", r"processors\[0\]\.launch_s: expected a finite number >= 0, got -1"),
+        ("switches = []", 'switches = ["s", "s"]', "switches: expected different names"),
+        ("between_hosts", "# between_hosts", r"links: no way leads from memory 0 to memory 1; add the missing links"),
+        ("links = []", 'links = [{ source = 0, target = "s", latency_s = 0, bandwidth = 1 }]', r"links\[0\]: a link from 0"),
         ("links = []", "links = 3", "links: expected a list, got 3"),
         ("links = []", "links = [{ source = 0, target = 5, latency_s = 0, bandwidth = 1 }]", "joins no two memories"),
         ("host = 1", "host = 9", "memory 1: host 9 does not exist"),

@@ -373,7 +373,7 @@ def test_what_is_remembered_of_reductions_that_nobody_reads_is_bounded() -> None
         most = 0
         for _ in range(1_500):
             session.index_launch(contribute, 2, 1.0, x[mp.replicate(2)])
-            live = session._live[x.logical.id]
+            live = session.untraced.live(x.logical.id)
             session.fence()
             live.tidy()
             table = live.analysis.instances

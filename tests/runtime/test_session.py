@@ -5,121 +5,18 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from launched import Place, add, explode, extremes, fill, on_ranks, summed, tell, total, wait, where
 
 import maniple as mp
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.failure import TaskFailed
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.mapper import LaunchView, Mapper, TaskView
+from maniple.runtime.mapper import Mapper, TaskMapping, TaskView
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
-from maniple.runtime.world import World, local_worlds
-
-TIMEOUT_S = 30.0
-
-
-@mp.task
-def fill(value: float, x: mp.WriteDiscard) -> None:
-    x.fill_(value)
-
-
-@mp.task
-def add(a: float, x: mp.Read, y: mp.ReadWrite) -> None:
-    y += a * x
-
-
-@mp.task
-def total(x: mp.Read, sums: mp.ReduceSum) -> None:
-    sums += x.sum()
-
-
-@mp.task
-def extremes(x: mp.Read, low: mp.ReduceMin, high: mp.ReduceMax, product: mp.ReduceProduct) -> None:
-    low.copy_(torch.minimum(low, x.min()))
-    high.copy_(torch.maximum(high, x.max()))
-    product *= x.prod()
-
-
-@mp.task
-def where(color: mp.Color) -> list[int]:
-    return list(color)
-
-
-@mp.task
-def summed(x: mp.Read) -> float:
-    return float(x.sum())
-
-
-@mp.task
-def liar(x: mp.Read) -> None:
-    x += 1
-
-
-@mp.task
-def explode(x: mp.ReadWrite) -> None:
-    raise ZeroDivisionError("one over zero")
-
-
-@mp.task
-def wait(event: threading.Event, x: mp.ReadWrite) -> None:
-    assert event.wait(TIMEOUT_S)
-    x += 1
-
-
-@mp.task
-def tell(event: threading.Event, x: mp.ReadWrite) -> None:
-    event.set()
-    x += 1
-
-
-class Place(Mapper):
-    """Every point on the processor that a function of its index says."""
-
-    def __init__(self, choose: Callable[[int], int]) -> None:
-        self.choose = choose
-
-    def shard(self, launch: LaunchView) -> Sequence[int]:
-        return [launch.machine.rank_of(self.choose(index)) for index in range(len(launch.colors))]
-
-    def select_processor(self, task: TaskView) -> int:
-        return self.choose(task.index)
-
-
-def made(world: World) -> Session:
-    return Session(RankRuntime.of(world), host_machine(world), Mapper())
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    """One rank of two processors."""
-    session = made(World.solo(processors=2, cores=1))
-    yield session
-    session.runtime.close()
-
-
-def on_ranks(size: int, body: Callable[[Session], object]) -> list[object]:
-    """Run one program on several ranks that are threads."""
-    worlds = local_worlds(size)
-
-    def main(world: World) -> object:
-        try:
-            return body(made(world))
-        except BaseException as error:
-            world.control.fail("", repr(error))
-            raise
-
-    try:
-        with ThreadPoolExecutor(size) as pool:
-            return list(pool.map(main, worlds, timeout=TIMEOUT_S))
-    finally:
-        for world in worlds:
-            RankRuntime.of(world).close()
-
+from maniple.runtime.world import World
 
 # ----------------------------------------------------------------------------------------------------- what launches do
 
@@ -205,7 +102,7 @@ def test_many_launches_leave_little_behind(session: Session) -> None:
         if step % 50 == 0:
             assert sums.read().item() == 4.0
     assert sums.read().item() == 4.0
-    live = session._live[sums.logical.id]
+    live = session.untraced.live(sums.logical.id)
     assert len(live.rows) + len(live.temporary) < 300
     assert session.runtime.under_way == 0
 
@@ -294,13 +191,13 @@ def test_a_mapper_chooses_the_variant(session: Session) -> None:
     def which() -> str:
         return "cpu"
 
-    @which.variant("other")
+    @which.variant("cpu", name="other")
     def other() -> str:
         return "other"
 
     class Other(Mapper):
-        def select_variant(self, task: TaskView) -> str:
-            return task.variants[task.index]
+        def map_task(self, task: TaskView) -> TaskMapping:
+            return TaskMapping(task.variants[task.index])
 
     assert session.launch(which).get() == "cpu"
     seen = session.index_launch(which, 2, mapper=Other())
@@ -312,10 +209,10 @@ def test_a_fence_waits_for_everything(session: Session) -> None:
     x = session.region((1,))
     x.fill(0.0)
     future = session.launch(wait, event, x, mapper=Place(lambda _: 1))
-    assert not future.ready.is_set()
+    assert not future.done
     event.set()
     session.fence()
-    assert future.ready.is_set()
+    assert future.done
 
 
 # ------------------------------------------------------------------------------------------------------------- failures

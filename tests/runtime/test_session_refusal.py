@@ -3,72 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import pytest
 import torch
+from launched import Place, fill, liar, made, summed, wait, where
 
 import maniple as mp
 from maniple.regions.error import RequestError
 from maniple.runtime.failure import TaskFailed, UnwrittenRegion
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.mapper import LaunchView, Mapper, TaskView
-from maniple.runtime.rank import RankRuntime
+from maniple.runtime.mapper import Mapper, TaskMapping
 from maniple.runtime.session import Session
 from maniple.runtime.world import World
-
-TIMEOUT_S = 30.0
-
-
-@mp.task
-def fill(value: float, x: mp.WriteDiscard) -> None:
-    x.fill_(value)
-
-
-@mp.task
-def where(color: mp.Color) -> list[int]:
-    return list(color)
-
-
-@mp.task
-def summed(x: mp.Read) -> float:
-    return float(x.sum())
-
-
-@mp.task
-def liar(x: mp.Read) -> None:
-    x += 1
-
-
-@mp.task
-def wait(event: threading.Event, x: mp.ReadWrite) -> None:
-    assert event.wait(TIMEOUT_S)
-    x += 1
-
-
-class Place(Mapper):
-    """Every point on the processor that a function of its index says."""
-
-    def __init__(self, choose: Callable[[int], int]) -> None:
-        self.choose = choose
-
-    def shard(self, launch: LaunchView) -> Sequence[int]:
-        return [launch.machine.rank_of(self.choose(index)) for index in range(len(launch.colors))]
-
-    def select_processor(self, task: TaskView) -> int:
-        return self.choose(task.index)
-
-
-def made(world: World) -> Session:
-    return Session(RankRuntime.of(world), host_machine(world), Mapper())
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    """One rank of two processors."""
-    session = made(World.solo(processors=2, cores=1))
-    yield session
-    session.runtime.close()
 
 
 @mp.task
@@ -128,7 +74,7 @@ def test_a_launch_refused_for_one_region_leaves_the_others_alone(session: Sessio
     session.launch(wait, event, x, mapper=Place(lambda _: 1))
     refused(session, lambda: session.launch(pair, x, y), "pair reads y")
     later = session.launch(summed, x, mapper=Place(lambda _: 0))
-    assert not later.ready.is_set()
+    assert not later.done
     event.set()
     assert later.get() == 16.0
 
@@ -208,7 +154,7 @@ class Answers(Mapper):
         ("shard", None, "answered None for"),
         ("select_processor", 9, "answered 9 for"),
         ("select_processor", 1.0, "answered 1.0 for"),
-        ("select_variant", "gpu", "answered 'gpu' for"),
+        ("map_task", TaskMapping("gpu"), "answered 'gpu' for"),
         ("order", 0.5, "answered 0.5 for"),
     ],
 )

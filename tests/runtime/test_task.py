@@ -63,16 +63,22 @@ def test_variants_take_the_parameters_of_the_task() -> None:
     def twice(x: mp.ReadWrite) -> None:
         x *= 2
 
-    @twice.variant("shift")
+    before = twice.version
+
+    @twice.variant("cpu", name="shift")
     def shift(x: torch.Tensor) -> None:
         x += x
 
     assert list(twice.variants) == ["cpu", "shift"]
-    assert twice.variants["shift"] is shift
+    assert twice.variants["shift"].function is shift
+    assert twice.version != before
     with pytest.raises(RequestError, match=r"variant 'bad' of task .*twice has parameters \('y',\)"):
 
-        @twice.variant("bad")
+        @twice.variant("cpu", name="bad")
         def bad(y: torch.Tensor) -> None: ...
+
+    with pytest.raises(RequestError, match=r"there are no variants for 'numpy'.*did you mean 'numba'"):
+        twice.variant("numpy")(shift)
 
 
 def test_the_version_is_that_of_the_source() -> None:

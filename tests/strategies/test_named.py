@@ -43,6 +43,18 @@ def table(plan: Plan) -> list[str]:
 
 
 TABLES = {
+    "antichain": """
+conv2d        whole 0
+relu          whole 0
+conv2d_1      whole 0
+relu_1        whole 1
+max_pool2d    whole 1
+flatten       whole 1
+linear        whole 1
+relu_2        whole 1
+linear_1      whole 1
+cross_entropy whole 1
+    """,
     "data_parallel": """
         conv2d        b=2   0 1
         relu          b=2   0 1

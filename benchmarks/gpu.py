@@ -1,0 +1,192 @@
+"""The CUDA kernels on a real GPU: each checked against the CPU, and its bandwidth over that of a measured copy.
+
+    python benchmarks/gpu.py             prints a table and one JSON object
+    python benchmarks/gpu.py --json      prints the JSON object alone
+
+Bytes are those that the kernel must read and write, each once; the copy moves as many between two buffers of the same
+size. A time is the median over rounds of a few launches between two CUDA events. Without a GPU it says so and measures
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import click
+import numpy as np
+import torch
+from torch import Tensor
+
+import maniple as mp
+from maniple.operators.kernels import cross_entropy, dropout
+from maniple.regions.rectangle import Rect
+from maniple.runtime.kernels import bind_fold
+
+LAUNCHES = 10
+Launch = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A kernel bound to memory on the GPU.
+
+    Args:
+        name: what the table calls it.
+        launch: starts it.
+        moved: bytes that it must read and write.
+        found: what it wrote.
+        expected: what the CPU's kernel wrote.
+        tolerance: of the largest difference; 0 for the same bits.
+    """
+
+    name: str
+    launch: Launch
+    moved: int
+    found: Tensor
+    expected: Tensor
+    tolerance: float
+
+    def error(self) -> float:
+        """The largest difference after one run from fresh memory."""
+        self.launch()
+        torch.cuda.synchronize()
+        return float((self.found.cpu().double() - self.expected.double()).abs().max())
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers in single precision, on the CPU."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def folds(size: int) -> Iterator[Measured]:
+    """The fold of four partial sums."""
+    from maniple.runtime.cuda_kernels import bind_fold as bind_fold_on_gpu
+
+    parts = [drawn(size, seed=seed) for seed in range(4)]
+    expected, found = torch.empty(size), torch.empty(size, device="cuda")
+    bind_fold("+", expected, parts)()
+    launch = bind_fold_on_gpu("+", found, [part.cuda() for part in parts])
+    yield Measured("fold of 4", launch, 4 * 5 * size, found, expected, 0.0)
+
+
+def halos(size: int) -> Iterator[Measured]:
+    """The halos of an image tensor: two rows and two columns of every plane, packed in one launch."""
+    from maniple.runtime.cuda_kernels import bind_pack
+
+    planes, side = max(1, size // 256**2), 256
+    covered = Rect((0, 0, 0), (planes, side, side))
+    rows = [((0, side), (0, 8)), ((0, side), (side - 8, side)), ((0, 8), (0, side)), ((side - 8, side), (0, side))]
+    rects = [Rect((0, y[0], x[0]), (planes, y[1], x[1])) for x, y in rows]
+    whole = drawn(planes, side, side)
+    expected = torch.cat([whole[rect.slices(covered.lo)].reshape(-1) for rect in rects])
+    found = torch.empty(expected.numel(), device="cuda")
+    launch = bind_pack(whole.cuda(), covered, rects, found)
+    yield Measured("pack of 4 halos", launch, 4 * 2 * found.numel(), found, expected, 0.0)
+
+
+def updates(size: int) -> Iterator[Measured]:
+    """One step of descent with momentum; launched again, it goes on from where it is."""
+    from maniple.operators.kernels.cuda.descent import bind_descent
+
+    optimizer = mp.SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
+    value, gradient, momentum = (drawn(size, seed=seed) for seed in range(3))
+    found, slope, buffer = value.cuda(), gradient.cuda(), momentum.cuda()
+    optimizer.bind_update(value, gradient, (momentum,), 1)()
+    launch = bind_descent(optimizer, found, slope, (buffer,))
+    yield Measured("SGD with momentum", launch, 4 * 5 * size, found, value, 1e-6)
+
+
+def dropouts(size: int) -> Iterator[Measured]:
+    """Dropout of a whole tensor."""
+    from maniple.operators.kernels.cuda.dropout import bind_dropout
+
+    shape, clock = (size // 1024, 1024), torch.tensor([0, 3])
+    mask, rect, source = dropout.Mask(7, 0.1), Rect.of_shape(shape), drawn(*shape)
+    expected, found = torch.empty(shape), torch.empty(shape, device="cuda")
+    dropout.bind_dropout(mask, shape, rect, clock.numpy(), source, expected)()
+    launch = bind_dropout(mask, shape, rect, clock.cuda(), source.cuda(), found)
+    yield Measured("dropout", launch, 4 * 2 * source.numel(), found, expected, 0.0)
+
+
+def losses(size: int) -> Iterator[Measured]:
+    """Cross-entropy over many classes, forward and backward."""
+    from maniple.operators.kernels.cuda.cross_entropy import bind_cross_entropy, bind_cross_entropy_backward
+
+    classes = 32768
+    rows = max(1, size // classes)
+    logits, labels = drawn(rows, classes), torch.arange(rows) % classes
+    share, weights, one = torch.full((1,), 1 / rows), torch.ones(classes), torch.ones(1)
+    z, result, slope = torch.empty(rows), torch.empty(1), torch.empty(rows, classes)
+    read = [tensor.numpy() for tensor in (logits, labels, share, weights)]
+    cross_entropy.forward(*read, -100, np.float32(0), z.numpy(), result.numpy())
+    cross_entropy.backward(*read, -100, np.float32(0), z.numpy(), one.numpy(), slope.numpy())
+    given = [tensor.cuda() for tensor in (logits, labels, share, weights)]
+    found_z, found, found_slope = (torch.empty_like(tensor, device="cuda") for tensor in (z, result, slope))
+    launch = bind_cross_entropy(*given, -100, 0.0, found_z, found)
+    yield Measured("cross-entropy", launch, 4 * logits.numel(), found, result, 1e-4)
+    back = bind_cross_entropy_backward(*given, -100, 0.0, found_z, one.cuda(), found_slope)
+    yield Measured("cross-entropy backward", back, 8 * logits.numel(), found_slope, slope, 1e-6)
+
+
+def seconds(launch: Launch, rounds: int) -> float:
+    """The median time of one launch, after one round that is not counted."""
+    times = []
+    for _ in range(rounds + 1):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(LAUNCHES):
+            launch()
+        end.record()
+        end.synchronize()
+        times.append(1e-3 * begin.elapsed_time(end) / LAUNCHES)
+    return statistics.median(times[1:])
+
+
+def measure(size: int, rounds: int) -> dict[str, object]:
+    """Check every kernel and time it beside a copy that moves as many bytes."""
+    kernels = {}
+    for make in (folds, halos, updates, dropouts, losses):
+        for kernel in make(size):
+            error = kernel.error()
+            source = torch.empty(kernel.moved // 2, dtype=torch.uint8, device="cuda")
+            target = torch.empty_like(source)
+            copy = seconds(lambda a=target, b=source: a.copy_(b), rounds)  # type: ignore[misc]
+            taken = seconds(kernel.launch, rounds)
+            kernels[kernel.name] = {
+                "GB_per_s": 1e-9 * kernel.moved / taken,
+                "over_copy": copy / taken,
+                "error": error,
+                "right": error <= kernel.tolerance,
+            }
+    return {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "elements": size, "kernels": kernels}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="print the JSON object alone")
+@click.option("--size", default=1 << 26, show_default=True, help="elements of a tensor")
+@click.option("--rounds", default=11, show_default=True, help="rounds; figures are medians over them")
+def main(*, as_json: bool, size: int, rounds: int) -> None:
+    """Measure and print; exit with 1 where a kernel is wrong."""
+    if not torch.cuda.is_available():
+        reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
+        if not as_json:
+            print(f"no GPU: {reason}; nothing was measured")
+        print(json.dumps({"gpu": None, "reason": reason}))
+        return
+    found = measure(size, rounds)
+    kernels: dict[str, dict[str, float]] = found["kernels"]  # type: ignore[assignment]
+    if not as_json:
+        print(f"{found['gpu']}, {size} elements")
+        for name, row in kernels.items():
+            verdict = "right" if row["right"] else f"WRONG by {row['error']:g}"
+            print(f"  {name:24s} {row['GB_per_s']:8.0f} GB/s   x{row['over_copy']:.2f} of a copy   {verdict}")
+    print(json.dumps(found))
+    if not all(row["right"] for row in kernels.values()):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The simulator's speed: rows per second, proposals against rebuilding, and a thousand devices.
+
+    python benchmarks/simulator.py [--layers 20] [--devices 16] [--proposals 200] [--json FILE]
+
+Times are of this thread, so other work on the computer disturbs little; compare ratios, not runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import maniple as mp
+from maniple.operators.configuration import OperatorPlan
+from maniple.operators.graph import Graph
+from maniple.operators.plan import Plan
+from maniple.runtime.machine import Machine
+from maniple.strategies.registry import lookup
+from maniple.strategies.simulation.full import first_come, in_order
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.strategy import Problem
+
+CLOCK = time.thread_time
+
+
+def convnet(layers: int, batch: int) -> Graph:
+    """A stack of convolutions with a branch in every block, about as many rows a layer as Inception-v3 has."""
+    g = mp.Graph("convnet")
+    x, y = g.input("x", (batch, 16, 32, 32)), g.input("y", (batch,), dtype="int64")
+    h = x
+    for _ in range(layers):
+        left = g.relu(g.conv2d(h, out_channels=16, kernel_size=3, padding=1))
+        right = g.relu(g.conv2d(h, out_channels=16, kernel_size=1))
+        h = g.add(left, right)
+    g.loss(g.cross_entropy(g.linear(g.flatten(h), out_features=10), y))
+    return g
+
+
+def planned(graph: Graph, machine: Machine, strategy: str, seed: int = 0) -> Plan:
+    """A plan by a named strategy."""
+    return lookup(strategy)().plan(Problem(graph, machine, seed=seed))
+
+
+def timed(call: Callable[[], object], runs: int) -> float:
+    """The median seconds of a call, after one that does not count."""
+    call()
+    found = []
+    for _ in range(runs):
+        begun = CLOCK()
+        call()
+        found.append(CLOCK() - begun)
+    return statistics.median(found)
+
+
+def full_rates(graph: Graph, machine: Machine) -> dict[str, float]:
+    """Rows per second of a full simulation, finding the order and in a given one."""
+    duration, held, successors, lanes = Simulation(graph, machine, planned(graph, machine, "data_parallel")).columns()
+    begin, sequence, makespan = first_come(duration, held, successors, lanes)
+    again, last = in_order(sequence, duration, held, successors, lanes)
+    if makespan != last or (begin != again).any():
+        raise SystemExit("the two full simulations disagree")
+    rows = len(duration)
+    return {
+        "rows": rows,
+        "first_come_rows_per_s": rows / timed(lambda: first_come(duration, held, successors, lanes), 50),
+        "in_order_rows_per_s": rows / timed(lambda: in_order(sequence, duration, held, successors, lanes), 50),
+    }
+
+
+def moves(graph: Graph, machine: Machine, count: int) -> list[tuple[str, OperatorPlan]]:
+    """Changes of one operator that a search makes: from random plans, and the devices of a plan shifted."""
+    chance = Random(0)
+    random = [planned(graph, machine, "random", seed) for seed in range(4)]
+    even = planned(graph, machine, "data_parallel")
+    found = []
+    for number in range(count):
+        name, config = chance.choice((random[number // 2 % 4] if number % 2 else even).operators)
+        if number % 2 == 0:
+            shift = chance.randrange(1, len(machine.processors))
+            moved = tuple((processor + shift) % len(machine.processors) for processor in config.processors)
+            config = replace(config, processors=moved)
+        found.append((name, config))
+    return found
+
+
+def delta_against_rebuild(graph: Graph, machine: Machine, count: int) -> dict[str, float]:
+    """Milliseconds of a proposal with its graph update, and of a rebuild with warm caches and a full simulation."""
+    plan = planned(graph, machine, "data_parallel")
+    simulation = Simulation(graph, machine, plan)
+    proposals, sweeps = [], []
+    for name, config in moves(graph, machine, count):
+        begun = CLOCK()
+        simulation.propose({name: config})
+        proposals.append(CLOCK() - begun)
+        sweeps.append(simulation.ledger.retimed)
+        simulation.reject()
+    rebuild = timed(lambda: Simulation(graph, machine, plan, cache=simulation.cache), 3)
+    duration, held, successors, lanes = simulation.columns()
+    full = timed(lambda: first_come(duration, held, successors, lanes), 20)
+    return {
+        "rows": len(duration),
+        "proposal_ms": 1e3 * statistics.median(proposals),
+        "retimed": statistics.median(sweeps),
+        "rebuild_ms": 1e3 * rebuild,
+        "full_ms": 1e3 * full,
+        "speed_up": (rebuild + full) / statistics.median(proposals),
+    }
+
+
+def thousand(layers: int) -> dict[str, float]:
+    """Seconds to lower and simulate a step on 1,024 devices, with compiled code warm."""
+    graph, machine = convnet(layers, 1024), Machine.preset("h100x1024")
+    plan = planned(graph, machine, "data_parallel")
+    begun = CLOCK()
+    simulation = Simulation(graph, machine, plan)
+    return {"rows": len(simulation.columns()[0]), "lower_and_simulate_s": CLOCK() - begun}
+
+
+def main() -> None:
+    """Measure, and print a table and JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=20)
+    parser.add_argument("--proposals", type=int, default=200)
+    parser.add_argument("--devices", type=int, nargs="*", default=[16, 64])
+    parser.add_argument("--skip-thousand", action="store_true")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    result: dict[str, object] = {"layers": given.layers}
+    Simulation(convnet(1, 64), Machine.preset("p100x4"), planned(convnet(1, 64), Machine.preset("p100x4"), "random"))
+    for devices in given.devices:
+        graph, machine = convnet(given.layers, max(64, devices)), Machine.preset(f"p100x{devices}")
+        result[f"full_{devices}"] = full_rates(graph, machine)
+        result[f"delta_{devices}"] = delta_against_rebuild(graph, machine, given.proposals)
+    if not given.skip_thousand:
+        result["devices_1024"] = thousand(given.layers)
+    for name, values in result.items():
+        if isinstance(values, dict):
+            print(name, "  ".join(f"{key} {value:,.3f}" for key, value in values.items()))
+    if given.json is not None:
+        given.json.write_text(json.dumps(result), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

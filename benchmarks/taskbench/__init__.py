@@ -1,0 +1,1 @@
+"""Task Bench: one task graph, run by several systems (Slaughter et al., SC 2020)."""

@@ -1,0 +1,59 @@
+"""Dropout on CUDA: the same bits as on the CPU, drawn and applied in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from maniple.operators.kernels.dropout import Mask, Word, chosen, keyed, philox, runs
+from maniple.regions.rectangle import Rect
+from maniple.runtime.cuda_kernels import DeviceArray, cuda, flat, launched
+
+
+@cuda.jit
+def _dropout(
+    source: Any, target: Any, starts: Any, length: int, clock: Any, operator: Word, threshold: Word, scale: float
+) -> None:
+    """A thread takes one group of four elements of one run; the first and last group of a run may reach beyond it."""
+    first, second = keyed(clock[0], operator)
+    groups = length // 4 + 2
+    zero = scale - scale
+    for i in range(cuda.grid(1), starts.size * groups, cuda.gridsize(1)):
+        run = i // groups
+        begin = np.int64(starts[run])
+        group = begin // 4 + i % groups
+        words = philox(np.uint64(group), clock[1], first, second)
+        for place in range(4):
+            at = 4 * group + place - begin
+            if 0 <= at < length:
+                factor = scale if chosen(words, place) >= threshold else zero
+                target[run * length + at] = source[run * length + at] * factor
+
+
+def bind_dropout(
+    mask: Mask,
+    shape: tuple[int, ...],
+    rect: Rect,
+    clock: DeviceArray,
+    source: DeviceArray,
+    target: DeviceArray,
+    stream: object = 0,
+) -> Callable[[], None]:
+    """A function that writes what dropout leaves of a tile; see ``maniple.operators.kernels.dropout.bind_dropout``.
+
+    Args:
+        mask: Which elements stay.
+        shape: Of the whole tensor.
+        rect: The tile.
+        clock: (2,) int64 on the device: the seed and the step, read at each call.
+        source: Contiguous.
+        target: Contiguous; written.
+        stream: Of numba.
+    """
+    starts, length = runs(shape, rect)
+    written = flat(target)
+    numbers = (*(np.uint64(word) for word in (mask.operator, mask.threshold)), written.dtype.type(mask.scale))
+    arguments = (flat(source), written, cuda.to_device(starts), length, flat(clock), *numbers)
+    return launched(_dropout, len(starts) * (length // 4 + 2), arguments, stream)

@@ -1,0 +1,1 @@
+"""Import: an unmodified torch.nn.Module becomes a task graph."""

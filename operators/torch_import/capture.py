@@ -1,0 +1,78 @@
+"""Capture: torch.export of a module, and what is said about a module that cannot be exported."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from maniple.operators.torch_import.request import Step
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+_HERE = Path(__file__).resolve().parent
+_TORCH = Path(torch.__file__).resolve().parent
+_ONE_AT_A_TIME = threading.Lock()  # torch.export keeps what it does in globals
+
+
+def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
+    """The step as a program of torch operators, before autograd decomposes them.
+
+    torch.export runs the module's Python once, on tensors without values (`strict=False`), and writes down the
+    operators that it calls. Layers stay one operator each.
+
+    Raises:
+        RequestError: The module's Python asks for values that are not there, or fails; names the line.
+    """
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about torch's own future, not about the module
+        try:
+            return torch.export.export(step, examples, strict=False)
+        except RequestError:
+            raise
+        except Exception as error:  # whatever the module's own Python raises
+            raise _refusal(step.request.name, error) from error
+
+
+def _refusal(name: str, error: Exception) -> RequestError:
+    """The refusal of a module that cannot be exported."""
+    line = next((text for text in str(error).splitlines() if text.strip()), type(error).__name__)
+    place = "".join(
+        f" at {frame.filename}:{frame.lineno}: {(frame.line or '').strip()!r}"
+        for frame in _own(traceback.extract_tb(error.__traceback__))[-1:]
+    )
+    return RequestError(
+        f"from_torch: {name} cannot be imported{place}: {line.strip()}; two ways out: write the line with tensor "
+        "operators (torch.where for a branch on values, a fixed number of turns for a loop), or compute it before the "
+        "step and pass the result as an input"
+    )
+
+
+def _own(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """The frames of neither torch nor this package."""
+    found = []
+    for frame in frames:
+        path = Path(frame.filename)
+        if path.exists() and not path.resolve().is_relative_to(_TORCH) and path.resolve().parent != _HERE:
+            found.append(frame)
+    return found
+
+
+def source(node: Node) -> str:
+    """File and line of the user's code that an operator comes from."""
+    place = ""
+    for text in str(node.meta.get("stack_trace") or "").splitlines():
+        words = text.strip()
+        if words.startswith('File "') and ", line " in words:
+            path, _, rest = words[6:].partition('", line ')
+            if not Path(path).resolve().is_relative_to(_TORCH) and Path(path).resolve().parent != _HERE:
+                place = f"{path}:{rest.split(',')[0]}"
+    return place or "<unknown>"

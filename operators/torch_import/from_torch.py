@@ -1,0 +1,179 @@
+"""The importer: `from_torch`, which makes a graph of a module."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor as Values
+from torch import nn
+from torch.export.graph_signature import InputKind, OutputKind
+
+from maniple.operators.builder import Tensor
+from maniple.operators.graph import Graph
+from maniple.operators.torch_import import arithmetic, indexing, layers, layout, losses  # noqa: F401 (fill the table)
+from maniple.operators.torch_import.call import Known
+from maniple.operators.torch_import.capture import capture
+from maniple.operators.torch_import.mutation import functional
+from maniple.operators.torch_import.names import Names
+from maniple.operators.torch_import.pruning import pruned
+from maniple.operators.torch_import.recount import Recount
+from maniple.operators.torch_import.request import Examples, Loss, Request, Step
+from maniple.operators.torch_import.table import handler
+from maniple.operators.torch_import.translation import Translation
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["from_torch"]
+
+
+def from_torch(
+    module: nn.Module,
+    example_inputs: Examples,
+    *,
+    loss: Loss | None = None,
+    targets: Examples | None = None,
+    name: str | None = None,
+) -> Graph:
+    """Make a task graph of an unmodified module.
+
+    The module is run once, on tensors without values. Its forward gives the loss: a scalar, an output whose ``.loss``
+    or first element is one; or ``loss`` gives it. Other tensors of the output become outputs of the graph. Inputs have
+    the names of forward's arguments, parameters and buffers those of the module, and their values become the graph's
+    initial ones, unless they are on the meta device. The mode of the module (train or eval) is kept.
+
+    Args:
+        module: Not changed.
+        example_inputs: A tuple or a dict of tensors whose dimension 0 is the sample dimension.
+        loss: ``loss(output, *targets)``.
+        targets: Tensors that only ``loss`` takes.
+        name: Of the graph; the module's class by default.
+
+    Raises:
+        RequestError: The module cannot be imported; names the line and what can be done.
+    """
+    request = Request.of(module, example_inputs, loss, targets)
+    examples = (*request.inputs.values(), *request.targets.values())
+    graph = _Import(request, name or request.name).graph(examples)
+    graph.recounted_by(Recount(graph, lambda batch: _Import(request, graph.name).graph(_resized(examples, batch))))
+    if graph.opaque:
+        shown = "".join(f"\n  {line}" for line in graph.opaque)
+        sys.stderr.write(
+            f"from_torch: {request.name}: {len(graph.opaque)} operators run whole on one processor:{shown}\n"
+        )
+    return graph
+
+
+def _resized(examples: tuple[Values, ...], batch: int) -> tuple[Values, ...]:
+    """Examples of another number of samples, without values."""
+    return tuple(value.new_empty((batch, *value.shape[1:])) for value in examples)
+
+
+@final
+@dataclass
+class _Import:
+    """One import of a module, for examples of one batch size."""
+
+    request: Request
+    name: str
+
+    def graph(self, examples: tuple[Values, ...]) -> Graph:
+        """The graph for examples."""
+        step = Step(self.request)
+        program = functional(capture(step, examples))
+        graph = Graph(self.name)
+        names = Names(set())
+        values, state, handles = self._declared(graph, program, step, names, examples)
+        into = Translation(graph, names, handler)
+        results = into.translate(program.graph, values)
+        into.assigned |= self._finish(graph, program, results, into, handles)
+        for buffer, value in into.assigned.items():
+            graph.assign(graph.handle(buffer), into.tensor(value))
+        graph = pruned(graph)
+        kept = {tensor.name for tensor in graph.lasting}
+        graph.load_state_dict({k: v for k, v in {**state, **into.constants}.items() if k in kept}, strict=False)
+        return graph
+
+    def _declared(
+        self, graph: Graph, program: ExportedProgram, step: Step, names: Names, examples: tuple[Values, ...]
+    ) -> tuple[dict[Node, Any], dict[str, Values], dict[str, Tensor]]:
+        """Declare inputs, parameters and buffers: the values of the program's placeholders, and the initial state."""
+        handles: dict[str, Tensor] = {}
+        state: dict[str, Values] = {}
+        for key, value in zip((*self.request.inputs, *self.request.targets), examples, strict=True):
+            handles[key] = graph.input(names.free(key), tuple(value.shape), _dtype(value))
+        first: dict[int, str] = {}
+        for key, value in self.request.module.named_parameters():
+            first[id(value)] = key
+            handles[key] = graph.parameter(
+                names.free(key), tuple(value.shape), _dtype(value), requires_grad=value.requires_grad
+            )
+            if not value.is_meta:
+                state[key] = value.detach()
+        placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+        given = iter(handles[key] for key in (*self.request.inputs, *self.request.targets))
+        values: dict[Node, Any] = {}
+        for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
+            target = str(spec.target).removeprefix("module.")
+            match spec.kind:
+                case InputKind.USER_INPUT:
+                    values[node] = next(given)
+                case InputKind.PARAMETER:
+                    values[node] = handles[first[id(step.get_parameter(str(spec.target)))]]
+                case InputKind.BUFFER:
+                    values[node] = self._buffer(graph, target, bool(spec.persistent), node, names, state)
+                case InputKind.CONSTANT_TENSOR:
+                    values[node] = Known(program.constants[str(spec.target)])
+                case _:
+                    raise RequestError(f"from_torch: {self.request.name} takes a {spec.kind.name}, which is no tensor")
+        return values, state, handles
+
+    def _buffer(
+        self, graph: Graph, key: str, persistent: bool, node: Node, names: Names, state: dict[str, Values]
+    ) -> Tensor | Known:
+        """A buffer of the module; one that is no part of its state dict and never changes is known."""
+        value = self.request.module.get_buffer(key)
+        if not persistent and not value.is_meta and not _written(node):
+            return Known(value.detach().cpu(), names.free(key))
+        if not value.is_meta:
+            state[key] = value.detach()
+        return graph.buffer(names.free(key), tuple(value.shape), _dtype(value), persistent=persistent)
+
+    def _finish(
+        self, graph: Graph, program: ExportedProgram, results: list[Any], into: Translation, handles: dict[str, Tensor]
+    ) -> dict[str, Any]:
+        """Name the loss and the outputs; give the buffers' next values."""
+        assigned: dict[str, Any] = {}
+        outputs = iter(["", *self.request.outputs])
+        for value, spec in zip(results, program.graph_signature.output_specs, strict=True):
+            target = str(spec.target).removeprefix("module.")
+            match spec.kind:
+                case OutputKind.USER_OUTPUT:
+                    key = next(outputs)
+                    if not isinstance(value, Tensor | Known):
+                        continue
+                    if key:
+                        graph.output(key, into.result(value))
+                    else:
+                        graph.loss(into.result(value))
+                case OutputKind.BUFFER_MUTATION:
+                    assigned[target] = value
+                case _:
+                    raise RequestError(
+                        f"from_torch: {self.request.name} writes to its input '{spec.target}'; clone it first"
+                    )
+        return assigned
+
+
+def _written(node: Node) -> bool:
+    """Whether an operator writes to a placeholder, or may do so."""
+    return any(getattr(user.target, "_schema", None) is None or user.target._schema.is_mutable for user in node.users)
+
+
+def _dtype(value: Values) -> str:
+    return str(value.dtype).removeprefix("torch.")

@@ -1,0 +1,75 @@
+"""Losses: pointwise ones are computed element by element and then reduced, so that both can be split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from maniple.operators.library.aten import Aten
+from maniple.operators.library.loss import CrossEntropy
+from maniple.operators.torch_import.arithmetic import total
+from maniple.operators.torch_import.call import Call, spelled
+from maniple.operators.torch_import.layout import axes
+from maniple.operators.torch_import.pattern_text import broadcast, text
+from maniple.operators.torch_import.table import handles
+from maniple.operators.torch_import.translation import Translation
+
+NONE, MEAN = 0, 1
+"""torch's numbers for a loss's reduction; 2 is the sum."""
+
+
+@handles("cross_entropy_loss")
+def _cross_entropy(into: Translation, call: Call) -> Any:
+    scores, labels = into.tensor(call["self"]), into.tensor(call["target"])
+    if len(scores.shape) < 2 or labels.dtype != "int64" or call["reduction"] == NONE:
+        return by_sample(into, call)
+    mean = call["reduction"] == MEAN
+    operator = CrossEntropy(call["ignore_index"], "mean" if mean else "sum", float(call["label_smoothing"]))
+    weight = None if call["weight"] is None else into.tensor(call["weight"])
+    return into.apply(operator, (scores, labels, labels if mean else None, weight))[0]
+
+
+@handles("nll_loss", "nll_loss_nd", "nll_loss2d")
+def _nll(into: Translation, call: Call) -> Any:
+    return by_sample(into, call)
+
+
+def by_sample(into: Translation, call: Call) -> Any:
+    """The loss of every sample, then its sum over the number of samples whose label counts."""
+    if call["weight"] is not None:
+        return None
+    scores, labels = into.tensor(call["self"]), into.tensor(call["target"])
+    if not labels.shape:
+        return None
+    names = axes(scores)
+    classes = 1 if len(names) > 1 else 0
+    kept = [name for axis, name in enumerate(names) if axis != classes]
+    lines = [f"{name}!" if axis == classes else name for axis, name in enumerate(names)]
+    numbers = labels.dtype == "int64"
+    written, operands = spelled(call, reduction=str(NONE))
+    found = Aten(written, text([lines, kept if numbers else lines], [kept]), call.dtypes)
+    (loss,) = into.apply(found, [into.tensor(operand) for operand in operands])
+    dims = [*range(len(kept))]
+    if call["reduction"] == NONE:
+        return loss
+    if call["reduction"] != MEAN or not numbers:
+        return total(into, loss, dims, loss.dtype, mean=call["reduction"] == MEAN)
+    counted = f"sum(ne.Scalar(x0, {call['ignore_index']}), dtype={loss.dtype})"
+    (count,) = into.apply(Aten(counted, text([kept], [[]]), (loss.dtype,)), (labels,))
+    summed = total(into, loss, dims, loss.dtype)
+    return into.apply(Aten("div.Tensor(x0, x1)", ", ->", (loss.dtype,)), (summed, count))[0]
+
+
+@handles(
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "kl_div"),
+    "binary_cross_entropy_with_logits",
+)
+def _pointwise_loss(into: Translation, call: Call) -> Any:
+    written, operands = spelled(call, reduction=str(NONE))
+    given = [into.broadcastable(operand) for operand in operands]
+    if given[0].shape != given[1].shape or not given[0].shape:
+        return None
+    patterns, result = broadcast(given[0].shape, [tensor.shape for tensor in given])
+    (element,) = into.apply(Aten(written, text(patterns, [result]), call.dtypes), given)
+    if call["reduction"] == NONE:
+        return element
+    return total(into, element, [*range(len(result))], call.dtypes[0], mean=call["reduction"] == MEAN)

@@ -1,0 +1,58 @@
+"""Pruning: a graph without what neither the loss, nor an output, nor a buffer needs."""
+
+from __future__ import annotations
+
+from maniple.operators.builder import Tensor
+from maniple.operators.graph import Graph
+
+
+def pruned(graph: Graph) -> Graph:
+    """The graph without operators that nothing needs, and without constants that only these read.
+
+    Every operand must be a tensor that was declared by itself or an operator's result.
+
+    Args:
+        graph: Its state is not copied.
+    """
+    needed = _needed(graph)
+    found = Graph(graph.name)
+    handles: dict[int, Tensor] = {}
+    for tensor in graph.tensors:
+        match tensor.kind:
+            case "input":
+                handles[tensor.id] = found.input(tensor.name, tensor.shape, tensor.dtype)
+            case "parameter":
+                handles[tensor.id] = found.parameter(
+                    tensor.name, tensor.shape, tensor.dtype, tensor.initial, requires_grad=tensor.requires_grad
+                )
+            case "buffer" if tensor.persistent or tensor.id in needed:
+                handles[tensor.id] = found.buffer(
+                    tensor.name, tensor.shape, tensor.dtype, tensor.initial, persistent=tensor.persistent
+                )
+            case _:
+                pass
+    for node in graph.nodes:
+        if needed.intersection(node.results):
+            given, own = (
+                [None if operand is None else handles[operand] for operand in part] for part in (node.given, node.own)
+            )
+            results = found.apply(node.operator, given, own, node.name)
+            handles |= dict(zip(node.results, results, strict=True))
+    for buffer, value in graph.assignments.items():
+        found.assign(handles[buffer], handles[value])
+    if graph.loss_tensor is not None:
+        found.loss(handles[graph.loss_tensor])
+    for name, tensor_id in graph.outputs.items():
+        found.output(name, handles[tensor_id])
+    return found
+
+
+def _needed(graph: Graph) -> set[int]:
+    """The tensors that the loss, an output or a buffer's next value depends on, these included."""
+    needed = {*graph.outputs.values(), *graph.assignments.values(), *graph.assignments}
+    if graph.loss_tensor is not None:
+        needed.add(graph.loss_tensor)
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.results):
+            needed.update(operand for operand in node.operands if operand is not None)
+    return needed

@@ -1,0 +1,102 @@
+"""Recounting: which numbers in an imported graph count samples, told by importing the module twice.
+
+An exported program has numbers for the batch that it was exported with. Two imports of one module, for n and n + 1
+samples, differ in the numbers that count samples and in no others:
+
+| samples | expand | mean of a loss |
+|---|---|---|
+| 4 | ``sizes={"b": 4}`` | ``div.Scalar(sum(x0), 32)`` |
+| 5 | ``sizes={"b": 5}`` | ``div.Scalar(sum(x0), 40)`` |
+| n | ``sizes={"b": n}`` | ``div.Scalar(sum(x0), 8 * n)`` |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from maniple.operators.library.aten import AtenCall
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from maniple.operators.graph import Graph
+    from maniple.operators.operator import AbstractOperator
+
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+
+
+class Recount:
+    """The operators of an imported graph for any number of samples.
+
+    Args:
+        graph: For the batch that it was imported with.
+        again: Imports the module for another batch.
+    """
+
+    def __init__(self, graph: Graph, again: Callable[[int], Graph]) -> None:
+        self._graph = graph
+        self._again = again
+        self._other: Graph | None = None
+
+    def __call__(self, samples: int) -> Sequence[AbstractOperator]:
+        """The operators of all nodes, in order.
+
+        Raises:
+            RequestError: The module calls other operators for another batch, or counts samples in a way that no
+                multiple of their number gives.
+        """
+        if self._other is None:
+            self._other = self._again(self._graph.batch + 1)
+            self._check(self._graph, self._other)
+        found = []
+        for node, other in zip(self._graph.nodes, self._other.nodes, strict=True):
+            if isinstance(node.operator, AtenCall) and isinstance(other.operator, AtenCall):
+                found.append(self._recounted(node.operator, other.operator, samples))
+            else:
+                found.append(node.operator)
+        return found
+
+    def _recounted(self, first: AtenCall, second: AtenCall, samples: int) -> AbstractOperator:
+        """The operator of two imports for another number of samples."""
+        numbers = [int(text) for text in _NUMBER.findall(first.call)]
+        others = [int(text) for text in _NUMBER.findall(second.call)]
+        if _NUMBER.sub("", first.call) != _NUMBER.sub("", second.call) or len(first.windows) != len(second.windows):
+            raise self._refusal(first.call)
+        counted = iter([self._line(*pair, samples) for pair in zip(numbers, others, strict=True)])
+        sizes = dict(second.sizes)
+        return replace(
+            first,
+            call=_NUMBER.sub(lambda found: str(next(counted)), first.call),
+            sizes=tuple((name, self._line(size, sizes.get(name, size), samples)) for name, size in first.sizes),
+            windows=tuple(
+                (mine[0], *(self._line(a, b, samples) for a, b in zip(mine[1:], theirs[1:], strict=True)))  # type: ignore[misc]
+                for mine, theirs in zip(first.windows, second.windows, strict=True)
+            ),
+        )
+
+    def _line(self, at_batch: int, at_next: int, samples: int) -> int:
+        """A number that is linear in the samples, from its values for n and n + 1 of them."""
+        return at_batch + (at_next - at_batch) * (samples - self._graph.batch)
+
+    def _check(self, first: Graph, second: Graph) -> None:
+        """Refuse a module whose operators, or constants, depend on the number of samples otherwise."""
+        names = [node.name for node in second.nodes]
+        for node in first.nodes:
+            if node.name not in names:
+                raise self._refusal(node.name)
+        if len(names) != len(first.nodes):
+            raise self._refusal(names[-1])
+        for name, value in first.state.items():
+            if name not in second.state or not torch.equal(value, second.state[name]):
+                raise self._refusal(name)
+
+    def _refusal(self, what: str) -> RequestError:
+        return RequestError(
+            f"graph '{self._graph.name}': {what!r} depends on the number of samples in a way that cannot be told from "
+            f"{self._graph.batch} and {self._graph.batch + 1} of them; pass whole batches of {self._graph.batch}, or "
+            "import the module with a batch of at least 2"
+        )

@@ -1,0 +1,39 @@
+"""The table of handlers: what writes each operator of torch into a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from maniple.operators.torch_import.call import Call
+
+POINTWISE = "pointwise"
+"""The name of the handler for all operators that torch tags as pointwise."""
+
+TABLE: dict[str, Callable[..., Any]] = {}
+"""By an operator's name with its overload, or by its packet's name for all overloads."""
+
+
+def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a handler under the names of what it writes.
+
+    A handler takes the translation and the call, and gives a tensor, known values, or a list of them; None where the
+    operator's arguments are beyond it, so that the operator becomes one task.
+    """
+
+    def entered(handler: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            TABLE[name] = handler
+        return handler
+
+    return entered
+
+
+def handler(call: Call) -> Callable[..., Any] | None:
+    """What writes a call; an operator that torch tags as pointwise needs no entry of its own."""
+    found = TABLE.get(call.name) or TABLE.get(call.packet)
+    if found is None and torch.Tag.pointwise in call.node.target.tags:
+        return TABLE[POINTWISE]
+    return found

@@ -1,0 +1,272 @@
+"""Translation: an exported program becomes the nodes of a graph, operator by operator."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from maniple.operators.builder import Tensor
+from maniple.operators.library.aten import Aten, AtenCall, AtenDetached, AtenLinear
+from maniple.operators.library.axes import activation_axes
+from maniple.operators.torch_import.call import Call, Known, spelled
+from maniple.operators.torch_import.capture import source
+from maniple.operators.torch_import.names import Names
+from maniple.operators.torch_import.pattern_text import text, whole
+from maniple.operators.writer import DTYPES
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from torch.fx import Graph as Program
+    from torch.fx import Node
+
+    from maniple.operators.graph import Graph
+    from maniple.operators.operator import AbstractOperator
+
+Handler = Callable[["Translation", Call], Any]
+
+IGNORED = frozenset({"_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size", "_assert_async"})
+
+
+class Translation:
+    """Writes the operators of a program into a graph.
+
+    Args:
+        graph: Where to.
+        names: Names nodes after the modules that they come from.
+        handler: Finds what writes an operator; None where nothing does.
+    """
+
+    def __init__(self, graph: Graph, names: Names, handler: Callable[[Call], Handler | None]) -> None:
+        self.graph = graph
+        self.names = names
+        self.handler = handler
+        self.assigned: dict[str, Tensor] = {}
+        self._values: dict[Node, Any] = {}
+        self._buffers: dict[Node, Tensor] = {}
+        self._node: Node | None = None
+        self.constants: dict[str, torch.Tensor] = {}
+        self._constants: dict[int, Tensor] = {}
+        self._compacted: dict[int, Known] = {}
+        self._kept: list[Known] = []
+
+    def translate(self, program: Program, values: Mapping[Node, Any]) -> list[Any]:
+        """Write a program's operators, and give its outputs.
+
+        Args:
+            program: Of an exported program, or of a part that it calls.
+            values: Of the program's placeholders.
+        """
+        self._values.update(values)
+        for node in program.nodes:
+            if node.op == "call_function":
+                self._node = node
+                self._values[node] = self._called(node)
+            elif node.op == "get_attr":
+                self._values[node] = getattr(program.owning_module, str(node.target))
+            elif node.op == "output":
+                return [self.value(item) for item in node.args[0]]
+        return []
+
+    def value(self, argument: Any) -> Any:
+        """What an argument of a node stands for."""
+        if isinstance(argument, torch.fx.Node):
+            return self._values[argument]
+        if isinstance(argument, list | tuple):
+            return [self.value(item) for item in argument]
+        return argument
+
+    def _called(self, node: Node) -> Any:
+        """What a node gives."""
+        if node.target is operator.getitem:
+            return self.value(node.args[0])[node.args[1]]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return self._inlined(node)
+        call = Call.of(node, node.target, self.value)
+        if call.packet in IGNORED:
+            return None
+        found = self._written(call)
+        self._check(call, found)
+        if call.schema.mutable:
+            self._replace(call, found)
+        return found
+
+    def _written(self, call: Call) -> Any:
+        """What an operator gives: computed now where everything is known, else written as a node."""
+        tensors = call.tensors()
+        if all(isinstance(tensor, Known) for tensor in tensors) and not _random(call):
+            return self._computed(call)
+        handler = self.handler(call)
+        found = None if handler is None else handler(self, call)
+        return self._opaque(call) if found is None else found
+
+    def _computed(self, call: Call) -> Any:
+        """The result of an operator on known values."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, Known):
+                return value.value
+            if isinstance(value, list):
+                return [plain(item) for item in value]
+            return torch.device("cpu") if isinstance(value, torch.device) else value
+
+        target: Any = call.node.target
+        given = {name: plain(value) for name, value in call.arguments.items()}
+        positional = [given[item.name] for item in call.schema.arguments if not item.keyword_only]
+        keywords = {item.name: given[item.name] for item in call.schema.arguments if item.keyword_only}
+        if call.schema.mutable:
+            positional[0] = positional[0].clone()
+        found = target(*positional, **keywords)
+        return [Known(item) for item in found] if isinstance(found, list | tuple) else Known(found)
+
+    def _inlined(self, node: Node) -> Any:
+        """The results of a part of the program that runs in another mode: without gradients, or in a precision."""
+        name = getattr(node.target, "__name__", str(node.target))
+        if name not in {"wrap_with_set_grad_enabled", "wrap_with_autocast"}:
+            raise RequestError(f"from_torch: {name} at {source(node)} cannot be imported; write it without")
+        count = 1 if name == "wrap_with_set_grad_enabled" else 4
+        if name == "wrap_with_autocast" and node.args[2]:
+            raise RequestError(f"from_torch: autocast at {source(node)} cannot be imported; import without it")
+        part = self.value(node.args[count])
+        given = [self.value(item) for item in node.args[count + 1 :]]
+        placeholders = [item for item in part.graph.nodes if item.op == "placeholder"]
+        outputs = self.translate(part.graph, dict(zip(placeholders, given, strict=True)))
+        self._node = node
+        if count == 1 and not node.args[0]:
+            return [self.detached(item) if isinstance(item, Tensor) else item for item in outputs]
+        return outputs
+
+    def detached(self, tensor: Tensor) -> Tensor:
+        """The same values, through which no gradient flows."""
+        axes = " ".join(activation_axes(len(tensor.shape))) if tensor.shape else ""
+        (found,) = self.apply(AtenDetached("detach(x0)", f"{axes} -> {axes}".strip(), (tensor.dtype,)), (tensor,))
+        return found
+
+    def _replace(self, call: Call, found: Any) -> None:
+        """Let what an in-place operator wrote be what its argument stands for from here on."""
+        self.assign(call, next(argument.name for argument in call.schema.arguments if argument.written), found)
+
+    def assign(self, call: Call, argument: str, value: Any) -> None:
+        """Let an argument of a call stand for another value from here on; a buffer has it as its next one."""
+        place = [item.name for item in call.schema.arguments].index(argument)
+        target = call.node.args[place] if place < len(call.node.args) else call.node.kwargs[argument]
+        buffer = self._buffers.get(target, self._values[target])
+        if isinstance(buffer, Tensor) and self.graph.tensor(buffer.name).kind == "buffer":
+            self._buffers[target] = buffer
+            self.assigned[buffer.name] = value
+        self._values[target] = value
+
+    def _opaque(self, call: Call) -> Any:
+        """An operator that nothing is known about, as one task."""
+        place = source(call.node)
+        if _random(call):
+            raise RequestError(
+                f"from_torch: {call.name} at {place} draws random numbers that a plan would change; use dropout, or "
+                "draw them before the step and pass them as an input"
+            )
+        found, operands = spelled(call)
+        given = [self.tensor(operand) for operand in operands]
+        rule = text([whole(tensor.shape) for tensor in given], [whole(shape) for shape in call.shapes])
+        return self.results(call, Aten(found, rule, call.dtypes, source=place), given)
+
+    # -- for handlers -----------------------------------------------------------------------------------------------
+
+    def results(self, call: Call, found: AtenCall, operands: Sequence[Tensor]) -> Any:
+        """Apply a generic operator, and give what the call gives: a tensor or a list."""
+        tensors = self.apply(found, operands)
+        return list(tensors) if call.many else tensors[0]
+
+    def apply(
+        self,
+        found: AbstractOperator,
+        operands: Sequence[Tensor | None],
+        parameters: Sequence[Tensor | None] = (),
+    ) -> tuple[Tensor, ...]:
+        """Write a node, named after the module that the present operator comes from."""
+        name = self.names.fresh(self._node, found.name)
+        return self.graph.apply(found, operands, parameters, name)
+
+    def tensor(self, value: Tensor | Known) -> Tensor:
+        """A tensor of the graph; known values become a buffer that never changes.
+
+        Along dimensions where all its values are equal, a known value is kept once and repeated.
+        """
+        if isinstance(value, Tensor):
+            return value
+        if id(value) not in self._constants:
+            once = compact(value.value)
+            name = value.name or self.names.free(f"constant_{len(self._constants)}")
+            if once.ndim and not once.numel():
+                raise RequestError(f"from_torch: {source_of(self._node)} makes a tensor without elements")
+            dtype = str(once.dtype).removeprefix("torch.")
+            found = self.graph.buffer(name, tuple(once.shape), dtype, persistent=False)
+            self.constants[name] = once.contiguous()
+            if once.shape != value.value.shape:
+                found = self.expanded(found, tuple(value.value.shape))
+            self._constants[id(value)] = found
+            self._kept.append(value)  # an id is good for as long as its object lives
+        return self._constants[id(value)]
+
+    def broadcastable(self, value: Tensor | Known) -> Tensor:
+        """A tensor for an operator that repeats dimensions of one element by itself."""
+        if isinstance(value, Tensor):
+            return value
+        if id(value) not in self._compacted:
+            self._compacted[id(value)] = Known(compact(value.value), value.name)
+            self._kept.append(value)
+        return self.tensor(self._compacted[id(value)])
+
+    def result(self, value: Tensor | Known) -> Tensor:
+        """A value as an operator's result, which a loss and an output must be."""
+        tensor = self.tensor(value)
+        if self.graph.tensor(tensor.name).kind == "activation":
+            return tensor
+        axes = " ".join(activation_axes(len(tensor.shape))) if tensor.shape else ""
+        return self.apply(AtenLinear("clone(x0)", f"{axes} -> {axes}".strip(), (tensor.dtype,)), (tensor,))[0]
+
+    def expanded(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A tensor whose dimensions of one element are repeated; new ones come in front."""
+        from maniple.operators.torch_import.layout import expand
+
+        return expand(self, tensor, shape)
+
+    def _check(self, call: Call, found: Any) -> None:
+        """Refuse results that are not what torch says: a fault of the import, never of the user."""
+        results = found if isinstance(found, list) else [found]
+        for value, shape, dtype in zip(results, call.shapes, call.dtypes, strict=False):
+            have = (
+                (tuple(value.value.shape), str(value.value.dtype)[6:])
+                if isinstance(value, Known)
+                else (
+                    value.shape,
+                    value.dtype,
+                )
+            )
+            if have != (shape, dtype):
+                raise RequestError(
+                    f"from_torch: {call.name} at {source(call.node)}: torch gives {shape} of {dtype}, the import "
+                    f"{have[0]} of {have[1]}; this is a fault of the import"
+                )
+            if dtype not in DTYPES:
+                raise RequestError(f"from_torch: {call.name} at {source(call.node)} gives {dtype}; expected {DTYPES}")
+
+
+def source_of(node: Node | None) -> str:
+    """Where a node comes from."""
+    return "<unknown>" if node is None else source(node)
+
+
+def compact(value: torch.Tensor) -> torch.Tensor:
+    """The values with one element along every dimension that repeats them."""
+    for axis, extent in enumerate(value.shape):
+        first = value.narrow(axis, 0, 1)
+        if extent > 1 and torch.equal(first.expand_as(value), value):
+            value = first
+    return value
+
+
+def _random(call: Call) -> bool:
+    """Whether an operator draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in call.node.target.tags

@@ -1,0 +1,227 @@
+"""Binding: the lanes of one rank tied to its storage, to the bodies of its tasks, and to the memories of its peers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import msgpack
+import numpy as np
+
+from maniple.regions.error import RunError
+from maniple.regions.rectangle import Rect
+from maniple.runtime.kernels import Wire, bind_fold, bind_push, bits_of
+from maniple.runtime.lane import StepKind
+from maniple.runtime.movement import bind_movement
+from maniple.runtime.schedule import InstanceKind, RowKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from types import EllipsisType
+
+    import torch
+
+    from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.engine import Incoming, Movement, Outgoing
+    from maniple.runtime.lane import Lanes, Step
+    from maniple.runtime.memory import Memory
+    from maniple.runtime.schedule import Schedule
+    from maniple.runtime.shared_memory import Arena, SharedMemory
+
+__all__: list[str] = []
+
+_PLACE = np.dtype(np.int64).itemsize
+
+
+class Storage:
+    """The instances of a schedule in one rank's memory.
+
+    Instances that other ranks of the host write into lie in memory that they can map, at places that a table tells:
+
+        bytes 0..7   size of what follows
+        then         msgpack: [[instance, start in the file, lo, hi, order of axes in memory], ...]
+
+    Args:
+        schedule: what runs.
+        memory: the rank's memory.
+        lasting: ids of the regions whose valid instances outlive the schedule.
+        near: the memories of this host.
+    """
+
+    def __init__(self, schedule: Schedule, memory: Memory, lasting: Collection[int], near: Collection[int]) -> None:
+        self.schedule = schedule
+        self.memory = memory
+        self.table = 0
+        self._version = -1
+        mine = [number for number, instance in enumerate(schedule.instances) if instance.memory == memory.id]
+        self._lasting = [
+            number
+            for number in mine
+            if schedule.instances[number].kind == InstanceKind.MAIN
+            and schedule.regions[schedule.instances[number].region].id in lasting
+        ]
+        self._temporary = sorted(set(mine) - set(self._lasting))
+        self._landing = sorted(self._targets(near))
+        self._held: dict[int, tuple[Rect, torch.Tensor]] = {}
+        self._told: object = None
+
+    def _targets(self, near: Collection[int]) -> set[int]:
+        """Find the instances here that other ranks of this host write into."""
+        schedule, here = self.schedule, self.memory.id
+        return {
+            transfer.target
+            for row in range(len(schedule))
+            if schedule.processor[row] < 0
+            for transfer in schedule.transfers(row)
+            if schedule.instances[transfer.target].memory == here and schedule.instances[transfer.source].memory in near
+        }
+
+    def planned_bytes(self) -> int:
+        """Sum what `bind` will allocate in memory that is shared, each instance rounded up to a cache line."""
+        planned = set(self._landing) & set(self._temporary)
+        return sum(-(-self._bytes(number) // 64) * 64 for number in planned) + 64 * (1 + len(self._landing))
+
+    def _bytes(self, number: int) -> int:
+        instance = self.schedule.instances[number]
+        return instance.rect.volume * self.schedule.regions[instance.region].itemsize
+
+    def stale(self) -> bool:
+        """Say whether something is to be allocated yet, or lies elsewhere than when it was bound."""
+        return self._version != self.memory.version
+
+    def bind(self) -> None:
+        """Allocate what is missing, and find what lasts."""
+        instances, regions = self.schedule.instances, self.schedule.regions
+        for number in self._lasting:
+            self.memory.keep(regions[instances[number].region], instances[number].rect)
+        if self._version < 0:
+            landing = set(self._landing)
+            for number in self._temporary:
+                instance = instances[number]
+                storage = self.memory.allocate(regions[instance.region], instance.rect, shared=number in landing)
+                self._held[number] = (instance.rect, storage)
+        for number in self._lasting:  # once all have grown
+            self._held[number] = self.memory.keep(regions[instances[number].region], instances[number].rect)
+        self._version = self.memory.version
+        if self.memory.arena is not None and self._landing:
+            self._tell(self.memory.arena)
+
+    def _tell(self, arena: Arena) -> None:
+        """Write the table of places anew; the one before is let go of only then, so that theirs differ."""
+        places = []
+        for number in self._landing:
+            covered, storage = self._held[number]
+            order = self.memory.layout(self.schedule.regions[self.schedule.instances[number].region])
+            places.append((number, arena.start_of(storage.data_ptr()), covered.lo, covered.hi, order))
+        packed = cast("bytes", msgpack.packb(places))
+        block = arena.allocate(_PLACE + len(packed))
+        block[:_PLACE] = np.frombuffer(len(packed).to_bytes(_PLACE, "little"), np.uint8)
+        block[_PLACE:] = np.frombuffer(packed, np.uint8)
+        self.table = arena.start_of(int(block.ctypes.data))
+        self._told = block
+
+    def view(self, instance: int, rect: IndexSpace) -> torch.Tensor:
+        """View the bounds of an index space in an instance."""
+        covered, storage = self._held[instance]
+        return storage[rect.slices(covered.lo)]
+
+
+def read_table(shared: SharedMemory, rank: int, table: int) -> dict[int, tuple[int, Rect, tuple[int, ...]]]:
+    """Read where another rank's instances start in its file, what they cover, and in which order, by instance."""
+    size = int.from_bytes(shared.window(rank, table, _PLACE).tobytes(), "little")
+    packed = shared.window(rank, table + _PLACE, size).tobytes()
+    rows = msgpack.unpackb(packed)
+    return {number: (start, Rect(tuple(lo), tuple(hi)), tuple(order)) for number, start, lo, hi, order in rows}
+
+
+class Binder:
+    """Binds the steps of one rank's lanes.
+
+    Args:
+        storage: where its instances are.
+        lanes: its lanes.
+        shared: the memory of this host's ranks, if they share any.
+    """
+
+    def __init__(self, storage: Storage, lanes: Lanes, shared: SharedMemory | None) -> None:
+        self.storage = storage
+        self.schedule = storage.schedule
+        self.lanes = lanes
+        self.shared = shared
+        self.wires = {processor: Wire() for processor in lanes.steps}
+
+    def call(self, step: Step) -> Callable[[], object]:
+        """Bind a task or fold of the schedule, or a fold inside a collective."""
+        schedule, view = self.schedule, self.storage.view
+        if step.kind == StepKind.FOLD:
+            piece = schedule.pieces[step.row][step.item]
+            parts = [view(part, piece.rect) for part in piece.parts]
+            return bind_fold(piece.op, view(piece.target, piece.rect), parts, piece.rect)
+        accesses = schedule.accesses(step.row)
+        if schedule.kind[step.row] == RowKind.FOLD:
+            target, *parts = (view(access.instance, access.rect) for access in accesses)
+            return bind_fold(schedule.folds[step.row], target, parts, accesses[0].rect)
+        launch = schedule.launches[int(schedule.launch[step.row])]
+        if launch.binder is None:
+            msg = f"{schedule.label(step.row)} has no body: the schedule was made for planning"
+            raise TypeError(msg)
+        views: list[torch.Tensor | None] = [None] * len(launch.requirements)
+        for access in accesses:
+            views[access.slot] = view(access.instance, access.rect)
+        cores = schedule.machine.processors[int(schedule.processor[step.row])].cores
+        return launch.binder(int(schedule.point[step.row]), views, cores)
+
+    def pushes(self, processor: int, rank: int, table: int) -> dict[int, Callable[[], object]]:
+        """Bind a lane's pushes to one rank, by step, to where that rank's table says that its instances are.
+
+        Raises:
+            RunError: the table does not have them: the ranks do not run the same schedule.
+        """
+        if self.shared is None:
+            return {}
+        places = read_table(self.shared, rank, table)
+        found = {}
+        for index, step in enumerate(self.lanes.steps[processor]):
+            if step.kind != StepKind.PUSH:
+                continue
+            transfer = self.schedule.transfers(step.row)[step.item]
+            target = self.schedule.instances[transfer.target]
+            if target.memory != rank:
+                continue
+            if transfer.target not in places:
+                raise RunError(f"rank {rank} expects no tile of {self.schedule.label(step.row)}; the ranks differ")
+            start, covered, order = places[transfer.target]
+            region = self.schedule.regions[target.region]
+            window = self.shared.window(rank, start, covered.volume * region.itemsize)
+            # The ellipsis keeps a scalar's place a view.
+            place: tuple[slice | EllipsisType, ...] = (*transfer.rect.slices(covered.lo), ...)
+            packed = bits_of(window, region.dtype, tuple(covered.shape[axis] for axis in order))
+            there = packed.transpose([order.index(axis) for axis in range(len(order))])[place]
+            source = self.storage.view(transfer.source, transfer.rect)
+            found[index] = bind_push(source, there, self.wires[processor], transfer.rect)
+        return found
+
+    def movements(self, finished: Callable[[int], None]) -> tuple[dict[int, Movement], list[Outgoing], list[Incoming]]:
+        """Bind what the copy engine moves, by row, with its pushes on the way out and in, in order.
+
+        Args:
+            finished: called with a row that has ended here.
+        """
+        movements: dict[int, Movement] = {}
+        outgoing: list[Outgoing] = []
+        incoming: list[Incoming] = []
+        schedule = self.schedule
+        for row in self.lanes.engine:
+            movement, out, into = bind_movement(
+                row,
+                schedule.transfers(row),
+                schedule.pieces.get(row, ()),
+                self.storage.view,
+                lambda instance: schedule.instances[instance].memory,
+                self.storage.memory.id,
+            )
+            movement.finished = partial(finished, row)
+            movements[row] = movement
+            outgoing += out
+            incoming += into
+        return movements, outgoing, incoming

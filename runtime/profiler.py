@@ -1,0 +1,48 @@
+"""Profilers: what tasks took, for mappers that asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, cast
+
+import msgpack
+
+from maniple.runtime.mapper import TaskProfile
+
+if TYPE_CHECKING:
+    from maniple.runtime.world import World
+
+__all__: list[str] = []
+
+
+class Profiler:
+    """Measurements of this rank since the last snapshot; `asked` says whether any launch was to be measured."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._found: dict[tuple[str, int], list[int]] = {}
+
+    def measured(self, call: Callable[[], object], name: str, processor: int) -> Callable[[], None]:
+        """Wrap a task's body so that it is measured; each processor has entries of its own, so no lock is needed."""
+        self.asked = True
+        entry = self._found.setdefault((name, processor), [0, 0])
+
+        def run() -> None:
+            begin = perf_counter_ns()
+            call()
+            entry[0] += 1
+            entry[1] += perf_counter_ns() - begin
+
+        return run
+
+    def exchange(self, world: World) -> tuple[TaskProfile, ...]:
+        """Give every rank the measurements of all, by name and processor, and start anew; nothing may be under way."""
+        mine = [(name, processor, *entry) for (name, processor), entry in sorted(self._found.items()) if entry[0]]
+        for entry in self._found.values():
+            entry[:] = [0, 0]
+        rows = []
+        for part in world.control.gather(cast("bytes", msgpack.packb(mine))):
+            found = msgpack.unpackb(part)
+            rows += [TaskProfile(name, processor, count, spent * 1e-9) for name, processor, count, spent in found]
+        return tuple(sorted(rows, key=lambda row: (row.name, row.processor)))

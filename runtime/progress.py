@@ -1,0 +1,125 @@
+"""Progress: how many steps every processor has taken, as counters that all ranks of a host see, and waits for them."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from maniple.runtime.machine import Machine
+    from maniple.runtime.shared_memory import SharedMemory
+
+__all__: list[str] = []
+
+# Slots of a rank's board: runs begun, the tables of the latest runs, then its processors.
+BEGUN = 0
+TABLES = 4
+FIRST_PROCESSOR = 1 + TABLES
+# How often to look for a counter without the interpreter lock before looking at anything else: some 20 us.
+LOOKS = 30_000
+SPIN_S = 2e-3
+# A wait that goes on sleeps for an eighth of the time that it has lasted, within these bounds.
+NAP_S = (50e-6, 2e-3)
+
+
+class Progress:
+    """Counters of steps taken, by processor.
+
+    A wait first spins outside the interpreter lock, for longer where every processor of the host has its own cores;
+    then it sleeps in steps that grow with the wait. So a wait costs a core for 2 ms at most and is late by an eighth at
+    most, and nobody has to wake anybody: a rank that died leaves no lock and no missed signal behind.
+
+    Args:
+        shared: the boards of this host's ranks; None where counters are this process's own.
+        rank: this rank.
+        roomy: whether every processor of this host has its own cores.
+        check: raises when the run was stopped or has failed.
+    """
+
+    def __init__(self, shared: SharedMemory | None, rank: int, *, roomy: bool, check: Callable[[], None]) -> None:
+        self._shared = shared
+        self._rank = rank
+        self._spin_s = SPIN_S if roomy else 0.0
+        self._check = check
+        self._addresses: dict[int, int] = {}
+        self._own: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+
+    @cached_property
+    def _counter(self) -> ModuleType:
+        # Compiled, and not loaded where nobody waits for anybody.
+        from maniple.runtime import counter
+
+        return counter
+
+    def employ(self, machine: Machine) -> None:
+        """Find the counters of a machine's processors: those of this host where ranks share memory, else our own."""
+        near = frozenset((self._rank,)) if self._shared is None else self._shared.ranks
+        for memory in sorted(near):
+            for local, processor in enumerate(machine.processors_of(memory)):
+                if self._shared is not None:
+                    self._addresses[processor] = self._shared.counter(memory, FIRST_PROCESSOR + local)
+                elif processor not in self._addresses:
+                    self._own.append(np.zeros(1, np.int64))
+                    self._addresses[processor] = int(self._own[-1].ctypes.data)
+
+    def processor(self, processor: int) -> int:
+        """Give the address of a processor's counter."""
+        return self._addresses[processor]
+
+    def publisher(self, processor: int) -> Callable[[int], None]:
+        """Give what raises a processor's counter; it does nothing where there is no other processor to see it."""
+        if len(self._addresses) == 1:
+            return _ignore
+        return partial(self._counter.publish, self._addresses[processor])
+
+    def tell(self, address: int, value: int) -> None:
+        """Raise a counter that this thread alone raises."""
+        self._counter.publish(address, value)
+
+    def begin(self, run: int, table: int) -> None:
+        """Tell the ranks of this host that a run has begun here.
+
+        Args:
+            run: its number.
+            table: where in this rank's file the places of its instances are.
+        """
+        if self._shared is not None:
+            self._counter.publish(self._shared.counter(self._rank, 1 + run % TABLES), table)
+            self._counter.publish(self._shared.counter(self._rank, BEGUN), run)
+
+    def meet(self, rank: int, run: int) -> int:
+        """Wait until another rank of this host has begun a run; gives its table's place.
+
+        Raises:
+            RunError: the run was stopped or has failed.
+        """
+        if self._shared is None:
+            raise ValueError(f"rank {rank} shares no memory with this one")
+        self.wait(self._shared.counter(rank, BEGUN), run)
+        return int(self._counter.value_of(self._shared.counter(rank, 1 + run % TABLES)))
+
+    def wait(self, address: int, value: int) -> None:
+        """Wait until a counter has reached a value.
+
+        Raises:
+            RunError: the run was stopped or has failed.
+        """
+        reached = self._counter.reached
+        if reached(address, value, LOOKS):
+            return
+        begun = perf_counter()
+        while not reached(address, value, LOOKS):
+            self._check()
+            waited = perf_counter() - begun
+            if waited >= self._spin_s:
+                sleep(min(max(waited / 8, NAP_S[0]), NAP_S[1]))
+
+
+def _ignore(value: int) -> None:
+    """Stand for the raising of a counter that nobody sees."""

@@ -1,0 +1,262 @@
+"""Shared memory: what the ranks of one host can write into each other's memory.
+
+Every rank has one file without a name, which the launcher opens and all ranks of the host inherit. Where there is no
+name, nothing is to be unlinked: the system frees the memory with the last process that refers to it, however that
+process ends. A rank grows its own file and allocates in it; the others map it and write where its owner tells them.
+
+    file of rank 1   | board: 64 KiB of counters | instances and tables, allocated by rank 1 ... |
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+import threading
+import weakref
+from collections import deque
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.regions.error import RequestError
+from maniple.runtime.inventory import take_inventory
+from maniple.runtime.transport import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+__all__: list[str] = []
+
+BOARD = 1 << 16
+# Counters have a cache line each, so that two writers never share one.
+LINE = 64
+SLOTS = BOARD // LINE
+PAGE = mmap.ALLOCATIONGRANULARITY
+# The least that a file grows by.
+GROWTH = 1 << 20
+
+
+@contextmanager
+def shared_files(count: int) -> Iterator[tuple[int, ...]]:
+    """Open one file without a name for each rank, for as long as it takes to hand the descriptors on.
+
+    Linux has memory files, which no size of /dev/shm bounds; elsewhere they lie in the folder for temporary files.
+    """
+    with ExitStack() as stack:
+        found = []
+        for rank in range(count):
+            if sys.platform == "linux":
+                found.append(os.memfd_create(f"maniple-{rank}"))
+                stack.callback(os.close, found[-1])
+            else:
+                # Unlinked as soon as it is open.
+                found.append(stack.enter_context(tempfile.TemporaryFile()).fileno())
+            os.ftruncate(found[-1], BOARD)
+        yield tuple(found)
+
+
+@final
+@dataclass(eq=False, slots=True)
+class _Segment:
+    """A mapped range of a rank's own file, and the holes in it as {start: size}."""
+
+    start: int
+    view: Bytes
+    holes: dict[int, int]
+
+    def fits(self, size: int) -> bool:
+        """Say whether a hole is large enough."""
+        return any(length >= size for length in self.holes.values())
+
+    def take(self, size: int) -> int:
+        """Take the start of the first hole that is large enough."""
+        start = min(low for low, length in self.holes.items() if length >= size)
+        left = self.holes.pop(start) - size
+        if left:
+            self.holes[start + size] = left
+        return start
+
+    def give(self, start: int, size: int) -> None:
+        """Give a range back, joined with its neighbours."""
+        after = self.holes.pop(start + size, 0)
+        before = next((low for low, length in self.holes.items() if low + length == start), None)
+        if before is None:
+            self.holes[start] = size + after
+        else:
+            self.holes[before] += size + after
+
+
+class Arena:
+    """The file of one rank as its owner sees it: grows, allocates, and takes back what nobody refers to any more.
+
+    Args:
+        descriptor: the file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._segments: list[_Segment] = []
+        self._lock = threading.Lock()
+        # The collector may run on any thread and at any time, so it only leaves a note.
+        self._freed: deque[tuple[_Segment, int, int]] = deque()
+        self._end = os.fstat(descriptor).st_size
+
+    def reserve(self, size: int) -> None:
+        """Have room for so many bytes in one piece, so that allocating them will not fail.
+
+        Raises:
+            RequestError: the system does not give them.
+        """
+        with self._lock:
+            self._absorb()
+            if not any(hole >= size for segment in self._segments for hole in segment.holes.values()):
+                self._grow(size)
+
+    def allocate(self, size: int) -> Bytes:
+        """Allocate bytes, of any content; they are free again when nothing refers to the array.
+
+        Raises:
+            RequestError: the system does not give them.
+        """
+        taken = -(-size // LINE) * LINE
+        with self._lock:
+            self._absorb()
+            found = next((segment for segment in self._segments if segment.fits(taken)), None)
+            segment = self._grow(taken) if found is None else found
+            start = segment.take(taken)
+        block = np.frombuffer(segment.view.data, np.uint8, size, start)
+        weakref.finalize(block, self._freed.append, (segment, start, taken)).atexit = False
+        return block
+
+    def start_of(self, address: int) -> int:
+        """Give the place in the file of an address of an allocation.
+
+        Raises:
+            ValueError: it is in none.
+        """
+        for segment in self._segments:
+            offset = address - int(segment.view.ctypes.data)
+            if 0 <= offset < segment.view.nbytes:
+                return segment.start + offset
+        raise ValueError(f"address {address:#x} is not in memory that rank's peers can map")
+
+    def allocated(self) -> int:
+        """Count the bytes that are allocated and referred to, each allocation rounded up to a cache line."""
+        with self._lock:
+            self._absorb()
+            held = sum(segment.view.nbytes for segment in self._segments)
+            return held - sum(sum(segment.holes.values()) for segment in self._segments)
+
+    def _absorb(self) -> None:
+        while self._freed:
+            segment, start, size = self._freed.popleft()
+            segment.give(start, size)
+
+    def _grow(self, size: int) -> _Segment:
+        wanted = -(-max(size, GROWTH) // PAGE) * PAGE
+        start = self._end
+        present = take_inventory().memory_bytes
+        if present and start + wanted > present:
+            raise RequestError(too_small(start + wanted, f"this host has {present} bytes of memory"))
+        try:
+            os.ftruncate(self._descriptor, start + wanted)
+            if sys.platform == "linux":
+                # Memory that is promised now is there later; without this, writing to it could end the process.
+                os.posix_fallocate(self._descriptor, start, wanted)
+            mapped = mmap.mmap(self._descriptor, wanted, offset=start)
+        except (OSError, ValueError) as error:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, start)
+            raise RequestError(too_small(start + wanted, str(error))) from error
+        segment = _Segment(start, np.frombuffer(mapped, np.uint8), {0: wanted})
+        self._segments.append(segment)
+        self._end = start + wanted
+        return segment
+
+
+def too_small(need: int, why: str) -> str:
+    """Say that shared memory is too small, how much is needed, and what to do."""
+    return (
+        f"shared memory: this rank needs {need} bytes ({need / 2**20:.1f} MiB) that it shares with the ranks of its "
+        f"host, and did not get them: {why}; free memory, use fewer ranks per host, or run with --transport zmq"
+    )
+
+
+@final
+class SharedMemory:
+    """One rank's view of the memory that the ranks of its host share.
+
+    Args:
+        rank: this rank.
+        descriptors: the file of every rank of this host; duplicated, so that the caller may close them.
+
+    Raises:
+        RequestError: a descriptor is not that of such a file.
+    """
+
+    def __init__(self, rank: int, descriptors: Mapping[int, int]) -> None:
+        self.rank = rank
+        self.ranks = frozenset(descriptors)
+        try:
+            self._descriptors = {other: os.dup(descriptor) for other, descriptor in sorted(descriptors.items())}
+            self._boards = {
+                other: np.frombuffer(mmap.mmap(descriptor, BOARD), np.uint8)
+                for other, descriptor in self._descriptors.items()
+            }
+        except (OSError, ValueError) as error:
+            raise RequestError(
+                f"shared memory: the files that the launcher opened are not there ({error}); a program must not close "
+                "descriptors that it did not open, or run it with --transport zmq"
+            ) from error
+        self._mapped: dict[int, Bytes] = {}
+        self._lock = threading.Lock()
+        self._meter = Meter()
+        self.arena = Arena(self._descriptors[rank])
+        weakref.finalize(self, _close, tuple(self._descriptors.values())).atexit = False
+
+    def counter(self, rank: int, slot: int) -> int:
+        """Give the address of a counter on a rank's board.
+
+        Raises:
+            RequestError: the board has fewer.
+        """
+        if not 0 <= slot < SLOTS:
+            raise RequestError(f"a rank shares the counters of {SLOTS} processors at most; start more ranks instead")
+        return int(self._boards[rank].ctypes.data) + LINE * slot
+
+    def window(self, rank: int, start: int, size: int) -> Bytes:
+        """Map a range of another rank's file."""
+        with self._lock:
+            mapped = self._mapped.get(rank)
+            if mapped is None or mapped.nbytes < start + size:
+                # The file only grows; views of an earlier, shorter mapping stay valid.
+                mapped = self._mapped[rank] = np.frombuffer(mmap.mmap(self._descriptors[rank], 0), np.uint8)
+        return mapped[start : start + size]
+
+    def wrote(self, size: int, account: int) -> None:
+        """Count bytes that a thread of this rank has written into others' memories."""
+        with self._lock:
+            self._meter.add(account, size)
+
+    def measured(self, account: int) -> int:
+        """Count the bytes of one account."""
+        return self._meter.of(account)
+
+    def total(self) -> int:
+        """Count the bytes that were ever written."""
+        return self._meter.total
+
+    def forget(self, account: int) -> None:
+        """Drop an account's count; the total keeps it."""
+        self._meter.forget(account)
+
+
+def _close(descriptors: tuple[int, ...]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

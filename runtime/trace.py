@@ -1,0 +1,242 @@
+"""Traces: sequences of launches that are taken down once and replayed from then on.
+
+Recording and replaying follow Lee et al., "Dynamic Tracing: Memoization of Task Graphs for Dynamic Task-Based
+Runtimes" (SC 2018): the first run is analysed launch by launch and taken down; later runs are only compared with the
+recording, and run from a template that was lowered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from maniple.regions.error import RequestError
+from maniple.runtime.body import TaskBinder
+from maniple.runtime.call import Call, Frames
+from maniple.runtime.digest import digest
+from maniple.runtime.interruption import uninterrupted
+from maniple.runtime.launch import Launch
+from maniple.runtime.template import Template, lower
+
+if TYPE_CHECKING:
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.runtime.operation import Domain, Operation
+    from maniple.runtime.replay import Replay
+    from maniple.runtime.task import Task
+    from maniple.runtime.untraced import Untraced
+
+__all__: list[str] = []
+
+T = TypeVar("T")
+
+# A trace whose regions come in ever new states keeps this many templates; Legion's default is the same.
+KEPT_TEMPLATES = 16
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Record:
+    """One launch of a recording.
+
+    Args:
+        operation: as the program stated it.
+        launch: as it was mapped; its bodies take their values from the recording's frames.
+    """
+
+    operation: Operation
+    launch: Launch
+
+
+class Recording:
+    """Launches that are taken down while they run; equal parts of them are kept once, for long traces repeat a few."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.frames = Frames([[], []])
+        self._known: dict[object, Any] = {}
+
+    def take_down(self, operation: Operation, launch: Launch) -> None:
+        """Add a launch, stripped of the values of this run."""
+        points, requirements = self._once(launch.points), self._once(launch.requirements)
+        binder = launch.binder
+        if isinstance(binder, TaskBinder):
+            bodies, frames = self._once(binder.bodies), self.frames
+            binder = TaskBinder(
+                binder.task, points, requirements, bodies, frames, len(self.records), binder.debug, binder.fields
+            )
+        source = self._once(launch.provenance)
+        stripped = Launch(launch.name, points, requirements, binder, provenance=source)
+        self.records.append(Record(self._known.setdefault(operation.key(), operation.without_values()), stripped))
+
+    def _once(self, part: T) -> T:
+        found: T = self._known.setdefault(part, part)
+        return found
+
+
+@dataclass(eq=False, slots=True)
+class _Loaded:
+    """A template bound to this rank.
+
+    Args:
+        template: what runs.
+        replay: the same, bound.
+        turn: which of the frames its next run uses.
+        version: that of the regions right after its last run.
+    """
+
+    template: Template
+    replay: Replay
+    turn: int = 0
+    version: int = -1
+
+
+class Trace:
+    """A recorded sequence of launches.
+
+    Args:
+        name: what the program calls it.
+        recording: the launches.
+        untraced: the program's regions, and the path of its other launches.
+    """
+
+    def __init__(self, name: str, recording: Recording, untraced: Untraced) -> None:
+        self.name = name
+        self.records = tuple(recording.records)
+        self._frames = recording.frames
+        self._untraced = untraced
+        self._loaded: list[_Loaded] = []  # the last one run comes first
+        requirements = (requirement for record in self.records for requirement in record.launch.requirements)
+        self._regions: dict[int, LogicalRegion] = {r.region.id: r.region for r in requirements}
+
+    def uses(self, region: int) -> bool:
+        """Whether a launch of it names a region."""
+        return region in self._regions
+
+    def run(self, calls: list[Call]) -> None:
+        """Start a replay; returns at once unless two are under way, or the regions were used otherwise since.
+
+        Args:
+            calls: one per record, in order.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        runtime = self._untraced.runtime
+        runtime.check()
+        if runtime.world.size > 1:
+            runtime.world.control.call(
+                f"trace {self.name!r}: {len(calls)} launches again", digest(call.values for call in calls)
+            )
+        loaded = self._loaded[0] if self._loaded else None
+        states = None
+        if loaded is None or loaded.version != self._untraced.version:
+            states = self._untraced.settle(self._regions.values())
+            loaded = self._applicable(states)
+        # Templates share the frames: where another one ran before, everything has ended.
+        self._frames.turn = loaded.turn
+        loaded.replay.prepare()
+        with uninterrupted():
+            self._frames.enter(calls)
+            loaded.turn = self._frames.turn
+            loaded.replay.commit()
+            if states is not None:
+                template = loaded.template
+                self._untraced.succeed({number: template.after(number, state) for number, state in states.items()})
+                loaded.version = self._untraced.version if template.recurrent else -1
+
+    def _applicable(self, states: dict[int, Any]) -> _Loaded:
+        """Find a template for regions in these states, or lower one, and put it first."""
+        for position, loaded in enumerate(self._loaded):
+            if loaded.template.applies(states):
+                self._loaded.insert(0, self._loaded.pop(position))
+                return loaded
+        launches = [record.launch for record in self.records]
+        template = lower(launches, states, self._untraced.machine, self._untraced.near)
+        replay = self._untraced.runtime.load(template.schedule, self._regions)
+        self._loaded.insert(0, _Loaded(template, replay))
+        for old in self._loaded[KEPT_TEMPLATES:]:
+            self._untraced.runtime.retire([old.replay])
+        del self._loaded[KEPT_TEMPLATES:]
+        return self._loaded[0]
+
+    def discard(self) -> None:
+        """Let go of the templates and their storage; the trace will not run again."""
+        self._untraced.runtime.retire([loaded.replay for loaded in self._loaded])
+        self._loaded.clear()
+
+
+class Replaying:
+    """A trace beside the launches that the program makes now; none starts before all have matched.
+
+    Args:
+        trace: the recording.
+        held: called when a value is asked for of a launch that has not started.
+    """
+
+    def __init__(self, trace: Trace, held: Callable[[], object]) -> None:
+        self.trace = trace
+        self.calls: list[Call] = []
+        self.waiting = True
+        self._held = held
+        self._begin = self._begin_if_waiting  # one bound method for all calls
+        self._records = trace.records
+
+    def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> Call | None:
+        """Take in a launch; None if it is not the one that the recording has here."""
+        position = len(self.calls)
+        if position == len(self._records):
+            return None
+        record = self._records[position]
+        if not record.operation.matches(task, domain, args):
+            return None
+        call = Call(record.operation.values_of(args), len(record.launch.points), record.launch, self._begin)
+        self.calls.append(call)
+        return call
+
+    def _begin_if_waiting(self) -> None:
+        if self.waiting:
+            self._held()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every launch of the recording was made."""
+        return len(self.calls) == len(self._records)
+
+    def run(self) -> None:
+        """Start what was made: all of the recording."""
+        self.trace.run(self.calls)
+        self.waiting = False
+
+    def release(self) -> list[tuple[Operation, Call]]:
+        """Give up the replay; returns what was made so far, to be started in another way."""
+        self.waiting = False
+        made = zip(self._records, self.calls, strict=False)
+        return [(replace(record.operation, values=call.values), call) for record, call in made]
+
+    def abandon(self) -> None:
+        """Give up what was made so far for good: its futures will have no value."""
+        for _, call in self.release():
+            call.launch = None
+
+    def mismatch(self, got: Operation | None) -> RequestError:
+        """Describe the first launch that differs.
+
+        Args:
+            got: the launch; None if the trace ended instead.
+        """
+        position = len(self.calls)
+        recorded = self._records[position].operation if position < len(self._records) else None
+        renewed = ""
+        if recorded is not None and got is not None and recorded.task is not got.task:
+            renewed = " (a task made anew under the same name)" if recorded.task.name == got.task.name else ""
+        return RequestError(
+            f"trace {self.trace.name!r}: launch {position + 1} differs from the recording\n"
+            f"  recorded: {_told(recorded)}\n"
+            f"  now:      {_told(got)}{renewed}\n"
+            "make the same launches in every run of a trace, give another sequence another name, "
+            'or record again with on_mismatch="rerecord"'
+        )
+
+
+def _told(operation: Operation | None) -> str:
+    return "the end of the trace" if operation is None else f"{operation}, launched at {operation.provenance}"

@@ -1,0 +1,207 @@
+"""Tracing: which launches of a program are recorded, replayed, held back, or none of these."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from maniple.regions.error import RequestError, nearest
+from maniple.runtime.automatic import AutomaticTracing
+from maniple.runtime.trace import Recording, Replaying, Trace
+
+if TYPE_CHECKING:
+    from maniple.runtime.automatic import Candidate
+    from maniple.runtime.call import Call
+    from maniple.runtime.launch import Launch
+    from maniple.runtime.operation import Domain, Operation
+    from maniple.runtime.task import Task
+    from maniple.runtime.untraced import Untraced
+
+__all__: list[str] = []
+
+MISMATCHES = ("error", "rerecord")
+
+
+class Tracing:
+    """The traces of a program, and what the one around its present place makes of the next launch.
+
+    Args:
+        untraced: the path of launches that are not replayed.
+        start: maps a launch and starts it there.
+    """
+
+    def __init__(self, untraced: Untraced, start: Callable[[Operation, Call], None]) -> None:
+        self.traces: dict[str, Trace] = {}
+        self.automatic: AutomaticTracing | None = None
+        self._untraced = untraced
+        self._start = start
+        self._open: str | None = None  # the name of the trace around the program's present place
+        self._on_mismatch = ""
+        self._recording: Recording | None = None
+        self._replaying: Replaying | None = None
+        self._candidate: Candidate | None = None  # what is replayed, where no name is open
+
+    def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> Call | None:
+        """Take a launch into the replay under way; None if there is none, or it has another launch here."""
+        replaying = self._replaying
+        if replaying is None:
+            return None
+        call = replaying.take(task, domain, args)
+        if call is not None and self._candidate is not None and replaying.complete:
+            self._finish(self._candidate, replaying)
+        return call
+
+    def admit(self, operation: Operation) -> bool:
+        """Make up one's mind about a launch that no replay took: whether `take` should be asked again.
+
+        Raises:
+            RequestError: it differs from the recording of the trace around it.
+        """
+        if self._candidate is not None:
+            self._give_up()
+        elif self._replaying is not None:
+            self._diverge(self._replaying, operation)
+        if self.automatic is None or self._open is not None:
+            return False
+        found = self.automatic.begun_by(operation)
+        if found is not None:
+            self._begin(found)
+        return found is not None
+
+    def started(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
+        """Take note of a launch that was started by itself; one that must not be kept spoils the recording."""
+        if not memoize:
+            self._recording = None
+            self._interrupt()
+        elif self._recording is not None:
+            self._recording.take_down(operation, launch)
+        elif self.automatic is not None and self._open is None:
+            self.automatic.note(operation, launch)
+            call.begin = self.automatic.interrupt
+
+    @contextmanager
+    def trace(self, name: str, on_mismatch: str, *, plain: bool) -> Iterator[None]:
+        """Record the launches inside, or replay them.
+
+        Args:
+            name: of the trace.
+            on_mismatch: `error` or `rerecord`.
+            plain: whether to do neither.
+
+        Raises:
+            RequestError: the launches differ from the recording; none of this run was started.
+        """
+        if on_mismatch not in MISMATCHES:
+            raise RequestError(f"trace {name!r}: unknown on_mismatch {on_mismatch!r}{nearest(on_mismatch, MISMATCHES)}")
+        self.pause(f"trace {name!r}")
+        self._open, self._on_mismatch = name, on_mismatch
+        known = self.traces.get(name)
+        if known is not None and not plain:
+            self._replaying = Replaying(known, lambda: self.pause("a value of a launch"))
+        elif not plain:
+            self._recording = Recording()
+        try:
+            yield
+            if self._replaying is not None and not self._replaying.complete:
+                self._diverge(self._replaying, None)
+        except BaseException:
+            self._resume()
+            self._recording = None
+            raise
+        finally:
+            self._open = None
+        self._close(name)
+
+    def _close(self, name: str) -> None:
+        replaying, self._replaying = self._replaying, None
+        recording, self._recording = self._recording, None
+        if replaying is not None:
+            replaying.run()
+        elif recording is not None:
+            if name in self.traces:
+                self.traces.pop(name).discard()
+            self.traces[name] = Trace(name, recording, self._untraced)
+
+    def pause(self, what: str) -> None:
+        """Have nothing held back, for the program waits.
+
+        Args:
+            what: for what.
+
+        Raises:
+            RequestError: inside a trace, whose launches start together.
+        """
+        if self._open is not None:
+            msg = (
+                f"{what} was asked for inside trace {self._open!r}, whose launches start together at its end; "
+                "ask after the with block"
+            )
+            raise RequestError(msg)
+        self._give_up()
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self.automatic is not None:
+            self.automatic.interrupt()
+
+    def switch(self, *, automatic: bool) -> None:
+        """Look for repeated launches from now on, or stop to."""
+        self.pause("automatic tracing")
+        if automatic and self.automatic is None:
+            # Registered after the runtime's own ending, so run before it.
+            atexit.register(self._give_up)
+            self.automatic = AutomaticTracing(self._untraced)
+        elif not automatic:
+            self.automatic = None
+
+    def forget(self, regions: Sequence[int]) -> None:
+        """Forget the traces of regions that are no more."""
+        for name, trace in list(self.traces.items()):
+            if any(trace.uses(region) for region in regions):
+                self.traces.pop(name).discard()
+        if self.automatic is not None:
+            for region in regions:
+                self.automatic.forget(region)
+
+    def _diverge(self, replaying: Replaying, got: Operation | None) -> None:
+        """Record again, or refuse, a run of a trace that differs from its recording."""
+        if self._on_mismatch == "rerecord":
+            self._recording = Recording()
+            self._resume()
+            return
+        self._replaying = None
+        replaying.abandon()
+        raise replaying.mismatch(got)
+
+    def _resume(self) -> None:
+        """Start one by one the launches that a replay holds back."""
+        replaying, self._replaying = self._replaying, None
+        if replaying is not None:
+            for operation, call in replaying.release():
+                self._start(operation, call)
+
+    def _begin(self, candidate: Candidate) -> None:
+        """Expect a repeated sequence."""
+        self._candidate = candidate
+        self._replaying = Replaying(candidate.trace, lambda: self.pause("a value of a launch"))
+
+    def _finish(self, candidate: Candidate, replaying: Replaying) -> None:
+        """Start a repeated sequence that is complete, and expect it again."""
+        self._replaying = self._candidate = None
+        replaying.run()
+        if self.automatic is not None:
+            self.automatic.judge(candidate, finished=True)
+        self._begin(candidate)
+
+    def _give_up(self) -> None:
+        """Start one by one the launches of a sequence that did not become complete."""
+        candidate, self._candidate = self._candidate, None
+        if candidate is None:
+            return
+        if self.automatic is not None:
+            self.automatic.interrupt()
+            if self._replaying is not None and self._replaying.calls:
+                self.automatic.judge(candidate, finished=False)
+        self._resume()

@@ -1,0 +1,228 @@
+"""The untraced path of a program: launches that are analysed and started as they come."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from maniple.regions.error import RequestError, RunError
+from maniple.runtime.fragment import distance
+from maniple.runtime.interruption import uninterrupted
+from maniple.runtime.issue import Issuer, LiveRegion
+from maniple.runtime.mapper import CopyView, Mapper
+from maniple.runtime.mapping import rank_sources
+from maniple.runtime.profiler import Profiler
+from maniple.runtime.program_analysis import ProgramAnalysis
+from maniple.runtime.template import close, enter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping as Lookup
+
+    import torch
+
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.validity import Near, Validity
+    from maniple.runtime.analysis import Node
+    from maniple.runtime.issue import Issued
+    from maniple.runtime.launch import Launch
+    from maniple.runtime.machine import Machine
+    from maniple.runtime.mapping import Mapping
+    from maniple.runtime.program_analysis import AnalysedUse
+    from maniple.runtime.rank import RankRuntime
+
+__all__: list[str] = []
+
+
+class Untraced:
+    """The regions of a program at one rank, and the launches that use them one by one.
+
+    `version` grows whenever what is valid where may have changed, so that whoever looked need not look again.
+
+    Args:
+        runtime: the rank.
+        machine: the machine whose processors run the launches.
+        mapper: says which copies are the nearest.
+    """
+
+    def __init__(self, runtime: RankRuntime, machine: Machine, mapper: Mapper) -> None:
+        self.runtime = runtime
+        self.machine = machine
+        self.profiler = Profiler()
+        self._mapper = mapper
+        self._distance = distance(machine)
+        self.analysis = ProgramAnalysis(machine)
+        self.version = 0
+        self._issuer = Issuer(runtime)
+        self._live: dict[int, LiveRegion] = {}
+        self._layouts: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._dropped: deque[int] = deque()
+
+    def add(self, region: LogicalRegion, handle: object) -> None:
+        """Start to follow a region, until nobody holds its handle any more and its tasks are done."""
+        self._live[region.id] = LiveRegion(region, self.analysis.add(region, near=self.near(region)))
+        # The collector may run on any thread and at any time, so it only leaves a note.
+        weakref.finalize(handle, self._dropped.append, region.id).atexit = False
+
+    def near(self, region: LogicalRegion) -> Near:
+        """Give the distance between memories, as the mapper sees it for a region."""
+        if type(self._mapper).select_sources is Mapper.select_sources:
+            return self._distance
+        tables: dict[int, tuple[int, ...]] = {}
+        sources = tuple(memory.id for memory in self.machine.memories)
+
+        def far(target: int, source: int) -> int:
+            if target not in tables:
+                found = rank_sources(self._mapper, CopyView(region.name, target, sources, self.machine))
+                if self.runtime.world.size > 1:
+                    self.runtime.world.control.call(f"sources of {region} for memory {target}: {found}")
+                tables[target] = found
+            return tables[target][source]
+
+        return far
+
+    def live(self, region: int) -> LiveRegion:
+        """Give what this rank knows of a region."""
+        return self._live[region]
+
+    def free_dropped(self) -> list[int]:
+        """Free the regions that the program can no longer name, once nothing that uses them is under way."""
+        freed = []
+        traced = self.runtime.last is not None and self.runtime.last.left
+        for _ in range(len(self._dropped)):
+            number = self._dropped.popleft()
+            live = self._live[number]
+            if traced or live.busy():
+                self._dropped.append(number)
+                continue
+            del self._live[number]
+            self.analysis.drop(number)
+            self.runtime.memory.forget(live.region)
+            self._layouts = {place: order for place, order in self._layouts.items() if place[0] != number}
+            freed.append(number)
+        return freed
+
+    def issue(self, launch: Launch, mapping: Mapping | None = None, *, together: bool = False) -> None:
+        """Analyse a mapped launch and start what of it runs here.
+
+        Args:
+            launch: the launch.
+            mapping: what the mapper said of it, if it was asked.
+            together: whether its tasks must run at the same time.
+
+        Raises:
+            RequestError: points that interfere, or a read before the first write; nothing was started.
+        """
+        self.runtime.check()
+        if self.runtime.current is not None:
+            self.runtime.drain()  # what was replayed has left no rows that a launch could wait for
+        with uninterrupted():
+            self.runtime.current = None
+            found = self.analysis.launch(launch)
+            self.version += 1
+            try:
+                self._start(launch, found, mapping, together=together)
+            except BaseException as error:
+                # The analysis counts the launch as done already, so nothing after it would be right.
+                self.runtime.fail(RunError(f"launch {launch.name} could not be started: {error}"))
+                raise
+
+    def _start(self, launch: Launch, found: Sequence[AnalysedUse], mapping: Mapping | None, *, together: bool) -> None:
+        """Make, link and start the rows of an analysed launch that run here."""
+        rows: list[Issued] = []
+        nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
+        views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
+        here = self.runtime.memory.id
+        for slot, use in enumerate(found):
+            live = self._live[use.region]
+            rows += self._issuer.movements(live, use.moves, use.first)
+            for point, node, access in use.accesses:
+                if self.machine.memory_of(launch.points[point].processor) == here:
+                    nodes[point].append((live, node))
+                    views[point][slot] = live.view(self.runtime, access.instance, access.rect)
+        tasks = self._tasks(launch, nodes, views, mapping)
+        for use in found:
+            self._issuer.link(self._live[use.region], use.edges)
+        self._issuer.line_up(rows, tasks, together=together)
+        self._issuer.release([*rows, *tasks])
+        for use in found:
+            self._live[use.region].bound(self.runtime.memory, use.evicted)
+            self._live[use.region].tidy()
+
+    def _tasks(
+        self,
+        launch: Launch,
+        nodes: Sequence[list[tuple[LiveRegion, Node]]],
+        views: Sequence[Sequence[torch.Tensor | None]],
+        mapping: Mapping | None,
+    ) -> list[Issued]:
+        rows: list[Issued] = []
+        for number, point in enumerate(launch.points):
+            if self.machine.memory_of(point.processor) != self.runtime.memory.id or launch.binder is None:
+                continue
+            call = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
+            guarded = self.runtime.guard(call, launch, number)
+            if mapping is not None and mapping.options.profile:
+                guarded = self.profiler.measured(guarded, launch.name, point.processor)
+            tell = self.runtime.teller(f"p{point.processor}", partial(launch.label, number), "task")
+            priority = 0 if mapping is None else mapping.priorities[number]
+            rows.append(self._issuer.task(point.processor, guarded, nodes[number], priority, tell))
+        return rows
+
+    def lay_out(self, launch: Launch, mapping: Mapping, mapper: Mapper) -> None:
+        """Have the instances of a launch made with the layouts that its mapper chose.
+
+        Raises:
+            RequestError: an instance exists with another layout.
+        """
+        for point, layouts in zip(launch.points, mapping.layouts, strict=True):
+            memory = self.machine.memory_of(point.processor)
+            for requirement, layout in zip(launch.requirements, layouts or (), strict=bool(layouts)):
+                if layout is None:
+                    continue
+                region = requirement.region
+                held = self._layouts.get((region.id, memory))
+                if held is None and self._live[region.id].has_instance(memory):
+                    held = tuple(range(region.bounds.ndim))
+                if held not in {None, layout}:
+                    raise RequestError(
+                        f"mapper {type(mapper).__name__}.map_task answered layout {layout} for {launch.name}, region "
+                        f"{region.name} in memory {memory}; legal: {held}, which its instance has there, or None"
+                    )
+                self._layouts[region.id, memory] = layout
+                if memory == self.runtime.memory.id:
+                    self.runtime.memory.lay_out(region, layout)
+
+    def settle(self, regions: Iterable[LogicalRegion]) -> dict[int, Validity]:
+        """Wait until nothing is under way here and nothing of these regions is left to fold; say what is valid where.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        states = {}
+        for region in regions:
+            launch = close(region, self.analysis.regions[region.id].validity, self.machine)
+            if launch is not None:
+                self.issue(launch)
+            states[region.id] = self.analysis.regions[region.id].validity
+        self.runtime.drain()
+        return states
+
+    def succeed(self, states: Lookup[int, Validity]) -> None:
+        """Take over what a replay leaves valid where; nothing of these regions was under way before it."""
+        self.version += 1
+        for region, validity in states.items():
+            live = self._live[region]
+            live.forget()
+            enter(live.analysis, validity)
+            live.resume(self.runtime.memory.id)
+
+    def drain(self) -> None:
+        """Block until every row issued so far is done.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        self._issuer.drain()

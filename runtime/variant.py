@@ -1,0 +1,81 @@
+"""Variants: the bodies of a task, each for a kind of processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from maniple.regions.error import RequestError, nearest
+
+if TYPE_CHECKING:
+    import torch
+
+__all__: list[str] = []
+
+KINDS = {"cpu": "cpu", "numba": "cpu", "cuda": "gpu", "numba.cuda": "gpu"}
+"""The kind of processor that each kind of variant runs on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One body of a task.
+
+    ============  =========  =============================================================
+    kind          processor  what the body is given
+    ============  =========  =============================================================
+    `cpu`         CPU        torch tensors
+    `numba`       CPU        numpy arrays; compiled, and run without the interpreter lock
+    `cuda`        GPU        torch tensors in the GPU's memory
+    `numba.cuda`  GPU        numba device arrays; the body launches its kernels
+    ============  =========  =============================================================
+
+    Args:
+        kind: one of these.
+        function: as it was written.
+        call: what runs: the function, compiled on its first call if the kind asks for that.
+    """
+
+    kind: str
+    function: Callable[..., Any]
+    call: Callable[..., Any]
+
+    @property
+    def processor(self) -> str:
+        """The kind of processor that it runs on."""
+        return KINDS[self.kind]
+
+    def array(self, view: torch.Tensor) -> object:
+        """Give a view as the body wants it."""
+        if self.kind == "numba":
+            return view.numpy()
+        if self.kind == "numba.cuda":
+            from numba import cuda
+
+            return cast("Any", cuda).as_cuda_array(view)
+        return view
+
+
+def make_variant(kind: str, function: Callable[..., Any]) -> Variant:
+    """Make a variant of a function.
+
+    Raises:
+        RequestError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise RequestError(f"there are no variants for {kind!r}{nearest(kind, tuple(KINDS))}")
+    return Variant(kind, function, _compiled(function) if kind == "numba" else function)
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function when it is first called; numba takes a second to import."""
+    made: list[Callable[..., Any]] = []
+
+    def call(*arguments: object) -> object:
+        if not made:
+            import numba
+
+            made.append(numba.njit(nogil=True)(function))
+        return made[0](*arguments)
+
+    return call

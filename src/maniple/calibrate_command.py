@@ -1,0 +1,105 @@
+"""The command `maniple calibrate`: measures this computer and writes it down as a machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from maniple.regions.error import RequestError, RunError
+
+if TYPE_CHECKING:
+    from maniple.strategies.cost_model.calibration import LinkFit, ProcessorRates
+
+__all__: list[str] = []
+
+T = TypeVar("T")
+PROBE_TIMEOUT_S = 300
+
+
+@click.command()
+@click.option("--nodes", default=2, show_default=True, help="Nodes that share this host, one rank each.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the machine (TOML) here.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def calibrate(nodes: int, output: Path | None, as_json: bool) -> int:  # noqa: FBT001  (click passes flags by name)
+    """Measure processors, links between ranks and the cost of a task, and say how good the fit is."""
+    from maniple.runtime.inventory import take_inventory
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.cost_model.calibration import calibrated, fit_link, measure_processor
+
+    if nodes < 1:
+        raise RequestError(f"--nodes: expected at least 1, got {nodes}")
+    cores = max(1, take_inventory().cores // nodes)
+    rates = measure_processor(nodes, cores)
+    launch = _number(_probe(1, cores).get("launch_s"))
+    fit = None
+    if nodes > 1:
+        found = _probe(2, cores)
+        fit = fit_link(_numbers(found.get("bytes"), int), _numbers(found.get("seconds"), float))
+    machine = calibrated(Machine.cpu(1, ranks=nodes, cores=cores), rates, fit, launch)
+    if output is not None:
+        machine.save(output)
+    click.echo(json.dumps(_document(rates, fit, launch, output)) if as_json else _text(rates, fit, launch, output))
+    return 0
+
+
+def _probe(nodes: int, cores: int) -> dict[str, object]:
+    """Run the probe on some nodes, and give what it printed."""
+    command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", str(nodes), "--cores", str(cores)]
+    try:
+        done = subprocess.run(  # noqa: S603  (our own command line)
+            [*command, "-m", "maniple.link_probe"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunError(f"calibrate: the probe on {nodes} nodes took more than {PROBE_TIMEOUT_S} s") from error
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        raise RunError(f"calibrate: the probe on {nodes} nodes failed: {done.stderr.strip()[-400:] or 'it said nothing'}")
+    document = json.loads(lines[-1])
+    return document if isinstance(document, dict) else {}
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float):
+        raise RunError(f"calibrate: the probe gave {value!r}, expected a number")
+    return float(value)
+
+
+def _numbers(values: object, kind: type[T]) -> list[T]:
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise RunError(f"calibrate: the probe gave {values!r}, expected numbers")
+    return values
+
+
+def _document(rates: ProcessorRates, fit: LinkFit | None, launch: float, output: Path | None) -> dict[str, object]:
+    link = None if fit is None else {
+        "latency_s": fit.latency_s, "bandwidth": fit.bandwidth, "r_squared": fit.r_squared, "worst": fit.worst
+    }  # fmt: skip
+    return {
+        "flops_per_s": rates.flops_per_s,
+        "memory_bandwidth": rates.bandwidth,
+        "contention": rates.contention,
+        "launch_s": launch,
+        "link": link,
+        "machine": None if output is None else str(output),
+    }
+
+
+def _text(rates: ProcessorRates, fit: LinkFit | None, launch: float, output: Path | None) -> str:
+    lines = [
+        f"processor   {rates.flops_per_s / 1e9:.1f} Gflop/s, {rates.bandwidth / 1e9:.1f} GB/s while all work "
+        f"({rates.contention:.2f} times the time of one alone)",
+        f"task        {launch * 1e6:.1f} us from one small task to the next",
+    ]
+    if fit is not None:
+        lines.append(
+            f"link        {fit.latency_s * 1e6:.1f} us + bytes / {fit.bandwidth / 1e9:.2f} GB/s "
+            f"(R2 {fit.r_squared:.3f}, worst {100 * fit.worst:.0f} % off)"
+        )
+    if output is not None:
+        lines.append(f"written to {output}")
+    return "\n".join(lines)

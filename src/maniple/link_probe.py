@@ -1,0 +1,93 @@
+"""A program for `maniple calibrate`: sends tiles of many sizes between two ranks, by the path that training uses.
+
+A chain of operators goes back and forth between two processors, so every edge is a copy, forward and backward. The
+times of the copies are those of the timeline: from the start at the sender to the landing at the receiver, both on the
+clock of one host. With one rank it measures how soon one small task follows another.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import TYPE_CHECKING
+
+from maniple.operators.graph import Graph
+from maniple.operators.optimizer import SGD
+from maniple.runtime.machine import Machine
+from maniple.strategies.placement import complete, whole
+from maniple.strategies.strategy import Problem
+from maniple.trainer import Trainer
+
+if TYPE_CHECKING:
+    from maniple.runtime.timeline import Timeline
+
+__all__: list[str] = []
+
+SIZES = tuple(1 << power for power in range(4, 22, 3))
+"""Elements (float32) of the tiles that are sent: 64 bytes to 2 MiB."""
+STEPS, LINKS = 12, 6
+
+
+def chain(elements: int) -> Graph:
+    """A chain of pointwise operators on that many elements."""
+    g = Graph("chain")
+    x, y = g.input("x", (elements, 1)), g.input("y", (elements,), dtype="int64")
+    h = g.linear(x, out_features=1)
+    for _ in range(LINKS):
+        h = g.relu(h)
+    g.loss(g.cross_entropy(h, y))
+    return g
+
+
+def probe(machine: Machine, elements: int) -> list[Timeline]:
+    """Run the chain, its operators on the machine's processors in turn; give the timelines of its steps."""
+    import torch
+
+    graph, count = chain(elements), len(machine.processors)
+    operators = tuple((node.name, whole(graph, node, place % count)) for place, node in enumerate(graph.nodes))
+    plan = complete(Problem(graph, machine), "manual", operators)
+    found = []
+    with Trainer(graph, plan, optimizer=SGD(lr=0.0)) as trainer:
+        for _ in range(STEPS):
+            trainer.step(x=torch.ones(elements, 1), y=torch.zeros(elements, dtype=torch.int64))
+            found.append(trainer.timeline())
+    return found[2:]
+
+
+def copy_seconds(timelines: list[Timeline]) -> float:
+    """The median seconds of a copy, from its start at the sender until it has landed."""
+    found = []
+    for timeline in timelines:
+        rows = {event.row for event in timeline.events if event.category == "copy"}
+        for row in rows:
+            ends = [event for event in timeline.events if event.row == row]
+            found.append(max(event.end_ns for event in ends) - min(event.start_ns for event in ends))
+    return statistics.median(found) / 1e9
+
+
+def launch_seconds(timelines: list[Timeline]) -> float:
+    """The median seconds from the start of one small task to the start of the next."""
+    gaps = []
+    for timeline in timelines:
+        starts = sorted(event.start_ns for event in timeline.events if event.category == "task")
+        gaps += [after - before for before, after in zip(starts, starts[1:], strict=False)]
+    return statistics.median(gaps) / 1e9
+
+
+def main() -> None:
+    """Measure, and print one JSON object on rank 0."""
+    from maniple.runtime import environment
+
+    launched = environment.read()
+    machine = Machine.detect()
+    if len(machine.memories) < 2:
+        print(json.dumps({"launch_s": launch_seconds(probe(machine, 1))}))  # noqa: T201  (the result of the program)
+        return
+    seconds = [copy_seconds(probe(machine, elements)) for elements in SIZES]
+    if launched is None or launched.rank == 0:
+        sizes = [4 * elements for elements in SIZES]
+        print(json.dumps({"bytes": sizes, "seconds": seconds}))  # noqa: T201  (the result of the program)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What a command's arguments name: a model's graph, a machine, a size."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maniple.operators.graph import Graph
+from maniple.regions.error import RequestError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+_AMOUNT = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?) *([KMGT]i?)?B?(?:/s)?")
+_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def amount(option: str, text: str) -> float:
+    """A number of bytes (or bytes per second), such as ``1e9``, ``16GiB`` or ``10GB/s``.
+
+    Raises:
+        RequestError: it is none, or not above zero.
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    value = float(match[1]) * _UNITS.get(match[2] or "", 1) if match else math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise RequestError(f"{option}: expected more than 0 bytes, such as 1e9, 16GiB or 10GB/s, got {text!r}")
+    return value
+
+
+def machine_of(name: str, memory_bytes: float | None = None) -> Machine:
+    """The machine of a preset's name or a TOML file.
+
+    Args:
+        name: the name, or a path that ends with .toml.
+        memory_bytes: what every memory holds, instead of what the machine says.
+
+    Raises:
+        RequestError: there is none.
+    """
+    from maniple.runtime.machine import Machine
+
+    machine = Machine.load(name) if name.endswith(".toml") else Machine.preset(name)
+    if memory_bytes is None:
+        return machine
+    memories = tuple(replace(memory, capacity_bytes=int(memory_bytes)) for memory in machine.memories)
+    return replace(machine, memories=memories)
+
+
+def model_of(source: str, batch: int | None, files: Sequence[str] = ()) -> Graph:
+    """The graph of a model of the zoo, or the one that a function in a file makes.
+
+    Args:
+        source: a name, or ``file.py:callable``.
+        batch: samples of a step.
+        files: the endings of other files that the command takes, for its message.
+
+    Raises:
+        RequestError: there is no such model, or making it raised.
+    """
+    from maniple.models import model, model_names
+
+    if batch is not None and batch < 1:
+        raise RequestError(f"--batch: expected at least 1 sample, got {batch}")
+    if ":" in source:
+        graph = _made(source)
+        return graph if batch is None else graph.with_batch(batch)
+    names = model_names()
+    if source not in names:
+        profile = f"a profile file ({' or '.join(files)}), " if files else ""
+        raise RequestError(f"{source!r}: expected {profile}file.py:callable, or a model{nearest(source, names)}")
+    return model(source, batch)
+
+
+def _made(source: str) -> Graph:
+    """The graph that a function of a file returns."""
+    path, _, name = source.rpartition(":")
+    spec = importlib.util.spec_from_file_location("maniple_model_file", path) if Path(path).is_file() else None
+    if spec is None or spec.loader is None:
+        raise RequestError(f"{source}: {path} is no Python file; expected file.py:callable")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RequestError(f"{source}: {path} raised {type(error).__name__}: {error}") from error
+    make = getattr(module, name, None)
+    if not callable(make):
+        raise RequestError(f"{source}: {path} has no function {name!r}{nearest(name, list(vars(module)))}")
+    try:
+        graph: object = make()
+    except RequestError:
+        raise
+    except Exception as error:
+        raise RequestError(f"{source}: {name}() raised {type(error).__name__}: {error}") from error
+    if not isinstance(graph, Graph):
+        raise RequestError(f"{source}: expected {name}() to return a Graph, got {type(graph).__name__}")
+    return graph

@@ -1,0 +1,230 @@
+"""The commands `maniple search`, `maniple explain`, `maniple compare`: plans found, explained, put side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from maniple.operators.graph import Graph
+    from maniple.operators.plan import Plan, Predicted
+    from maniple.runtime.machine import Machine
+    from maniple.search import Watch
+    from maniple.strategies.strategy import Objective, Progress
+
+__all__: list[str] = []
+
+REFRESH_S = 0.1
+"""How often the live line is written anew."""
+
+
+@click.command()
+@click.argument("source", metavar="MODEL")
+@click.option("--machine", "machine_name", required=True, help="Preset, such as cpu:4 or p100x16, or a TOML file.")
+@click.option("--strategy", default="soap", show_default=True, help="A strategy of `maniple list strategies`.")
+@click.option("--objective", type=click.Choice(["time", "memory", "pareto"]), default="time", show_default=True)
+@click.option("--budget", type=float, help="Seconds to search.  [default: 10, unless --proposals is given]")
+@click.option("--proposals", type=int, help="Changes to evaluate.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Where all chance comes from.")
+@click.option("--batch", type=int, help="Samples of a step, over all processors.  [default: the model's own]")
+@click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def search(
+    source: str,
+    machine_name: str,
+    strategy: str,
+    objective: Objective,
+    budget: float | None,
+    proposals: int | None,
+    seed: int,
+    batch: int | None,
+    memory: str | None,
+    output: Path | None,
+    as_json: bool,  # noqa: FBT001  (click passes flags by name)
+) -> int:
+    """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
+    from maniple.request import amount, machine_of, model_of
+    from maniple.search import search as find
+
+    machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
+    graph = model_of(source, batch)
+    if budget is None and proposals is None:
+        budget = 10.0
+    begun = time.perf_counter()
+    with _live_line(shown=not as_json and sys.stderr.isatty()) as watch:
+        plan = find(
+            graph,
+            machine,
+            strategy=strategy,
+            objective=objective,
+            budget=budget,
+            proposals=proposals,
+            seed=seed,
+            watch=watch,
+        )
+    spent = time.perf_counter() - begun
+    where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
+    others = tuple((name, terms) for name, terms in plan.explanation if name)
+    plan = replace(
+        plan,
+        explanation=(("", (*where, *dict(plan.explanation).get("", ()))), *others),
+        predicted=_predicted(plan, graph, machine),
+    )
+    document = _document(plan, _data_parallel_s(graph, machine), spent)
+    if output is not None:
+        plan.save(output)
+    click.echo(json.dumps(document) if as_json else _text(plan, document))
+    return 0
+
+
+@click.command()
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option("--operator", help="The only operator to speak of.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def explain(plan: Path, operator: str | None, as_json: bool) -> int:  # noqa: FBT001
+    """Say what PLAN does, and why as far as its strategy said so."""
+    from maniple.operators.plan import Plan
+
+    loaded = Plan.load(plan)
+    if not as_json:
+        click.echo(loaded.explain(operator))
+        return 0
+    chosen = [name for name, _ in loaded.operators] if operator is None else [operator]
+    reasons = dict(loaded.explanation)
+    rows = {name: {**loaded.operator(name).to_json(), "reasons": dict(reasons.get(name, ()))} for name in chosen}
+    click.echo(json.dumps({"plan": str(plan), "reasons": dict(reasons.get("", ())), "operators": rows}))
+    return 0
+
+
+@click.command()
+@click.argument("plans", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PLAN PLAN...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def compare(plans: tuple[Path, ...], as_json: bool) -> int:  # noqa: FBT001
+    """Put plans of one graph side by side: what each expects of a step, and the operators that they cut differently."""
+    from maniple.operators.plan import Plan
+
+    loaded = [Plan.load(path) for path in plans]
+    for path, plan in zip(plans, loaded, strict=True):
+        if plan.graph != loaded[0].graph:
+            raise RequestError(f"{path}: this plan is for another graph than {plans[0]}; compare plans of one graph")
+    rows = {
+        name: [f"{plan.operator(name).split()} on {len(set(plan.operator(name).processors))}" for plan in loaded]
+        for name, _ in loaded[0].operators
+    }
+    differing = {name: cells for name, cells in rows.items() if len({p.operator(name) for p in loaded}) > 1}
+    if as_json:
+        described = [
+            {"plan": str(path), "strategy": plan.strategy, **plan.predicted.to_json()}
+            for path, plan in zip(plans, loaded, strict=True)
+        ]
+        click.echo(json.dumps({"plans": described, "operators": differing}))
+        return 0
+    table = [("", *(str(path) for path in plans)), ("strategy", *(plan.strategy for plan in loaded))]
+    table += [
+        (term, *("?" if value is None else f"{value:,.6g}" for value in (getattr(p.predicted, term) for p in loaded)))
+        for term in ("step_s", "bytes", "memory_bytes", "bound_s")
+    ]
+    table += [(name, *cells) for name, cells in differing.items()]
+    click.echo(_aligned(table))
+    return 0
+
+
+@contextmanager
+def _live_line(*, shown: bool) -> Iterator[Watch | None]:
+    """A line that says how a search goes, while it goes."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    last = [-REFRESH_S]
+    with Live(Text("searching"), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+
+        def watch(progress: Progress, elapsed_s: float) -> None:
+            if elapsed_s - last[0] < REFRESH_S:
+                return
+            last[0] = elapsed_s
+            best = "none yet" if progress.best_s is None else f"{progress.best_s * 1e3:.3f} ms"
+            rate = progress.proposals / elapsed_s if elapsed_s else 0.0
+            share = 100 * progress.accepted / progress.proposals if progress.proposals else 0.0
+            line = f"{elapsed_s:5.1f} s  {progress.proposals} proposals ({rate:.0f}/s)  {share:.0f} % kept  best {best}"
+            live.update(Text(line), refresh=True)
+
+        yield watch
+
+
+def _predicted(plan: Plan, graph: Graph, machine: Machine) -> Predicted:
+    """What a step takes: whatever made the plan, one simulator says it."""
+    from maniple.operators.plan import Predicted
+    from maniple.strategies.bound import lower_bound_s
+    from maniple.strategies.simulation.simulation import Simulation
+
+    found = Simulation(graph, machine, plan).predict()
+    return Predicted(found.step_ns / 1e9, max(found.memory_bytes), found.bytes, lower_bound_s(graph, machine))
+
+
+def _data_parallel_s(graph: Graph, machine: Machine) -> float:
+    from maniple.strategies.data_parallel import DataParallel
+    from maniple.strategies.simulation.simulation import Simulation
+    from maniple.strategies.strategy import Problem
+
+    return Simulation(graph, machine, DataParallel().plan(Problem(graph, machine))).makespan_ns / 1e9
+
+
+def _document(plan: Plan, data_parallel_s: float, spent: float) -> dict[str, object]:
+    """What `--json` prints."""
+    told = dict(dict(plan.explanation)[""])
+    return {
+        "strategy": plan.strategy,
+        "model": told["model"],
+        "machine": told["machine"],
+        "step_s": plan.predicted.step_s,
+        "data_parallel_step_s": data_parallel_s,
+        "bytes": plan.predicted.bytes,
+        "peak_memory_bytes": plan.predicted.memory_bytes,
+        "lower_bound_s": plan.predicted.bound_s,
+        "exact": bool(told.get("exact", False)),
+        "search_s": spent,
+        "proposals": told.get("proposals", 0),
+        "seed": plan.seed,
+        "plan": plan.to_json(),
+    }
+
+
+def _text(plan: Plan, document: dict[str, object]) -> str:
+    step, common = float(str(document["step_s"])), float(str(document["data_parallel_step_s"]))
+    lines = [
+        _aligned([("operator", "degrees", "replicas", "processors"), *plan.table()]),
+        "",
+        (
+            f"step {step * 1e3:.3f} ms predicted, {common / step:.2f}x the speed of data parallelism "
+            f"({common * 1e3:.3f} ms); no plan is faster than {float(str(document['lower_bound_s'])) * 1e3:.3f} ms"
+        ),
+        f"{document['bytes']:,} bytes moved a step; at most {document['peak_memory_bytes']:,} bytes in one memory",
+        (
+            f"{document['strategy']}, seed {document['seed']}: {document['proposals']} proposals in "
+            f"{float(str(document['search_s'])):.1f} s"
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,1 @@
+"""Cost models: how long the tasks of a step take."""

@@ -1,0 +1,156 @@
+"""Calibration: rates of this computer's processors and links, and how well a straight line fits what was measured."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.regions.error import RequestError
+from maniple.runtime.machine_part import Rate
+from maniple.runtime.roofline import BANDWIDTH_EFFICIENCY, EFFICIENCY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+MATRIX, COPIED = 512, 1 << 24
+"""Rows of the matrices that are multiplied; elements (float32) that are copied, more than caches hold."""
+REPEATS = 7
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LinkFit:
+    """The line ``latency + bytes / bandwidth`` through measured transfers.
+
+    Args:
+        latency_s: seconds.
+        bandwidth: bytes per second.
+        r_squared: of the times, each relative to itself: 1 is a perfect fit.
+        worst: the largest relative distance of a measured time from the line.
+    """
+
+    latency_s: float
+    bandwidth: float
+    r_squared: float
+    worst: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ProcessorRates:
+    """What one processor reaches while all work.
+
+    Args:
+        flops_per_s: in a matrix product, float32.
+        bandwidth: bytes per second, read and written, in a copy.
+        contention: how much longer the slower of the two takes than when one processor works alone.
+    """
+
+    flops_per_s: float
+    bandwidth: float
+    contention: float
+
+
+def fit_link(sizes: Sequence[int], seconds: Sequence[float]) -> LinkFit:
+    """Fit a line to transfers so that relative errors are small (least squares, each row divided by its time).
+
+    A negative latency or slope, which noise can give, is raised to zero; the other is fitted alone then.
+
+    Args:
+        sizes: bytes of each transfer, at least two different ones.
+        seconds: how long each took, above 0.
+
+    Raises:
+        RequestError: there are too few sizes.
+    """
+    if len(set(sizes)) < 2:
+        raise RequestError(f"calibrate: expected transfers of at least two sizes, got {sorted(set(sizes))}")
+    size, taken = np.asarray(sizes, dtype=float), np.asarray(seconds, dtype=float)
+    rows = np.stack([1 / taken, size / taken], axis=1)
+    (latency, slope), *_ = np.linalg.lstsq(rows, np.ones(len(taken)), rcond=None)
+    if latency < 0:
+        latency, slope = 0.0, float((rows[:, 1].sum()) / (rows[:, 1] ** 2).sum())
+    if slope <= 0:
+        latency, slope = float(rows[:, 0].sum() / (rows[:, 0] ** 2).sum()), np.finfo(float).tiny
+    line = latency + slope * size
+    spread = ((taken - np.exp(np.log(taken).mean())) / taken) ** 2
+    left = ((taken - line) / taken) ** 2
+    r_squared = 1 - float(left.sum() / spread.sum()) if spread.sum() else 1.0
+    return LinkFit(float(latency), float(1 / slope), r_squared, float(np.sqrt(left.max())))
+
+
+def measure_processor(processors: int, cores: int) -> ProcessorRates:
+    """Measure what one of several processors reaches, alone and while all work."""
+    import torch
+
+    a, b = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
+    source = torch.rand(COPIED)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        products = [torch.empty(MATRIX, MATRIX) for _ in range(processors)]
+        copies = [torch.empty(COPIED) for _ in range(processors)]
+        alone = [_together([call]) for call in (lambda: torch.mm(a, b, out=products[0]), lambda: copies[0].copy_(source))]
+        loaded = [
+            _together([lambda out=out: torch.mm(a, b, out=out) for out in products]),
+            _together([lambda out=out: out.copy_(source) for out in copies]),
+        ]
+    finally:
+        torch.set_num_threads(threads)
+    slowdown = max(after / before for after, before in zip(loaded, alone, strict=True))
+    return ProcessorRates(2 * MATRIX**3 / loaded[0], 8 * COPIED / loaded[1], slowdown)
+
+
+def _together(calls: Sequence[Callable[[], object]]) -> float:
+    """The median seconds of a call while the others do theirs."""
+    found: list[float] = []
+    barrier = threading.Barrier(len(calls))
+
+    def repeat(call: Callable[[], object]) -> None:
+        call()
+        for _ in range(REPEATS):
+            barrier.wait()
+            begun = time.perf_counter()
+            call()
+            found.append(time.perf_counter() - begun)
+
+    workers = [threading.Thread(target=repeat, args=(call,)) for call in calls]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return statistics.median(found)
+
+
+def calibrated(machine: Machine, rates: ProcessorRates, link: LinkFit | None, launch_s: float) -> Machine:
+    """Give a machine the measured rates, so that its roofline gives what was measured.
+
+    Args:
+        machine: the machine, of equal CPU processors.
+        rates: of one processor.
+        link: of any two memories; None where there is only one.
+        launch_s: what starting a task costs.
+    """
+    sharing = len(machine.processors) // len(machine.memories)
+    bandwidth = rates.bandwidth * sharing / BANDWIDTH_EFFICIENCY
+    rate = None if link is None else Rate(link.latency_s, link.bandwidth)
+    flops = rates.flops_per_s / EFFICIENCY["matmul"]
+    return replace(
+        machine,
+        name="calibrated",
+        memories=tuple(replace(memory, bandwidth=bandwidth) for memory in machine.memories),
+        processors=tuple(
+            replace(processor, flops_per_s=flops, launch_s=launch_s) for processor in machine.processors
+        ),
+        within_host=rate or machine.within_host,
+        between_hosts=rate or machine.between_hosts,
+    )

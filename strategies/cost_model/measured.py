@@ -1,0 +1,105 @@
+"""The measured cost model: each distinct task is timed once; what is not timed is interpolated, and marked."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from math import log
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.runtime.roofline import task_ns
+from maniple.strategies.cost_model.measurement import measure, task_key, work
+from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from maniple.runtime.launch import Launch
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.cost_model.cost_model import Column
+    from maniple.strategies.cost_model.measurement import Measurement, Measurements, TaskKey
+
+__all__: list[str] = []
+
+TIME_BOX_S = 60.0
+"""Seconds that measuring may take in all, by default."""
+
+
+@final
+class Measured:
+    """Measurements where there are any, else what lies between them, else the roofline.
+
+    A task that was not measured takes, in units of its roofline time, what the measured tasks of the same operator
+    take that are next to it in size: the two are weighted by the logarithm of their work. With one neighbour its factor
+    is taken; with none the factor is 1 and the source is ``analytic``.
+
+        work      2^10        2^12          2^14
+        factor    1.5         ? = 1.3       1.1       halfway between its neighbours
+
+    Args:
+        machine: the machine.
+        measurements: those to begin with; new ones are added to it.
+        measuring: whether tasks without a measurement are timed, on this computer, while the time box lasts.
+        time_box_s: seconds of measuring in all.
+        timer: measures one task.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        measurements: Measurements,
+        *,
+        measuring: bool = True,
+        time_box_s: float = TIME_BOX_S,
+        timer: Callable[[Launch, int, int], Measurement] = measure,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.measurements = measurements
+        self._machine = machine
+        self._left = time_box_s if measuring else 0.0
+        self._timer, self._clock = timer, clock
+        self._factors: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        self._rooflines: dict[TaskKey, int] = {}
+
+    def task_ns(self, launch: Launch) -> Column:
+        """The nanoseconds of each task of a launch, at least 1."""
+        return np.asarray([self._estimate(launch, point)[0] for point in range(len(launch.points))], dtype=np.int64)
+
+    def source(self, launch: Launch, point: int) -> str:
+        """Where the number of one task comes from: ``measured``, ``interpolated`` or ``analytic``."""
+        return self._estimate(launch, point)[1]
+
+    def _estimate(self, launch: Launch, point: int) -> tuple[int, str]:
+        cores = self._machine.processor(launch.points[point].processor).cores
+        key = task_key(launch, point, cores)
+        roofline = task_ns(launch, point, self._machine)
+        if key is None:
+            return roofline, "analytic"
+        found = self.measurements.tasks.get(key)
+        if found is None and self._left > 0 and launch.binder is not None:
+            begun = self._clock()
+            found = self.measurements.tasks[key] = self._timer(launch, point, cores)
+            self._left -= self._clock() - begun
+        if found is not None:
+            if key not in self._rooflines:
+                self._rooflines[key] = roofline
+                factors = self._factors.setdefault((key.kind, key.body), [])
+                factors.insert(bisect_left(factors, (found.work, 0.0)), (found.work, found.median_ns / roofline))
+            return found.median_ns, "measured"
+        factor = _between(self._factors.get((key.kind, key.body), []), work(launch, point))
+        return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
+
+
+def _between(factors: list[tuple[int, float]], size: int) -> float | None:
+    """Give the factor at a size between those at other sizes, ascending."""
+    if not factors:
+        return None
+    place = bisect_left(factors, (size, 0.0))
+    if place in (0, len(factors)):
+        return factors[min(place, len(factors) - 1)][1]
+    (low, below), (high, above) = factors[place - 1], factors[place]
+    share = (log(size) - log(low)) / (log(high) - log(low))
+    return below + share * (above - below)

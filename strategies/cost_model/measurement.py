@@ -1,0 +1,223 @@
+"""Measurements of tasks: what was timed, by what determines it, and the file that keeps them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from maniple.regions.error import RequestError
+from maniple.runtime.entry import read_json, write_atomically
+from maniple.runtime.kernels import torch_dtype
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    import torch
+
+    from maniple.runtime.launch import Launch
+
+__all__: list[str] = []
+
+VERSION = 1
+"""The version of the file."""
+WARM_UP, RUNS, LEAST_S = 2, 7, 2e-3
+"""Runs before timing; timed runs, each of as many calls as take LEAST_S."""
+
+
+@final
+@dataclass(frozen=True, slots=True, order=True)
+class TaskKey:
+    """What determines how long a task takes on one device.
+
+    Args:
+        kind: the operator and what is computed of it, such as ``conv2d.forward``.
+        body: the operator with its attributes, or the optimizer.
+        shapes: of each view, such as ``64x3x32x32:float32``; ``-`` for one that the task does not use.
+        cores: that the processor owns.
+    """
+
+    kind: str
+    body: str
+    shapes: tuple[str, ...]
+    cores: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """How long a task took.
+
+    Args:
+        median_ns: the middle of the runs.
+        spread_ns: the median distance of the runs from it.
+        work: points of all views, by which neighbours are compared.
+    """
+
+    median_ns: int
+    spread_ns: int
+    work: int
+
+
+@final
+@dataclass(slots=True)
+class Measurements:
+    """Measurements of one device with one set of software.
+
+    Args:
+        device: the device.
+        software: the versions.
+        tasks: what was measured.
+    """
+
+    device: str
+    software: str
+    tasks: dict[TaskKey, Measurement] = field(default_factory=dict)
+
+    @classmethod
+    def here(cls) -> Measurements:
+        """None yet, for this device and software."""
+        return cls(device(), software())
+
+
+def task_key(launch: Launch, point: int, cores: int) -> TaskKey | None:
+    """Give what determines the time of a task; None for tasks that only pass values on."""
+    if not launch.kind:
+        return None
+    # A binder's node is its operator; what has none (an update) is told by its own fields.
+    node = getattr(launch.binder, "node", None)
+    body = repr(launch.binder if node is None else node.operator)
+    shapes = tuple(
+        "-" if rect.is_empty else f"{'x'.join(map(str, rect.shape))}:{requirement.region.dtype}"
+        for requirement in launch.requirements
+        for rect in (requirement.rects[point],)
+    )
+    return TaskKey(launch.kind, body, shapes, cores)
+
+
+def work(launch: Launch, point: int) -> int:
+    """Give the points of all views of a task."""
+    return sum(requirement.rects[point].volume for requirement in launch.requirements)
+
+
+def measure(launch: Launch, point: int, cores: int, clock: Callable[[], int] = time.perf_counter_ns) -> Measurement:
+    """Time a task's body on fresh tensors: warm-up, median and spread.
+
+    Args:
+        launch: the launch; it must have a body.
+        point: which of its tasks.
+        cores: threads that torch may use.
+        clock: nanoseconds.
+
+    Raises:
+        RequestError: the launch has no body.
+    """
+    import torch
+
+    if launch.binder is None:
+        raise RequestError(f"{launch.name}: there is no body to measure")
+    views = [
+        None if (rect := requirement.rects[point]).is_empty else _tensor(rect.shape, requirement.region.dtype)
+        for requirement in launch.requirements
+    ]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        with torch.no_grad():
+            body = launch.binder(point, views, cores)
+            runs = _timed(body, clock)
+    finally:
+        torch.set_num_threads(threads)
+    median = statistics.median(runs)
+    spread = statistics.median(abs(run - median) for run in runs)
+    return Measurement(max(1, round(median)), round(spread), work(launch, point))
+
+
+def _timed(body: Callable[[], object], clock: Callable[[], int]) -> list[float]:
+    for _ in range(WARM_UP):
+        body()
+    begun = clock()
+    body()
+    calls = max(1, round(LEAST_S * 1e9 / max(1, clock() - begun)))
+    runs = []
+    for _ in range(RUNS):
+        begun = clock()
+        for _ in range(calls):
+            body()
+        runs.append((clock() - begun) / calls)
+    return runs
+
+
+def _tensor(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    import torch
+
+    kind = torch_dtype(dtype)
+    return torch.rand(shape, dtype=kind) if kind.is_floating_point else torch.zeros(shape, dtype=kind)
+
+
+@cache
+def device() -> str:
+    """Name this computer's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(found, platform.processor() or platform.machine())
+
+
+@cache
+def software() -> str:
+    """Name the versions that kernels depend on."""
+    return " ".join(f"{name} {version(name)}" for name in ("maniple", "numba", "torch"))
+
+
+def read_measurements(path: str | os.PathLike[str]) -> Measurements:
+    """Read a file that `write_measurements` wrote.
+
+    Raises:
+        RequestError: the file or an entry of it is wrong.
+    """
+    table = read_json(path).table(("version", "device", "software", "tasks"))
+    if table["version"].integer(1) > VERSION:
+        raise table["version"].problem(f"a version of at most {VERSION}")
+    found = Measurements(table["device"].string(), table["software"].string())
+    for entry in table["tasks"].elements():
+        task = entry.table(("kind", "body", "shapes", "cores", "median_ns", "spread_ns", "work"))
+        shapes = tuple(shape.string() for shape in task["shapes"].elements())
+        key = TaskKey(task["kind"].string(), task["body"].string(), shapes, task["cores"].integer(1))
+        numbers = (task["median_ns"].integer(1), task["spread_ns"].integer(0), task["work"].integer(0))
+        found.tasks[key] = Measurement(*numbers)
+    return found
+
+
+def write_measurements(path: str | os.PathLike[str], found: Measurements) -> None:
+    """Write measurements, whole or not at all, one task per line.
+
+    Raises:
+        RequestError: the place cannot be written.
+    """
+    lines = [
+        json.dumps(
+            {
+                "kind": key.kind,
+                "body": key.body,
+                "shapes": list(key.shapes),
+                "cores": key.cores,
+                "median_ns": value.median_ns,
+                "spread_ns": value.spread_ns,
+                "work": value.work,
+            }
+        )
+        for key, value in sorted(found.tasks.items(), key=lambda task: task[0])
+    ]
+    head = f'"version": {VERSION}, "device": {json.dumps(found.device)}, "software": {json.dumps(found.software)}'
+    write_atomically(path, "{" + head + ', "tasks": [\n' + ",\n".join(lines) + "\n]}\n")
+

@@ -1,0 +1,1 @@
+"""OptCNN: exact dynamic programming over per-operator choices under an additive cost."""

@@ -1,0 +1,1 @@
+"""The simulator: what a step under a plan would take, from scratch and by what a proposal changes."""

@@ -1,0 +1,166 @@
+"""Compiled analysis of one region: the movements and dependences of a step, without an object per task.
+
+The same answers as `runtime/analysis.py`, which says what the rules are and against which this is tested: the rows that
+a region adds to a step, in the same order, with the same dependences but for those that follow from others.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from maniple.strategies.simulation import bits, boxes, collective, emission, history, region
+from maniple.strategies.simulation.bits import Column
+from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
+from maniple.strategies.simulation.history import EDGES, MEMBERS, MOVES, NONE, History, Table
+from maniple.strategies.simulation.region import MEMORY, READ, READ_WRITE, REDUCE, WRITE_DISCARD, Given, State
+
+UNWRITTEN = -2
+
+
+@numba.njit(cache=True)
+def analyse(
+    bounds: Boxes, home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, hosts: Column
+) -> tuple[Table, Table, Table, Column]:
+    """Analyse the uses of a region in one step.
+
+    Args:
+        bounds: the region, one box.
+        home: what is valid before the step, labelled by memory.
+        uses: (first task, one past the last, privilege) of each use, in program order.
+        tasks: (memory, processor, colour) of every task of every use that uses something.
+        task_boxes: what each uses.
+        hosts: the host of each memory.
+
+    Returns:
+        Movements, members of their groups, edges between nodes (node t < tasks is task t, any other is movement
+        t - tasks), and the elements of instances in each memory. A movement of kind UNWRITTEN stands for a read of
+        what nothing wrote.
+    """
+    cuts, starts, cells = _grid(bounds, home, task_boxes)
+    given = (tasks, task_boxes, cuts, starts, hosts, _instances(home, uses, tasks, task_boxes, len(hosts)))
+    state = (bits.empty(cells, len(hosts)), bits.empty(cells, len(tasks)), bits.empty(cells, len(hosts)))
+    for row in range(len(home)):
+        region.mark(given, state[0], home, row, home[row, 0])
+    past = history.begun(len(tasks), len(hosts))
+    for use in range(len(uses)):
+        first, last, privilege = uses[use]
+        if privilege == REDUCE:
+            _contribute(given, state, first, last)
+            continue
+        for cell in range(cells):
+            for word in range(state[2].shape[1]):
+                state[2][cell, word] = 0
+        for task in range(first, last):
+            region.mark(given, state[2], task_boxes, task, tasks[task, MEMORY])
+        if privilege != WRITE_DISCARD:
+            past = _move(given, state, past, use, first, last)
+        _leave(state, privilege)
+        for task in range(first, last):
+            past = history.depend(past, task, tasks[task, MEMORY], task_boxes, task, privilege != READ)
+        for task in range(first, last):
+            past = history.record(past, task, tasks[task, MEMORY], task_boxes, task, privilege != READ)
+    sizes = past[7]
+    return past[0][: sizes[MOVES]], past[1][: sizes[MEMBERS]], past[2][: sizes[EDGES]], given[5]
+
+
+@numba.njit(cache=True)
+def _grid(bounds: Boxes, home: Boxes, task_boxes: Boxes) -> tuple[Column, Column, int]:
+    """Cut a region at the bounds of everything that uses it: the cuts, the start of each axis, the number of cells."""
+    count = 2 * (1 + len(home) + len(task_boxes))
+    cuts = np.empty(AXES * count, dtype=np.int64)
+    starts = np.zeros(AXES + 1, dtype=np.int64)
+    used, cells = 0, 1
+    for axis in range(AXES):
+        every = np.empty(count, dtype=np.int64)
+        place = 0
+        for table in (bounds, home, task_boxes):
+            for row in range(len(table)):
+                every[place], every[place + 1] = table[row, LOW + axis], table[row, HIGH + axis]
+                place += 2
+        every.sort()
+        for number in range(count):
+            if number == 0 or every[number] != every[number - 1]:
+                cuts[used] = every[number]
+                used += 1
+        starts[axis + 1] = used
+        cells *= used - starts[axis] - 1
+    return cuts[:used], starts, cells
+
+
+@numba.njit(cache=True)
+def _instances(home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, memories: int) -> Column:
+    """The elements of the instances that tasks use: a box of all valid values in each memory, one per contribution."""
+    elements = np.zeros(memories, dtype=np.int64)
+    hulls = np.empty((memories, boxes.WIDTH), dtype=np.int64)
+    seen = np.zeros(memories, dtype=np.int64)
+    for row in range(len(home)):
+        _grow(hulls, seen, home, row, home[row, 0])
+    for first, last, privilege in uses:
+        for task in range(first, last):
+            if privilege == REDUCE:
+                elements[tasks[task, MEMORY]] += boxes.volume(task_boxes, task)
+            else:
+                _grow(hulls, seen, task_boxes, task, tasks[task, MEMORY])
+    for memory in range(memories):
+        if seen[memory]:
+            elements[memory] += boxes.volume(hulls, memory)
+    return elements
+
+
+@numba.njit(cache=True)
+def _grow(hulls: Boxes, seen: Column, table: Boxes, row: int, memory: int) -> None:
+    if not seen[memory]:
+        boxes.put(hulls, memory, table, row)
+        seen[memory] = 1
+    for axis in range(AXES):
+        hulls[memory, LOW + axis] = min(hulls[memory, LOW + axis], table[row, LOW + axis])
+        hulls[memory, HIGH + axis] = max(hulls[memory, HIGH + axis], table[row, HIGH + axis])
+
+
+@numba.njit(cache=True)
+def _contribute(given: Given, state: State, first: int, last: int) -> None:
+    """Let tasks contribute to what they reduce; replicas of a task, which share its colour, count once."""
+    tasks, task_boxes = given[0], given[1]
+    seen = np.zeros(last - first, dtype=np.int64)
+    for task in range(first, last):
+        color = tasks[task, region.COLOR]
+        if not seen[color]:
+            seen[color] = 1
+            region.mark(given, state[1], task_boxes, task, task)
+
+
+@numba.njit(cache=True)
+def _move(given: Given, state: State, past: History, use: int, first: int, last: int) -> History:
+    """Emit what a use that reads needs moved."""
+    labels, cells = region.labels(state)
+    for cell in cells:
+        if bits.is_empty(state[0], cell) and bits.is_empty(state[1], cell):
+            return history.move(past, len(given[0]), use, UNWRITTEN, NONE, 0)[0]
+    kind, members, sources = collective.distribution(given, state, cells)
+    if kind != NONE:
+        group = bits.members(members, 0)
+        return emission.distribution(given, past, use, kind, group, region.pieces(given, labels), sources)
+    kind, members = collective.reduction(given, state, cells)
+    folds, copies, described = region.planned(given, state, cells, region.pieces(given, labels), kind == NONE)
+    if kind != NONE:
+        return emission.reduction(given, state, past, use, kind, bits.members(members, 0), folds, described)
+    for row in range(len(folds)):
+        past = emission.fold(given, state, past, use, np.arange(first, last), folds, row, described)
+    for row in range(len(copies)):
+        past = emission.copy(given, past, use, copies, row)
+    return past
+
+
+@numba.njit(cache=True)
+def _leave(state: State, privilege: int) -> None:
+    """Say who holds what after a use."""
+    hold, waiting, need = state
+    for cell in range(len(hold)):
+        if bits.is_empty(need, cell):
+            continue
+        kept = privilege == READ and bits.is_empty(waiting, cell)
+        for word in range(hold.shape[1]):
+            hold[cell, word] = (hold[cell, word] if kept else 0) | need[cell, word]
+        for word in range(waiting.shape[1]):
+            waiting[cell, word] = 0

@@ -1,0 +1,183 @@
+"""Boxes for compiled code: tables with a label, the lows and the highs (half-open) in each row."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+AXES = 5
+"""Axes of a box; a region with fewer has further axes of one point."""
+LOW, HIGH, WIDTH = 1, 1 + AXES, 1 + 2 * AXES
+_NO_AXIS = -WIDTH
+
+Boxes = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+Column = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+@numba.njit(cache=True)
+def grown(table: Boxes, need: int) -> Boxes:
+    """The table, or a larger copy where it has not that many rows."""
+    if need <= len(table):
+        return table
+    larger = np.empty((2 * need + 8, table.shape[1]), dtype=np.int64)
+    larger[: len(table)] = table
+    return larger
+
+
+@numba.njit(cache=True)
+def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
+    """Whether two boxes that are not empty share a point."""
+    for axis in range(AXES):
+        if a[i, LOW + axis] >= b[j, HIGH + axis] or b[j, LOW + axis] >= a[i, HIGH + axis]:
+            return False
+    return True
+
+
+@numba.njit(cache=True)
+def contains(a: Boxes, i: int, b: Boxes, j: int) -> bool:
+    """Whether all points of the second box are in the first."""
+    for axis in range(AXES):
+        if a[i, LOW + axis] > b[j, LOW + axis] or b[j, HIGH + axis] > a[i, HIGH + axis]:
+            return False
+    return True
+
+
+@numba.njit(cache=True)
+def volume(a: Boxes, i: int) -> int:
+    """The number of points."""
+    product = 1
+    for axis in range(AXES):
+        product *= a[i, HIGH + axis] - a[i, LOW + axis]
+    return product
+
+
+@numba.njit(cache=True)
+def put(table: Boxes, i: int, source: Boxes, j: int) -> None:
+    """Copy a row."""
+    for column in range(WIDTH):
+        table[i, column] = source[j, column]
+
+
+@numba.njit(cache=True)
+def _taken(source: Boxes, rows: Column) -> Boxes:
+    """The rows with the given numbers."""
+    result = np.empty((len(rows), WIDTH), dtype=np.int64)
+    for place in range(len(rows)):
+        put(result, place, source, rows[place])
+    return result
+
+
+@numba.njit(cache=True)
+def subtract(boxes: Boxes, holes: Boxes) -> Boxes:
+    """The points of the boxes that no hole has, as disjoint boxes."""
+    rest = boxes.copy()
+    for hole in range(len(holes)):
+        count = 0
+        result = np.empty((len(rest) * 2 * AXES, WIDTH), dtype=np.int64)
+        for box in range(len(rest)):
+            if not overlap(rest, box, holes, hole):
+                put(result, count, rest, box)
+                count += 1
+                continue
+            for axis in range(AXES):
+                low, high = LOW + axis, HIGH + axis
+                if rest[box, low] < holes[hole, low]:
+                    put(result, count, rest, box)
+                    result[count, high] = holes[hole, low]
+                    count += 1
+                if holes[hole, high] < rest[box, high]:
+                    put(result, count, rest, box)
+                    result[count, low] = holes[hole, high]
+                    count += 1
+                rest[box, low] = max(rest[box, low], holes[hole, low])
+                rest[box, high] = min(rest[box, high], holes[hole, high])
+        rest = result[:count]
+    return rest
+
+
+@numba.njit(cache=True)
+def _before(table: Boxes, i: int, j: int, axis: int) -> bool:
+    """Whether row i sorts before row j: by label and bounds, the bounds on `axis` (if there is one) last."""
+    for column in range(WIDTH):
+        if column != LOW + axis and column != HIGH + axis and table[i, column] != table[j, column]:
+            return table[i, column] < table[j, column]
+    return axis >= 0 and table[i, LOW + axis] < table[j, LOW + axis]
+
+
+@numba.njit(cache=True)
+def ordered(table: Boxes, axis: int) -> Column:
+    """The row numbers in `_before`'s order (a merge sort)."""
+    count = len(table)
+    order = np.arange(count)
+    other = np.empty(count, dtype=np.int64)
+    width = 1
+    while width < count:
+        for start in range(0, count, 2 * width):
+            middle, stop = min(start + width, count), min(start + 2 * width, count)
+            left, right = start, middle
+            for place in range(start, stop):
+                if left < middle and (right >= stop or not _before(table, order[right], order[left], axis)):
+                    other[place] = order[left]
+                    left += 1
+                else:
+                    other[place] = order[right]
+                    right += 1
+        order, other = other, order
+        width *= 2
+    return order
+
+
+@numba.njit(cache=True)
+def merged(boxes: Boxes) -> Boxes:
+    """Disjoint boxes of one label joined where two form one box, until none do; by ascending label and bounds."""
+    before = -1
+    while len(boxes) > 1 and len(boxes) != before:
+        before = len(boxes)
+        for axis in range(AXES - 1, -1, -1):
+            order = ordered(boxes, axis)
+            result = np.empty_like(boxes)
+            count = 0
+            for number in order:
+                if count > 0 and boxes[number, LOW + axis] == result[count - 1, HIGH + axis]:
+                    same = True
+                    for column in range(WIDTH):
+                        if column != LOW + axis and column != HIGH + axis:
+                            same &= boxes[number, column] == result[count - 1, column]
+                    if same:
+                        result[count - 1, HIGH + axis] = boxes[number, HIGH + axis]
+                        continue
+                put(result, count, boxes, number)
+                count += 1
+            boxes = result[:count]
+    return _taken(boxes, ordered(boxes, _NO_AXIS))
+
+
+@numba.njit(cache=True)
+def by_low(table: Boxes) -> Boxes:
+    """The boxes by ascending lows, then by label."""
+    count = len(table)
+    order = np.arange(count)
+    other = np.empty(count, dtype=np.int64)
+    width = 1
+    while width < count:
+        for start in range(0, count, 2 * width):
+            middle, stop = min(start + width, count), min(start + 2 * width, count)
+            left, right = start, middle
+            for place in range(start, stop):
+                if left < middle and (right >= stop or not _lower(table, order[right], order[left])):
+                    other[place] = order[left]
+                    left += 1
+                else:
+                    other[place] = order[right]
+                    right += 1
+        order, other = other, order
+        width *= 2
+    return _taken(table, order)
+
+
+@numba.njit(cache=True)
+def _lower(table: Boxes, i: int, j: int) -> bool:
+    for axis in range(AXES):
+        if table[i, LOW + axis] != table[j, LOW + axis]:
+            return table[i, LOW + axis] < table[j, LOW + axis]
+    return table[i, 0] < table[j, 0]

@@ -1,0 +1,103 @@
+"""Compiled recognition of collectives: the movements of one use that all members make together.
+
+The kinds are those of `regions/collective.py`. They are recognised from what cells need, hold and wait for, without
+listing who sends what to whom: n members would make n (n - 1) copies.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from maniple.strategies.simulation import bits, region
+from maniple.strategies.simulation.bits import Bits, Column
+from maniple.strategies.simulation.history import NONE
+from maniple.strategies.simulation.region import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    REDUCE_SCATTER,
+    Given,
+    State,
+)
+
+
+@numba.njit(cache=True)
+def _one_source(given: Given, state: State, cell: int) -> int:
+    """The one memory that all who lack a held cell get it from, or none where they get it from several."""
+    hold, _, need = state
+    holders = bits.members(hold, cell)
+    if len(holders) == 1:
+        return int(holders[0])
+    found = NONE
+    readers = bits.members(need, cell)
+    for rank in range(len(readers)):
+        if not bits.has(hold, cell, readers[rank]):
+            source = region.source(given[4], holders, readers[rank], rank)
+            if found not in (NONE, source):
+                return NONE
+            found = source
+    return found
+
+
+@numba.njit(cache=True)
+def distribution(given: Given, state: State, cells: Column) -> tuple[int, Bits, Column]:
+    """Whether the needed cells make an all-gather or a broadcast: the kind (or none), the group, the sources."""
+    hold, waiting, need = state
+    group = bits.empty(2, len(given[4]))
+    sources = np.full(len(cells), NONE)
+    moved = distinct = 0
+    for label in range(len(cells)):
+        cell = cells[label]
+        if not bits.is_empty(waiting, cell):
+            return NONE, group, sources
+        if bits.within(need, cell, hold, cell):
+            continue
+        sources[label] = _one_source(given, state, cell)
+        if sources[label] == NONE:
+            return NONE, group, sources
+        row = min(moved, 1)
+        for word in range(group.shape[1]):
+            group[row, word] = need[cell, word] & ~hold[cell, word]
+        bits.add(group, row, sources[label])
+        if row and not bits.equal(group, 0, group, 1):
+            return NONE, group, sources
+        distinct += sources[label] not in sources[:label]
+        moved += 1
+    if moved == 0 or (distinct == 1 and len(bits.members(group, 0)) == 2):
+        return NONE, group, sources
+    return ALL_GATHER if distinct > 1 else BROADCAST, group, sources
+
+
+@numba.njit(cache=True)
+def reduction(given: Given, state: State, cells: Column) -> tuple[int, Bits]:
+    """Whether the needed cells make an all-reduce or a reduce-scatter: the kind (or none) and the group."""
+    hold, waiting, need = state
+    group = bits.empty(1, len(given[4]))
+    all_reduce = reduce_scatter = True
+    first, targets = NONE, 0
+    for label in range(len(cells)):
+        cell = cells[label]
+        if bits.is_empty(waiting, cell):
+            if bits.within(need, cell, hold, cell):
+                continue
+            return NONE, group
+        contributing = region.contributing(given, waiting, cell)
+        if first == NONE:
+            group = contributing
+        owners = region.owners(given, state, cell)
+        if not bits.equal(group, 0, contributing, 0) or not bits.has(group, 0, owners[0]):
+            return NONE, group
+        for owner in owners:
+            base = region.base(given, state, cell, owner)
+            if base != NONE and not bits.has(group, 0, base):
+                return NONE, group
+        all_reduce &= bits.equal(need, cell, group, 0)
+        reduce_scatter &= len(bits.members(need, cell)) == 1
+        targets += owners[0] != first
+        first = owners[0] if first == NONE else first
+    if first == NONE or (all_reduce and reduce_scatter):
+        return NONE, group
+    if reduce_scatter:
+        return REDUCE_SCATTER if targets > 1 else NONE, group
+    return ALL_REDUCE if all_reduce else NONE, group

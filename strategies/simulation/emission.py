@@ -1,0 +1,193 @@
+"""Compiled emission of movements: copies, folds and collectives become rows with the dependences that they have."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from maniple.strategies.simulation import boxes, history, region
+from maniple.strategies.simulation.bits import Column
+from maniple.strategies.simulation.boxes import Boxes
+from maniple.strategies.simulation.history import FROM, NONE, TO, History, Table
+from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, MEMORY, PROCESSOR, Given, State
+
+READS, WRITES = False, True
+
+
+@numba.njit(cache=True)
+def copy(given: Given, past: History, use: int, table: Boxes, row: int) -> History:
+    """Emit a copy labelled source * memories + target."""
+    source, target = table[row, 0] // len(given[4]), table[row, 0] % len(given[4])
+    past, node = history.move(past, len(given[0]), use, COPY, NONE, boxes.volume(table, row))
+    past[0][node - len(given[0]), FROM], past[0][node - len(given[0]), TO] = source, target
+    past = history.depend(past, node, source, table, row, READS)
+    past = history.depend(past, node, target, table, row, WRITES)
+    past = history.record(past, node, source, table, row, READS)
+    return history.record(past, node, target, table, row, WRITES)
+
+
+@numba.njit(cache=True)
+def _part(
+    given: Given, past: History, use: int, table: Boxes, row: int, listed: Column, group: Column
+) -> tuple[History, int]:
+    """Give the node whose result one memory adds to a fold: a contribution, or a fold of several; none for a base."""
+    first, last, has_base = group[1], group[2], group[3]
+    if last - first + has_base == 1:
+        return past, NONE if has_base else int(listed[first])
+    size = boxes.volume(table, row)
+    by = given[0][listed[first], PROCESSOR]
+    past, node = history.move(past, len(given[0]), use, FOLD, by, size * (last - first + has_base + 1))
+    given[5][group[0]] += size
+    for place in range(first, last):
+        past = history.edge(past, listed[place], node)
+    if has_base:
+        past = history.depend(past, node, group[0], table, row, READS)
+        past = history.record(past, node, group[0], table, row, READS)
+    return past, node
+
+
+@numba.njit(cache=True)
+def _folding(given: Given, use_tasks: Column, memory: int, table: Boxes, row: int) -> int:
+    """Choose who folds in a memory: the first task there that needs the box, or else the first there."""
+    tasks, task_boxes = given[0], given[1]
+    fallback = NONE
+    for task in use_tasks:
+        if tasks[task, MEMORY] == memory:
+            if boxes.overlap(task_boxes, task, table, row):
+                return int(tasks[task, PROCESSOR])
+            if fallback == NONE:
+                fallback = tasks[task, PROCESSOR]
+    return fallback
+
+
+@numba.njit(cache=True)
+def fold(
+    given: Given, state: State, past: History, use: int, use_tasks: Column, folds: Boxes, row: int, described: Table
+) -> History:
+    """Emit a fold and what it needs first: a fold of several contributions and a copy for each far memory."""
+    count = len(given[0])
+    owner, description = folds[row, 0] // len(described), folds[row, 0] % len(described)
+    listed, groups = region.parts(given, state, described[description, 0], described[description, 1])
+    size = boxes.volume(folds, row)
+    waits = np.empty(len(listed) + len(groups), dtype=np.int64)
+    items = near = 0
+    for number in range(len(groups)):
+        memory, first, last, has_base = groups[number]
+        if memory == owner:
+            for place in range(first, last):
+                waits[items] = listed[place]
+                items += 1
+            near += has_base
+            continue
+        past, source = _part(given, past, use, folds, row, listed, groups[number])
+        past, node = history.move(past, count, use, COPY, NONE, size)
+        past[0][node - count, FROM], past[0][node - count, TO] = memory, owner
+        given[5][owner] += size
+        if source == NONE:
+            past = history.depend(past, node, memory, folds, row, READS)
+            past = history.record(past, node, memory, folds, row, READS)
+        else:
+            past = history.edge(past, source, node)
+        waits[items] = node
+        items += 1
+    by = _folding(given, use_tasks, owner, folds, row)
+    past, node = history.move(past, count, use, FOLD, by, size * (items + near + 1))
+    for item in range(items):
+        past = history.edge(past, waits[item], node)
+    past = history.depend(past, node, owner, folds, row, WRITES)
+    return history.record(past, node, owner, folds, row, WRITES)
+
+
+@numba.njit(cache=True)
+def reduction(
+    given: Given, state: State, past: History, use: int, kind: int, group: Column, folds: Boxes, described: Table
+) -> History:
+    """Emit an all-reduce or reduce-scatter: every block is folded by its owner, and then copied to all others."""
+    count = len(given[0])
+    volume = waiting = 0
+    owned = np.zeros(len(given[4]), dtype=np.int64)
+    waits = np.empty(len(folds) * len(group), dtype=np.int64)
+    last_cell = NONE
+    listed, groups = np.empty(0, dtype=np.int64), np.empty((0, 4), dtype=np.int64)
+    for row in range(len(folds)):
+        owner, description = folds[row, 0] // len(described), folds[row, 0] % len(described)
+        size = boxes.volume(folds, row)
+        volume += size
+        owned[owner] += size
+        given[5][owner] += size * (len(group) - 1)
+        if described[description, 0] != last_cell or described[description, 1] != NONE:
+            last_cell = described[description, 0]
+            listed, groups = region.parts(given, state, last_cell, described[description, 1])
+        elif len(listed) == len(groups):
+            continue  # the same contributions as for the block before, and none to fold first
+        for number in range(len(groups)):
+            past, waits[waiting] = _part(given, past, use, folds, row, listed, groups[number])
+            waiting += 1
+    pushes = volume * (len(group) - 1) * (2 if kind == ALL_REDUCE else 1)
+    past, node = history.move(past, count, use, kind, NONE, pushes)
+    for item in range(waiting):
+        past = history.edge(past, waits[item], node)
+    for memory in group:
+        past = history.member(past, memory, owned[memory])
+    return _written(past, node, kind, group, folds, len(described))
+
+
+@numba.njit(cache=True)
+def _written(past: History, node: int, kind: int, group: Column, folds: Boxes, descriptions: int) -> History:
+    """Let a reduction write its blocks: everywhere, or each at its owner."""
+    whole = folds.copy()
+    for row in range(len(whole)):
+        whole[row, 0] = 0 if kind == ALL_REDUCE else folds[row, 0] // descriptions
+    whole = boxes.merged(whole)
+    for recording in (False, True):
+        for row in range(len(whole)):
+            for memory in group:
+                if kind == ALL_REDUCE or memory == whole[row, 0]:
+                    past = _touched(past, node, memory, whole[row : row + 1], WRITES, recording)
+    return past
+
+
+@numba.njit(cache=True)
+def distribution(
+    given: Given, past: History, use: int, kind: int, group: Column, pieces: Boxes, sources: Column
+) -> History:
+    """Emit an all-gather or broadcast: each source reads its own boxes, each member writes what all others send."""
+    mine = np.empty_like(pieces)
+    count = volume = 0
+    for piece in range(len(pieces)):
+        if sources[pieces[piece, 0]] != NONE:
+            boxes.put(mine, count, pieces, piece)
+            mine[count, 0] = sources[pieces[piece, 0]]
+            volume += boxes.volume(pieces, piece)
+            count += 1
+    mine = boxes.merged(mine[:count])
+    whole = mine.copy()
+    for row in range(len(whole)):
+        whole[row, 0] = 0
+    whole = boxes.merged(whole)
+    past, node = history.move(past, len(given[0]), use, kind, NONE, volume * (len(group) - 1))
+    starts = np.zeros(len(group) + 1, dtype=np.int64)
+    for place in range(len(group)):
+        row, sent = starts[place], 0
+        while row < len(mine) and mine[row, 0] == group[place]:
+            sent += boxes.volume(mine, row)
+            row += 1
+        starts[place + 1] = row
+        past = history.member(past, group[place], sent)
+    for recording in (False, True):
+        for place in range(len(group)):
+            own = mine[starts[place] : starts[place + 1]]
+            past = _touched(past, node, group[place], own, READS, recording)
+            past = _touched(past, node, group[place], boxes.subtract(whole, own), WRITES, recording)
+    return past
+
+
+@numba.njit(cache=True)
+def _touched(past: History, node: int, memory: int, table: Boxes, writes: bool, recording: bool) -> History:  # noqa: FBT001
+    """Let a node wait for conflicting uses of some boxes, or (later) remember its own."""
+    for row in range(len(table)):
+        if recording:
+            past = history.record(past, node, memory, table, row, writes)
+        else:
+            past = history.depend(past, node, memory, table, row, writes)
+    return past

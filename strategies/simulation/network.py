@@ -1,0 +1,150 @@
+"""The network of a machine as compiled code needs it: routes and rates as arrays, and what movements cost on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+from maniple.strategies.simulation.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, Table
+from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, REDUCE_SCATTER
+
+if TYPE_CHECKING:
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+Column = np.ndarray[tuple[int], np.dtype[np.int64]]
+Rates = np.ndarray[tuple[int], np.dtype[np.float64]]
+Wires = tuple[Column, Column, Rates, Rates]
+"""Starts of routes (by source * memories + target) and their links; latency (s) and bandwidth (bytes/s) of links."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Routes and rates as arrays. Lanes are processors first, then links.
+
+    Args:
+        processors: how many processors the machine has.
+        wires: the routes and the links' rates.
+    """
+
+    processors: int
+    wires: Wires
+
+    @classmethod
+    def of(cls, machine: Machine) -> Network:
+        """The network of a machine."""
+        routes, count = machine.routes, len(machine.memories)
+        starts, links = np.zeros(count * count + 1, dtype=np.int64), []
+        for source in range(count):
+            for target in range(count):
+                if source != target:
+                    links += routes.route(source, target)
+                starts[source * count + target + 1] = len(links)
+        size = 1 + max(links, default=-1)
+        rates = np.ones((2, size))
+        for link in sorted(set(links)):
+            rates[:, link] = routes.rate(link)
+        wires = (starts, np.asarray(links, dtype=np.int64), rates[0].copy(), rates[1].copy())
+        return cls(len(machine.processors), wires)
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes there are."""
+        return self.processors + len(self.wires[2])
+
+
+@numba.njit(cache=True)
+def _load(wires: Wires, memories: int, loads: Column, source: int, target: int, size: int) -> float:
+    """Add a push to the links of its route; returns the route's latency in seconds."""
+    starts, links, latencies, _ = wires
+    latency = 0.0
+    pair = source * memories + target
+    for place in range(starts[pair], starts[pair + 1]):
+        loads[links[place]] += size
+        latency += latencies[links[place]]
+    return latency
+
+
+@numba.njit(cache=True)
+def traffic(
+    wires: Wires, memories: int, processors: int, itemsize: int, moves: Table, members: Table, fold_ns: Column
+) -> tuple[Table, Table, Column]:
+    """What movements cost, as `runtime/traffic.py` has it.
+
+    Args:
+        wires: routes and rates.
+        memories: how many memories there are.
+        processors: how many processors there are.
+        itemsize: bytes of an element.
+        moves: movements of one region; those of kind FOLD hold the processor that folds.
+        members: of their groups.
+        fold_ns: nanoseconds of each fold, by movement.
+
+    Returns:
+        (key to be set, nanoseconds, number of holds) of each movement, (lane, nanoseconds, bytes) of each hold, and the
+        bytes that each movement moves.
+    """
+    bandwidths = wires[3]
+    columns = np.zeros((len(moves), 3), dtype=np.int64)
+    sizes = np.zeros(len(moves), dtype=np.int64)
+    held = np.zeros((4 * len(moves) + 16, 3), dtype=np.int64)
+    loads = np.zeros(len(bandwidths), dtype=np.int64)
+    used = 0
+    for number in range(len(moves)):
+        kind = moves[number, KIND]
+        if kind == FOLD:
+            columns[number, 1], columns[number, 2] = fold_ns[number], 1
+            held = _room(held, used + 1)
+            held[used, 0], held[used, 1], held[used, 2] = moves[number, BY], fold_ns[number], 0
+            used += 1
+            continue
+        sizes[number] = moves[number, ELEMENTS] * itemsize
+        latency = 0.0
+        if kind == COPY:
+            latency = _load(wires, memories, loads, moves[number, FROM], moves[number, TO], sizes[number])
+        else:
+            group = members[moves[number, GROUP] : moves[number, GROUP] + moves[number, GROUP_SIZE]]
+            latency = _group_load(wires, memories, loads, group, kind, itemsize)
+        slowest, before = 0, used
+        for link in range(len(loads)):
+            if loads[link]:
+                held = _room(held, used + 1)
+                held[used, 0], held[used, 1] = processors + link, int(1e9 * loads[link] / bandwidths[link])
+                held[used, 2] = loads[link]
+                slowest = max(slowest, held[used, 1])
+                loads[link] = 0
+                used += 1
+        phases = 2 if kind == ALL_REDUCE else 1
+        columns[number, 1], columns[number, 2] = max(1, slowest + int(1e9 * latency) * phases), used - before
+    return columns, held[:used], sizes
+
+
+@numba.njit(cache=True)
+def _group_load(wires: Wires, memories: int, loads: Column, group: Table, kind: int, itemsize: int) -> float:
+    """Add what a collective sends: contributions to the owner of each block, blocks to all others, or both."""
+    latency = 0.0
+    for owner in range(len(group)):
+        size = group[owner, 1] * itemsize
+        if size == 0:
+            continue
+        for other in range(len(group)):
+            if other == owner:
+                continue
+            if kind in (ALL_REDUCE, REDUCE_SCATTER):
+                latency = max(latency, _load(wires, memories, loads, group[other, 0], group[owner, 0], size))
+            if kind != REDUCE_SCATTER:
+                latency = max(latency, _load(wires, memories, loads, group[owner, 0], group[other, 0], size))
+    return latency
+
+
+@numba.njit(cache=True)
+def _room(table: Table, need: int) -> Table:
+    if need <= len(table):
+        return table
+    larger = np.zeros((2 * need, table.shape[1]), dtype=np.int64)
+    larger[: len(table)] = table
+    return larger

@@ -1,0 +1,152 @@
+"""Predictions: what a simulated step comes to, and which rows its time is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from maniple.runtime.timeline import Event, Kind, Timeline
+from maniple.strategies.simulation.tables import DURATION, END, KEY, LANE, READY, SPAN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.simulation.ledger import Ledger
+    from maniple.strategies.simulation.network import Column, Network
+
+__all__: list[str] = []
+
+COPY_ENGINE = "copy engine"
+"""The lane of movements in a timeline."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A row of a ledger and what people call it.
+
+    Args:
+        number: the row.
+        name: the task or movement.
+        category: ``task``, ``fold``, ``copy`` or a collective's name.
+        source: where its duration comes from.
+        lanes: (rank, lane) where it is drawn.
+    """
+
+    number: int
+    name: str
+    category: str
+    source: str
+    lanes: tuple[tuple[int, str], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What one step under a plan comes to.
+
+    Args:
+        step_ns: nanoseconds from its first row to the end of its last.
+        rows: tasks and movements.
+        bytes: payload bytes that leave one memory for another.
+        link_bytes: (name, bytes) of every link that carries any.
+        memory_bytes: by memory the bytes of all instances: the runtime allocates them once, for the whole step, so
+            this is the peak at any time.
+        critical_path: (name, start, end) of the rows that leave no gap from the first to the last, in nanoseconds.
+        sources: how many durations come from where, such as (``analytic``, 40).
+        timeline: what runs when.
+    """
+
+    step_ns: int
+    rows: int
+    bytes: int
+    link_bytes: tuple[tuple[str, int], ...]
+    memory_bytes: tuple[int, ...]
+    critical_path: tuple[tuple[str, int, int], ...]
+    sources: tuple[tuple[str, int], ...]
+    timeline: Timeline
+
+
+def prediction(
+    machine: Machine,
+    network: Network,
+    ledger: Ledger,
+    named: Sequence[Named],
+    links: Column,
+    total: int,
+    memory_bytes: Column,
+) -> Prediction:
+    """Put a prediction together from a settled ledger.
+
+    Args:
+        machine: the machine.
+        network: the lanes.
+        ledger: the rows with their times.
+        named: every row.
+        links: bytes by lane.
+        total: payload bytes.
+        memory_bytes: by memory.
+    """
+    names = {row.number: row.name for row in named}
+    routes, first = machine.routes, network.processors
+    return Prediction(
+        ledger.makespan,
+        len(named),
+        total,
+        tuple((routes.name(lane - first), int(links[lane])) for lane in range(first, network.lanes) if links[lane]),
+        tuple(int(size) for size in memory_bytes),
+        tuple((names[row], *_times(ledger, row)) for row in critical_path(ledger, sorted(names))),
+        tuple(sorted(Counter(row.source for row in named).items())),
+        _timeline(machine, ledger, named),
+    )
+
+
+def critical_path(ledger: Ledger, rows: Sequence[int]) -> list[int]:
+    """Give the rows that bound the makespan, first to last: each starts when the one before lets it.
+
+    A row that started late waited for a lane: then the row that held the lane until then comes before it. Any other
+    waited for its predecessor that ended last. Of several the one with the lowest key is taken.
+
+    Args:
+        ledger: the rows with their times.
+        rows: those that are in the graph.
+    """
+    until: dict[tuple[int, int], list[int]] = {}
+    for row in rows:
+        start, _ = _times(ledger, row)
+        for lane, span in ledger.holds(row)[:, : SPAN + 1]:
+            until.setdefault((int(lane), start + int(span)), []).append(row)
+    last = [row for row in rows if ledger.rows[row, END] == ledger.makespan]
+    path: list[int] = []
+    while last:
+        row = min(last, key=lambda row: int(ledger.rows[row, KEY]))
+        path.append(row)
+        start, _ = _times(ledger, row)
+        if start > ledger.rows[row, READY]:
+            holders = [before for hold in ledger.holds(row) for before in until.get((int(hold[LANE]), start), ())]
+            last = [before for before in holders if before != row]
+        else:
+            last = [before for before in ledger.predecessors(row) if start and ledger.rows[before, END] == start]
+    return path[::-1]
+
+
+def _times(ledger: Ledger, row: int) -> tuple[int, int]:
+    end = int(ledger.rows[row, END])
+    return end - int(ledger.rows[row, DURATION]), end
+
+
+def _timeline(machine: Machine, ledger: Ledger, named: Sequence[Named]) -> Timeline:
+    """Draw tasks and folds on their processors, and movements on the copy engines of all ranks that take part."""
+    events = []
+    for row in named:
+        start, end = _times(ledger, row.number)
+        for rank, lane in row.lanes:
+            place = (rank, lane, row.name, row.category, 1, row.number)
+            events.append(Event(Kind.STARTED, start, *place))
+            events.append(Event(Kind.ENDED if lane != COPY_ENGINE else Kind.COPIED, end, *place))
+    nodes = tuple(memory.host for memory in machine.memories)
+    # Of one instant, what ends comes before what starts.
+    order = sorted(events, key=lambda event: (event.time_ns, event.kind == Kind.STARTED, event.rank, event.row))
+    return Timeline(tuple(order), nodes)

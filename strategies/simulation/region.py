@@ -1,0 +1,268 @@
+"""Compiled validity of one region: what a use needs moved, by the rules of `regions/validity.py`.
+
+The region is cut into the cells of one grid, by the bounds of everything that uses it; a cell has the memories that
+hold it and the contributions that wait as bits, so nothing here grows with memories times memories unless copies do.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from maniple.strategies.simulation import bits, boxes
+from maniple.strategies.simulation.bits import Bits, Column
+from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, WIDTH, Boxes
+from maniple.strategies.simulation.history import NONE, Table
+
+READ, READ_WRITE, WRITE_DISCARD, REDUCE = range(4)
+FOLD, COPY, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST = range(1, 7)
+# Columns of `tasks`; COLOR is the same for replicas of one point.
+MEMORY, PROCESSOR, COLOR = range(3)
+
+Given = tuple[Table, Boxes, Column, Column, Column, Column]
+"""tasks and their boxes, cuts of the grid with the start of each axis, the host of each memory, staged elements."""
+State = tuple[Bits, Bits, Bits]
+"""For each cell: the memories that hold it, the contributions (by task) that wait, the memories that need it now."""
+
+
+@numba.njit(cache=True)
+def mark(given: Given, sets: Bits, table: Boxes, row: int, number: int) -> None:
+    """Put a number into the sets of all cells of a box."""
+    cuts, starts = given[2], given[3]
+    word, bit = number >> 5, 1 << (number & 31)
+    low, high = np.empty(AXES, dtype=np.int64), np.empty(AXES, dtype=np.int64)
+    for axis in range(AXES):
+        part = cuts[starts[axis] : starts[axis + 1]]
+        low[axis] = np.searchsorted(part, table[row, LOW + axis])
+        high[axis] = np.searchsorted(part, table[row, HIGH + axis])
+    n1, n2 = starts[2] - starts[1] - 1, starts[3] - starts[2] - 1
+    n3, n4 = starts[4] - starts[3] - 1, starts[5] - starts[4] - 1
+    for a in range(low[0], high[0]):
+        for b in range(low[1], high[1]):
+            for c in range(low[2], high[2]):
+                for d in range(low[3], high[3]):
+                    first = (((a * n1 + b) * n2 + c) * n3 + d) * n4
+                    for cell in range(first + low[4], first + high[4]):
+                        sets[cell, word] |= bit
+
+
+@numba.njit(cache=True)
+def labels(state: State) -> tuple[Column, Column]:
+    """Number the needed cells by what is needed, held and waiting, alike ones alike; and one cell of each number."""
+    hold, waiting, need = state
+    count = len(hold)
+    labels, cells = np.full(count, NONE), np.empty(count, dtype=np.int64)
+    size = 16
+    while size < 2 * count:
+        size *= 2
+    table = np.full(size, NONE)
+    found = 0
+    for cell in range(count):
+        if bits.is_empty(need, cell):
+            continue
+        place = bits.mixed(bits.mixed(bits.mixed(1, need, cell), hold, cell), waiting, cell) & (size - 1)
+        while table[place] != NONE:
+            other = cells[table[place]]
+            if (
+                bits.equal(need, cell, need, other)
+                and bits.equal(hold, cell, hold, other)
+                and bits.equal(waiting, cell, waiting, other)
+            ):
+                break
+            place = (place + 1) & (size - 1)
+        if table[place] == NONE:
+            table[place] = found
+            cells[found] = cell
+            found += 1
+        labels[cell] = table[place]
+    return labels, cells[:found]
+
+
+@numba.njit(cache=True)
+def pieces(given: Given, labels: Column) -> Boxes:
+    """The labelled cells as boxes, as few as joining makes them."""
+    cuts, starts = given[2], given[3]
+    shape = np.empty(AXES, dtype=np.int64)
+    for axis in range(AXES):
+        shape[axis] = starts[axis + 1] - starts[axis] - 1
+    result = np.empty((16, WIDTH), dtype=np.int64)
+    count = 0
+    for cell in range(len(labels)):
+        if labels[cell] == NONE:
+            continue
+        if cell % shape[AXES - 1] and labels[cell] == labels[cell - 1]:
+            result[count - 1, HIGH + AXES - 1] = cuts[starts[AXES - 1] + cell % shape[AXES - 1] + 1]
+            continue
+        result = boxes.grown(result, count + 1)
+        result[count, 0] = labels[cell]
+        left = cell
+        for axis in range(AXES - 1, -1, -1):
+            place = starts[axis] + left % shape[axis]
+            left //= shape[axis]
+            result[count, LOW + axis], result[count, HIGH + axis] = cuts[place], cuts[place + 1]
+        count += 1
+    return boxes.merged(result[:count])
+
+
+@numba.njit(cache=True)
+def contributing(given: Given, waiting: Bits, cell: int) -> Bits:
+    """The memories of the contributions that wait for a cell, as a set."""
+    tasks, hosts = given[0], given[4]
+    found = bits.empty(1, len(hosts))
+    for task in bits.members(waiting, cell):
+        bits.add(found, 0, tasks[task, MEMORY])
+    return found
+
+
+@numba.njit(cache=True)
+def source(hosts: Column, holders: Column, target: int, rank: int) -> int:
+    """The memory that sends to a target: one of the nearest holders, in turn."""
+    near = 0
+    for holder in holders:
+        near += hosts[holder] == hosts[target]
+    if near == 0:
+        return int(holders[rank % len(holders)])
+    left = rank % near
+    for holder in holders:
+        if hosts[holder] == hosts[target]:
+            if left == 0:
+                return int(holder)
+            left -= 1
+    return NONE
+
+
+@numba.njit(cache=True)
+def owners(given: Given, state: State, cell: int) -> Column:
+    """The memories that may fold a cell at no extra cost: readers that contribute, or hold the base, or any reader."""
+    hold, waiting, need = state
+    giving = contributing(given, waiting, cell)
+    readers = bits.members(need, cell)
+    for sets, row in ((giving, 0), (hold, cell)):
+        chosen = np.empty(len(readers), dtype=np.int64)
+        count = 0
+        for reader in readers:
+            if bits.has(sets, row, reader):
+                chosen[count] = reader
+                count += 1
+        if count:
+            return chosen[:count]
+    return readers
+
+
+@numba.njit(cache=True)
+def base(given: Given, state: State, cell: int, owner: int) -> int:
+    """The memory whose value from before the reductions a fold begins with, or none."""
+    hold, waiting, _ = state
+    hosts = given[4]
+    if bits.is_empty(hold, cell) or bits.has(hold, cell, owner):
+        return NONE if bits.is_empty(hold, cell) else owner
+    giving = contributing(given, waiting, cell)
+    best, least = NONE, 4
+    for holder in bits.members(hold, cell):
+        rank = 2 * (not bits.has(giving, 0, holder)) + (hosts[holder] != hosts[owner])
+        if rank < least:
+            best, least = holder, rank
+    return best
+
+
+@numba.njit(cache=True)
+def _split(pieces: Boxes, piece: int, parts: int) -> Boxes:
+    """A box cut into at most that many parts along its first longest axis, larger ones first."""
+    axis = 0
+    for other in range(1, AXES):
+        if pieces[piece, HIGH + other] - pieces[piece, LOW + other] > pieces[piece, HIGH + axis] - pieces[piece, LOW + axis]:  # fmt: skip  # noqa: E501
+            axis = other
+    extent = pieces[piece, HIGH + axis] - pieces[piece, LOW + axis]
+    parts = min(parts, extent)
+    result = np.empty((parts, WIDTH), dtype=np.int64)
+    start = pieces[piece, LOW + axis]
+    for part in range(parts):
+        boxes.put(result, part, pieces, piece)
+        stop = start + extent // parts + (part < extent % parts)
+        result[part, LOW + axis], result[part, HIGH + axis] = start, stop
+        start = stop
+    return result
+
+
+@numba.njit(cache=True)
+def planned(
+    given: Given,
+    state: State,
+    cells: Column,
+    pieces: Boxes,
+    copying: bool,  # noqa: FBT001
+) -> tuple[Boxes, Boxes, Table]:
+    """What the pieces need: folds (labelled by owner and description), copies (by source and target), descriptions.
+
+    The copies that follow from folds are left out where a collective makes them. A description is (cell, base): what
+    is folded. Fold labels are owner * descriptions + description.
+    """
+    hold, waiting, need = state
+    hosts = given[4]
+    memories = len(hosts)
+    folds, copies = np.empty((8, WIDTH), dtype=np.int64), np.empty((8, WIDTH), dtype=np.int64)
+    described = np.empty((len(cells) * (memories + 1), 2), dtype=np.int64)
+    fold_count = copy_count = 0
+    for piece in range(len(pieces)):
+        label = pieces[piece, 0]
+        cell = cells[label]
+        readers = bits.members(need, cell)
+        if bits.is_empty(waiting, cell):
+            if bits.within(need, cell, hold, cell):
+                continue
+            holders = bits.members(hold, cell)
+            for rank in range(len(readers)):
+                if not bits.has(hold, cell, readers[rank]):
+                    copies = boxes.grown(copies, copy_count + 1)
+                    boxes.put(copies, copy_count, pieces, piece)
+                    copies[copy_count, 0] = source(hosts, holders, readers[rank], rank) * memories + readers[rank]
+                    copy_count += 1
+            continue
+        chosen = owners(given, state, cell)
+        blocks = _split(pieces, piece, len(chosen))
+        for block in range(len(blocks)):
+            owner, start = chosen[block], base(given, state, cell, chosen[block])
+            description = label * (memories + 1) + start + 1
+            described[description, 0], described[description, 1] = cell, start
+            folds = boxes.grown(folds, fold_count + 1)
+            boxes.put(folds, fold_count, blocks, block)
+            folds[fold_count, 0] = owner * len(described) + description
+            fold_count += 1
+            for reader in readers:
+                if copying and reader != owner:
+                    copies = boxes.grown(copies, copy_count + 1)
+                    boxes.put(copies, copy_count, blocks, block)
+                    copies[copy_count, 0] = owner * memories + reader
+                    copy_count += 1
+    return boxes.by_low(boxes.merged(folds[:fold_count])), boxes.by_low(boxes.merged(copies[:copy_count])), described
+
+
+@numba.njit(cache=True)
+def parts(given: Given, state: State, cell: int, start: int) -> tuple[Column, Table]:
+    """What a fold of a cell adds up: the contributions by memory, and (memory, first, last, whether the base is there).
+
+    Args:
+        given: the region's uses.
+        state: its cells.
+        cell: the cell.
+        start: the memory of the base, or none.
+    """
+    tasks, memories = given[0], len(given[4])
+    found = bits.members(state[1], cell)
+    counts = np.zeros(memories + 1, dtype=np.int64)
+    for task in found:
+        counts[tasks[task, MEMORY] + 1] += 1
+    groups = np.empty((memories, 4), dtype=np.int64)
+    count = 0
+    for memory in range(memories):
+        if counts[memory + 1] or memory == start:
+            groups[count, 0], groups[count, 1] = memory, counts[memory]
+            groups[count, 2], groups[count, 3] = counts[memory] + counts[memory + 1], memory == start
+            count += 1
+        counts[memory + 1] += counts[memory]
+    listed = np.empty(len(found), dtype=np.int64)
+    for task in found:
+        memory = tasks[task, MEMORY]
+        listed[counts[memory]] = task
+        counts[memory] += 1
+    return listed, groups[:count]

@@ -1,0 +1,193 @@
+"""Uses: the launches of a step as arrays, and all that one region adds to the step, kept by what determines it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maniple.regions.error import RequestError
+from maniple.runtime.roofline import bandwidth
+from maniple.strategies.simulation.analysis import UNWRITTEN, analyse
+from maniple.strategies.simulation.boxes import AXES, WIDTH, Boxes
+from maniple.strategies.simulation.history import BY, ELEMENTS, KIND, Table
+from maniple.strategies.simulation.network import Column, Network, traffic
+from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.privilege import Privilege
+    from maniple.regions.rectangle import Rect
+    from maniple.runtime.fragment import Home
+    from maniple.runtime.launch import Launch, Requirement
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UseShape:
+    """One requirement of a launch, wherever its points run.
+
+    Args:
+        privilege: READ, READ_WRITE, WRITE_DISCARD or REDUCE.
+        points: the points that use something.
+        colors: a number for each of them, the same for replicas of one point.
+        boxes: what each of them uses.
+    """
+
+    privilege: int
+    points: Column
+    colors: Column
+    boxes: Boxes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """One requirement of a launch whose points have processors.
+
+    Args:
+        shape: the requirement.
+        processors: of the points of the shape.
+        key: what tells it from other uses.
+    """
+
+    shape: UseShape
+    processors: Column
+    key: tuple[int, bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionRows:
+    """All that one region adds to a step.
+
+    Args:
+        moves: the movements, as `history` has them.
+        members: of their groups.
+        columns: (0, nanoseconds, number of holds) of each movement.
+        held: (lane, nanoseconds, bytes) of each hold.
+        bytes: what each movement moves.
+        edges: (node, node that waits): node t < tasks is task t, any other is movement t - tasks.
+        tasks: (use, point) of each task.
+        memory_bytes: bytes of the instances in each memory.
+    """
+
+    moves: Table
+    members: Table
+    columns: Table
+    held: Table
+    bytes: Column
+    edges: Table
+    tasks: Table
+    memory_bytes: Column
+
+
+def use_shape(launch: Launch, requirement: Requirement) -> UseShape:
+    """Give one requirement of a launch as arrays."""
+    points = [point for point, rect in enumerate(requirement.rects) if not rect.is_empty]
+    numbers: dict[tuple[int, ...], int] = {}
+    colors = [numbers.setdefault(launch.points[point].color, len(numbers)) for point in points]
+    return UseShape(
+        _code(requirement.privilege),
+        np.asarray(points, dtype=np.int64),
+        np.asarray(colors, dtype=np.int64),
+        boxes_of((0, rect) for point in points for rect in requirement.rects[point].rects),
+    )
+
+
+def boxes_of(labelled: Iterable[tuple[int, Rect]]) -> Boxes:
+    """Give labelled rectangles as boxes.
+
+    Raises:
+        RequestError: a rectangle has more axes than the simulator knows.
+    """
+    table = []
+    for label, rect in labelled:
+        more = AXES - len(rect.lo)
+        if more < 0:
+            raise RequestError(f"simulation: expected a region of at most {AXES} dimensions, got {rect}")
+        table.append((label, *rect.lo, *(0,) * more, *rect.hi, *(1,) * more))
+    return np.asarray(table, dtype=np.int64).reshape(-1, WIDTH)
+
+
+def home_of(home: Home) -> Boxes:
+    """Give what is valid before a step as boxes labelled by memory."""
+    return boxes_of((memory, rect) for memory, rects in home for rect in rects)
+
+
+def _code(privilege: Privilege) -> int:
+    if privilege.reduces:
+        return REDUCE
+    if not privilege.writes:
+        return READ
+    return READ_WRITE if privilege.reads else WRITE_DISCARD
+
+
+class RegionCache:
+    """What regions add to a step, by what determines it; layers that are alike share.
+
+    Args:
+        machine: the machine.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.network = Network.of(machine)
+        self.hits = self.misses = 0
+        self._memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
+        self._hosts = np.asarray([memory.host for memory in machine.memories], dtype=np.int64)
+        self._launch_ns = np.asarray([1e9 * processor.launch_s for processor in machine.processors])
+        self._byte_ns = np.asarray([1e9 / bandwidth(machine, processor) for processor in machine.processors])
+        self._found: dict[object, RegionRows] = {}
+
+    def rows(self, region: LogicalRegion, home: Boxes, uses: Sequence[Use]) -> RegionRows:
+        """Give what a region adds to a step.
+
+        Args:
+            region: the region.
+            home: what is valid before the step.
+            uses: every use, in program order.
+
+        Raises:
+            RequestError: something is read that nothing wrote.
+        """
+        key = (region.bounds.lo, region.bounds.hi, region.itemsize, home.tobytes(), *(use.key for use in uses))
+        found = self._found.get(key)
+        if found is None:
+            self.misses += 1
+            found = self._found[key] = self._analysed(region, home, uses)
+        else:
+            self.hits += 1
+        return found
+
+    def _analysed(self, region: LogicalRegion, home: Boxes, uses: Sequence[Use]) -> RegionRows:
+        counts = [len(use.processors) for use in uses]
+        ends = np.cumsum(counts)
+        table = np.empty((len(uses), 3), dtype=np.int64)
+        table[:, 0], table[:, 1], table[:, 2] = ends - counts, ends, [use.shape.privilege for use in uses]
+        processors = np.concatenate([use.processors for use in uses])
+        tasks = np.empty((len(processors), 3), dtype=np.int64)
+        tasks[:, 0], tasks[:, 1] = self._memory_of[processors], processors
+        tasks[:, 2] = np.concatenate([use.shape.colors for use in uses])
+        moves, members, edges, elements = analyse(
+            boxes_of([(0, region.bounds)]),
+            home,
+            table,
+            tasks,
+            np.concatenate([use.shape.boxes for use in uses]),
+            self._hosts,
+        )
+        if (moves[:, KIND] == UNWRITTEN).any():
+            raise RequestError(f"region {region.name!r}: a task reads what nothing wrote: write or fill it first")
+        by = np.maximum(moves[:, BY], 0)
+        touched = moves[:, ELEMENTS] * region.itemsize
+        fold_ns = np.maximum(1, np.rint(self._launch_ns[by] + touched * self._byte_ns[by]).astype(np.int64))
+        columns, held, sizes = traffic(
+            self.network.wires, len(self._hosts), self.network.processors, region.itemsize, moves, members, fold_ns
+        )
+        nodes = np.empty((len(tasks), 2), dtype=np.int64)
+        nodes[:, 0] = np.repeat(np.arange(len(uses)), counts)
+        nodes[:, 1] = np.concatenate([use.shape.points for use in uses])
+        return RegionRows(moves, members, columns, held, sizes, edges, nodes, elements * region.itemsize)

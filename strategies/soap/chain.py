@@ -1,0 +1,109 @@
+"""The chain: Metropolis-Hastings over the choices of all operators.
+
+A plan of predicted step time c is visited with probability proportional to exp(-c / (temperature * scale)) (Jia et al.,
+Beyond Data and Model Parallelism, section 6, where beta = 1 / (temperature * scale)); the scale is the step time that
+the search began with, so a temperature of 0.01 takes a plan that is 1 % slower with probability 1/e.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp, inf
+from random import Random
+from typing import TYPE_CHECKING, Protocol, final
+
+from maniple.strategies.soap.move import apply, propose
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.strategies.soap.move import Choices, Proposal
+    from maniple.strategies.soap.space import Choice, Space
+
+__all__: list[str] = []
+
+
+class Evaluator(Protocol):
+    """What predicts the step time of a plan that changes a little at a time."""
+
+    def evaluate(self, changes: Sequence[tuple[int, Choice]]) -> float:
+        """Seconds of a step after some operators' choices change; infinite where the plan does not fit in memory.
+
+        The changes are kept until ``accept`` or ``reject``.
+        """
+        ...
+
+    def accept(self) -> None:
+        """Keep the changes."""
+        ...
+
+    def reject(self) -> None:
+        """Take the changes back."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A chain's state: everything that its next step depends on.
+
+    Args:
+        choices: of every operator; the evaluator is at the same plan.
+        cost: the predicted step time of ``choices``.
+        best: the best choices that the chain has seen.
+        best_cost: their step time.
+        random: the state of the random generator.
+        proposals: how many were evaluated.
+        accepted: how many of them were accepted.
+        improved: the number of proposals at which ``best`` was found.
+    """
+
+    choices: Choices
+    cost: float
+    best: Choices
+    best_cost: float
+    random: tuple[object, ...]
+    proposals: int = 0
+    accepted: int = 0
+    improved: int = 0
+
+    @staticmethod
+    def at(choices: Choices, cost: float, seed: int) -> Chain:
+        """The chain that begins at some choices."""
+        return Chain(choices, cost, choices, cost, Random(seed).getstate())
+
+
+def advance(chain: Chain, space: Space, evaluator: Evaluator, temperature: float, scale: float) -> Chain:
+    """The chain after one more proposal has been evaluated, and accepted or rejected.
+
+    Args:
+        chain: the state.
+        space: what can be chosen.
+        evaluator: predicts step times; it is at the chain's choices before and after.
+        temperature: see the module.
+        scale: seconds, see the module.
+    """
+    chance = Random()
+    chance.setstate(chain.random)  # type: ignore[arg-type]
+    proposal = _next(chain, space, chance)
+    cost = evaluator.evaluate(proposal.changes)
+    accepted = cost < inf and chance.random() < exp(
+        min(0.0, (chain.cost - cost) / (temperature * scale) + proposal.log_ratio)
+    )
+    chain = replace(chain, random=chance.getstate(), proposals=chain.proposals + 1)
+    if not accepted:
+        evaluator.reject()
+        return chain
+    evaluator.accept()
+    chain = replace(chain, choices=apply(chain.choices, proposal), cost=cost, accepted=chain.accepted + 1)
+    if cost < chain.best_cost:
+        return replace(chain, best=chain.choices, best_cost=cost, improved=chain.proposals)
+    return chain
+
+
+def _next(chain: Chain, space: Space, chance: Random) -> Proposal:
+    """A proposal that changes something: one that changes nothing is accepted without being evaluated."""
+    while True:
+        proposal = propose(space, chain.choices, chance)
+        if proposal is not None and any(chain.choices[operator] != choice for operator, choice in proposal.changes):
+            return proposal

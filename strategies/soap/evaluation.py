@@ -1,0 +1,82 @@
+"""Evaluation: the predicted step time of choices, from a simulation that follows them."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, final
+
+from maniple.strategies.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.operators.plan import Plan
+    from maniple.strategies.soap.move import Choices
+    from maniple.strategies.soap.space import Choice, Space
+
+__all__: list[str] = []
+
+NS = 1e-9
+
+
+@final
+class Evaluation:
+    """A simulation as an ``Evaluator``: it is at some choices, and tries others.
+
+    Args:
+        simulation: at a plan whose configurations are ``choices``.
+        space: the space of the same graph.
+        choices: of every operator.
+    """
+
+    def __init__(self, simulation: Simulation, space: Space, choices: Choices) -> None:
+        self._simulation, self._space = simulation, space
+        self._capacity = [memory.capacity_bytes for memory in simulation.machine.memories]
+        self._choices, self._next = choices, choices
+        self.least_excess: tuple[int, int] | None = None
+        """The least (bytes over capacity, memory) of all plans seen that did not fit; None once one fits."""
+
+    @property
+    def cost(self) -> float:
+        """Seconds of a step as it is now, a change under way included; infinite where it does not fit in memory."""
+        used = self._simulation.memory_bytes
+        excess, memory = max((int(used[i]) - held, i) for i, held in enumerate(self._capacity))
+        if excess > 0:
+            if self.least_excess is None or excess < self.least_excess[0]:
+                self.least_excess = excess, memory
+            return inf
+        return self._simulation.makespan_ns * NS
+
+    def evaluate(self, changes: Sequence[tuple[int, Choice]]) -> float:
+        """See ``Evaluator.evaluate``."""
+        changed = dict(changes)
+        self._next = tuple(changed.get(operator, choice) for operator, choice in enumerate(self._choices))
+        self._simulation.propose(
+            {self._space.names[place]: self._space.operators[place].plan(choice) for place, choice in changes}
+        )
+        return self.cost
+
+    def accept(self) -> None:
+        """See ``Evaluator.accept``."""
+        self._simulation.accept()
+        self._choices = self._next
+
+    def reject(self) -> None:
+        """See ``Evaluator.reject``."""
+        self._simulation.reject()
+
+    def move_to(self, choices: Choices) -> float:
+        """Go to any choices, and give their cost."""
+        changes = [(place, choice) for place, choice in enumerate(choices) if choice != self._choices[place]]
+        cost = self.evaluate(changes)
+        self.accept()
+        return cost
+
+    def plan(self) -> Plan:
+        """The plan of the choices as they are now, with the homes of the weights that go with them."""
+        return self._simulation.plan
+
+    @property
+    def memory_bytes(self) -> int:
+        """The most bytes that one memory holds."""
+        return int(self._simulation.memory_bytes.max())

@@ -1,0 +1,167 @@
+"""Moves: the proposals of the search, each with the ratio that keeps the chain's detailed balance.
+
+A move changes the choices of some operators. The chain accepts a proposal from x to y with probability
+min(1, p(y) q(y -> x) / p(x) q(x -> y)) (W. K. Hastings, Monte Carlo sampling methods using Markov chains and their
+applications, Biometrika 57, 1970), where q is the probability that *this* move proposes it. Moves are picked with fixed
+probabilities, so if each keeps detailed balance, the mixture does.
+
+    move      changes                                              q(y -> x) / q(x -> y)
+    redraw    one operator: a choice drawn from its whole space    the ratio of the two draws
+    degree    one factor's degree                                  1
+    shift     the start of the processors                          1
+    stride    their stride                                         1
+    swap      two operators exchange their processors              1
+    follow    one operator is cut as a neighbour or one of its     mixture of the draw and of those that
+              kind is, or, half of the time, redrawn               give the same choice
+    together  all that are cut as one operator of a class, to      the ratio of the two draws; 0 if another
+              one choice drawn from the space                      of the class was already cut so
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from maniple.strategies.soap.space import Choice, Space
+
+__all__: list[str] = []
+
+Choices = tuple["Choice", ...]
+
+
+class Proposal(NamedTuple):
+    """A move's answer.
+
+    Args:
+        changes: (operator, choice) for every operator that changes.
+        log_ratio: the logarithm of q(y -> x) / q(x -> y).
+    """
+
+    changes: tuple[tuple[int, Choice], ...]
+    log_ratio: float = 0.0
+
+
+Move = "Callable[[Space, Choices, Random], Proposal | None]"
+
+
+def redraw(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """One operator's choice, drawn anew (the published proposal; Jia et al., section 6)."""
+    operator = chance.randrange(len(choices))
+    own = space.operators[operator]
+    drawn, present = own.draw(chance), choices[operator]
+    return Proposal(((operator, drawn),), log(own.probability(present) / own.probability(drawn)))
+
+
+def degree(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """Another degree for one factor of one operator; replicas count as a factor."""
+    operator = chance.randrange(len(choices))
+    own, present = space.operators[operator], choices[operator]
+    axis = chance.randrange(len(own.factors) + 1)
+    if axis == len(own.factors):
+        others = present.tasks // present.replicas
+        found = replace(present, replicas=chance.randint(1, own.processors // others))
+    else:
+        others = present.tasks // present.degrees[axis]
+        most = min(own.factors[axis].highest_degree, own.processors // others)
+        degrees = list(present.degrees)
+        degrees[axis] = chance.randint(1, most)
+        found = replace(present, degrees=tuple(degrees))
+    return Proposal(((operator, found),)) if own.contains(found) else None
+
+
+def shift(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """Another first processor for one operator."""
+    operator = chance.randrange(len(choices))
+    return Proposal(((operator, replace(choices[operator], start=chance.randrange(_processors(space)))),))
+
+
+def stride(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """Another stride for one operator."""
+    operator = chance.randrange(len(choices))
+    present = choices[operator]
+    legal = space.operators[operator].strides(present.tasks)
+    return Proposal(((operator, replace(present, stride=chance.choice(legal))),))
+
+
+def swap(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """The processors of two operators exchanged."""
+    if len(choices) < 2:
+        return None
+    first, second = chance.sample(range(len(choices)), 2)
+    one = replace(choices[first], start=choices[second].start, stride=choices[second].stride)
+    other = replace(choices[second], start=choices[first].start, stride=choices[first].stride)
+    if space.operators[first].contains(one) and space.operators[second].contains(other):
+        return Proposal(((first, one), (second, other)))
+    return None
+
+
+def follow(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """One operator cut and placed as a neighbour or another of its class is, or, half of the time, drawn anew."""
+    operator = chance.randrange(len(choices))
+    own, present = space.operators[operator], choices[operator]
+    models = _models(space, choices, operator)
+    if not models:
+        return None
+    drawn = chance.choice(models) if chance.random() < 0.5 else own.draw(chance)
+    if drawn is None:
+        return None
+
+    def density(choice: Choice) -> float:
+        return 0.5 * models.count(choice) / len(models) + 0.5 * own.probability(choice)
+
+    return Proposal(((operator, drawn),), log(density(present) / density(drawn)))
+
+
+def together(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """All operators of a class that share one choice, changed to one drawn choice."""
+    operator = chance.randrange(len(choices))
+    own, present = space.operators[operator], choices[operator]
+    members = [other for other, kind in enumerate(space.alike) if kind == space.alike[operator]]
+    drawn = own.draw(chance)
+    if drawn != present and any(choices[other] == drawn for other in members):
+        return None
+    tied = tuple((other, drawn) for other in members if choices[other] == present)
+    return Proposal(tied, log(own.probability(present) / own.probability(drawn)))
+
+
+MOVES: tuple[tuple[Callable[[Space, Choices, Random], Proposal | None], float], ...] = (
+    (redraw, 0.2),
+    (degree, 0.2),
+    (shift, 0.1),
+    (stride, 0.05),
+    (swap, 0.05),
+    (follow, 0.2),
+    (together, 0.2),
+)
+"""The moves and the probabilities with which one is picked."""
+
+
+def propose(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """A proposal by one of the moves; None where that move has none to make here."""
+    (move,) = chance.choices([move for move, _ in MOVES], [weight for _, weight in MOVES])
+    return move(space, choices, chance)
+
+
+def apply(choices: Choices, proposal: Proposal) -> Choices:
+    """The choices after a proposal."""
+    changed = dict(proposal.changes)
+    return tuple(changed.get(operator, choice) for operator, choice in enumerate(choices))
+
+
+def _processors(space: Space) -> int:
+    return space.operators[0].processors
+
+
+def _models(space: Space, choices: Choices, operator: int) -> list[Choice | None]:
+    """What the operator becomes when it is cut as each of its neighbours, and as the others of its class."""
+    near = space.neighbours[operator]
+    carried = [space.carried(operator, place, choices[other]) for place, other in enumerate(near)]
+    alike = [
+        choices[other] for other, kind in enumerate(space.alike) if kind == space.alike[operator] and other != operator
+    ]
+    return [*carried, *alike]

@@ -1,0 +1,8 @@
+"""The benchmarks' modules, which are no part of the package, made importable."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

@@ -1,0 +1,168 @@
+"""Law 1 for composites: what needs an exchange inside an operator when it is split gives what torch gives whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from thread_ranks import run_on_ranks
+
+import maniple as mp
+from maniple.runtime.hosting import host_machine
+from maniple.runtime.world import World
+
+Values = Mapping[str, torch.Tensor]
+Trained = tuple[list[float], dict[str, torch.Tensor], torch.Tensor]
+
+TOLERANCE = 1e-10
+STEPS = 3
+SEED = 5
+BATCH = 6
+CLASSES = 5
+SGD = mp.SGD(lr=0.05, momentum=0.9)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network in both forms.
+
+    Args:
+        build: its graph, whose output is ``logits``.
+        forward: logits from the state, the samples and whether it is a step; changes running statistics in place.
+        loss: of logits and labels.
+        features: the shape of one sample.
+    """
+
+    build: Callable[[], mp.Graph]
+    forward: Callable[[Values, torch.Tensor, bool], torch.Tensor]
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    features: tuple[int, ...]
+
+    def batches(self) -> list[dict[str, torch.Tensor]]:
+        chance = torch.Generator().manual_seed(1)
+        found = []
+        for size in (BATCH, BATCH, BATCH - 2):
+            x = torch.randn(size, *self.features, generator=chance, dtype=torch.float64)
+            y = torch.randint(CLASSES, (size,), generator=chance)
+            y[1] = -100
+            found.append({"x": x, "y": y})
+        return found
+
+
+def start(name: str, *features: int) -> tuple[mp.Graph, mp.operators.builder.Tensor, mp.operators.builder.Tensor]:
+    g = mp.Graph(name)
+    return g, g.input("x", (BATCH, *features), dtype="float64"), g.input("y", (BATCH,), dtype="int64")
+
+
+def finish(g: mp.Graph, logits: object, loss: object) -> mp.Graph:
+    g.loss(loss)  # type: ignore[arg-type]
+    g.output("logits", logits)  # type: ignore[arg-type]
+    return g
+
+
+def images() -> mp.Graph:
+    g, x, y = start("images", 2, 4, 3)
+    h = g.relu(g.batch_norm(g.conv2d(x, 4, 3, padding=1), momentum=0.3))
+    h = g.batch_norm(g.flatten(h), affine=False)
+    logits = g.linear(h, CLASSES)
+    return finish(g, logits, g.cross_entropy(logits, y))
+
+
+def images_by_torch(p: Values, x: torch.Tensor, training: bool) -> torch.Tensor:
+    h = F.conv2d(x, p["conv2d.weight"], p["conv2d.bias"], padding=1)
+    mean, variance = p["batch_norm.running_mean"], p["batch_norm.running_var"]
+    h = F.batch_norm(h, mean, variance, p["batch_norm.weight"], p["batch_norm.bias"], training, 0.3)
+    mean, variance = p["batch_norm_1.running_mean"], p["batch_norm_1.running_var"]
+    h = F.batch_norm(h.relu().flatten(1), mean, variance, training=training)
+    return F.linear(h, p["linear.weight"], p["linear.bias"])
+
+
+def sequences() -> mp.Graph:
+    g, x, y = start("sequences", 4, 6)
+    h = g.layer_norm(x, 6)
+    h = g.softmax(g.linear(h, 6), dim=-1)
+    h = g.log_softmax(g.layer_norm(h, (4, 6), elementwise_affine=False), dim=1)
+    logits = g.linear(g.flatten(h), CLASSES)
+    return finish(g, logits, g.cross_entropy(logits, y, label_smoothing=0.2))
+
+
+def sequences_by_torch(p: Values, x: torch.Tensor, training: bool) -> torch.Tensor:
+    del training
+    h = F.layer_norm(x, (6,), p["layer_norm.weight"], p["layer_norm.bias"])
+    h = F.linear(h, p["linear.weight"], p["linear.bias"]).softmax(-1)
+    h = F.layer_norm(h, (4, 6)).log_softmax(1).flatten(1)
+    return F.linear(h, p["linear_1.weight"], p["linear_1.bias"])
+
+
+NETWORKS = {
+    "images": Network(images, images_by_torch, F.cross_entropy, (2, 4, 3)),
+    "sequences": Network(
+        sequences, sequences_by_torch, lambda x, y: F.cross_entropy(x, y, label_smoothing=0.2), (4, 6)
+    ),
+}
+
+
+def judge(network: Network) -> Trained:
+    """Losses, state and outputs by torch."""
+    state = network.build().state_dict(SEED)
+    trained = [value.requires_grad_() for key, value in state.items() if "running" not in key]
+    descent = torch.optim.SGD(trained, lr=0.05, momentum=0.9)
+    losses = []
+    for batch in network.batches():
+        descent.zero_grad()
+        loss = network.loss(network.forward(state, batch["x"], True), batch["y"])
+        loss.backward()
+        descent.step()
+        losses.append(loss.item())
+    with torch.no_grad():
+        return losses, state, network.forward(state, network.batches()[0]["x"], False)
+
+
+def train(network: Network, world: World, plan: mp.Plan) -> Trained:
+    with mp.Trainer(network.build(), plan, optimizer=SGD, seed=SEED, world=world) as trainer:
+        losses = [trainer.step(**batch) for batch in network.batches()]
+        return losses, trainer.state_dict(), trainer.evaluate(x=network.batches()[0]["x"])["logits"]
+
+
+def check(network: Network, found: list[Trained]) -> None:
+    losses, state, logits = judge(network)
+    for mine, values, outputs in found:
+        assert mine == pytest.approx(losses, rel=0, abs=TOLERANCE)
+        assert list(values) == list(state)
+        for key, value in state.items():
+            assert torch.allclose(values[key], value, rtol=0, atol=TOLERANCE), key
+        assert torch.allclose(outputs, logits, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("world", [(1, 1), (1, 3), (2, 2), (3, 1)], ids=lambda w: f"{w[0]}x{w[1]}")
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("strategy", ["data_parallel", "random"])
+def test_networks_of_composites_train_as_torch_does(strategy: str, name: str, world: tuple[int, int]) -> None:
+    network = NETWORKS[name]
+
+    def body(world: World) -> Trained:
+        return train(network, world, mp.search(network.build(), host_machine(world), strategy=strategy, seed=1))
+
+    check(network, run_on_ranks(world[0], body, processors=world[1]))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_exchanged_factor_in_three_parts_trains_as_torch_does(name: str) -> None:
+    network = NETWORKS[name]
+
+    def body(world: World) -> Trained:
+        graph = network.build()
+        plan = mp.search(graph, host_machine(world), strategy="data_parallel")
+        operators = []
+        for node in graph.nodes:
+            factors = graph.bound(node).factors
+            exchanged = [f.name for f in factors if f.name in node.operator.exchanges() and f.highest_degree > 2]
+            degrees = tuple((f.name, 3 if f.name in exchanged[-1:] else 1) for f in factors)
+            points = 3 if exchanged else 1
+            operators.append((node.name, mp.operators.plan.OperatorPlan(degrees, tuple(range(points)))))
+        return train(network, world, replace(plan, operators=tuple(operators)))
+
+    check(network, run_on_ranks(3, body))

@@ -1,0 +1,150 @@
+"""Every CUDA kernel in numba's simulator, against float64 or bit for bit; test_cuda_kernels.py runs this file.
+
+Blocks have THREADS threads and the simulator runs each as a thread of Python, so the sizes are small: one below, one
+above a block.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from numba import config, cuda
+from torch.nn import functional as F
+
+from maniple.operators.kernels.cuda.cross_entropy import bind_cross_entropy, bind_cross_entropy_backward
+from maniple.operators.kernels.cuda.descent import bind_descent
+from maniple.operators.kernels.cuda.dropout import bind_dropout
+from maniple.operators.kernels.dropout import Mask
+from maniple.operators.kernels.dropout import bind_dropout as bind_dropout_on_cpu
+from maniple.operators.optimizer import SGD
+from maniple.regions.rectangle import Rect
+from maniple.runtime.cuda_kernels import THREADS, bind_fold, bind_pack, bind_unpack, packing
+
+Floats = npt.NDArray[np.float64]
+
+
+def drawn(*shape: int, seed: int = 0, dtype: str = "float64") -> Floats:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def test_this_is_the_simulator() -> None:
+    assert config.ENABLE_CUDASIM
+
+
+@pytest.mark.parametrize("op", ["+", "*", "min", "max"])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_fold(op: str, count: int) -> None:
+    parts = [drawn(3, 50, seed=seed) for seed in range(count)]
+    parts[1][2, 7] = np.nan
+    combine = {"+": np.add, "*": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+    expected = parts[0]
+    for part in parts[1:]:
+        expected = combine(expected, part)
+    devices = [cuda.to_device(part) for part in parts]
+    target = cuda.to_device(np.full((3, 50), np.nan))
+    bind_fold(op, target, devices)()
+    assert np.array_equal(target.copy_to_host(), expected, equal_nan=True)
+    bind_fold(op, devices[0], devices)()  # into the first part
+    assert np.array_equal(devices[0].copy_to_host(), expected, equal_nan=True)
+
+
+def test_halos_are_packed_in_one_launch() -> None:
+    covered = Rect((2, 0, 4), (6, 3, 9))
+    rects = [Rect((2, 0, 4), (3, 3, 9)), Rect((5, 0, 4), (6, 3, 9)), Rect((2, 1, 8), (6, 2, 9))]
+    instance = drawn(4, 3, 5)
+    expected = np.concatenate([instance[rect.slices(covered.lo)].reshape(-1) for rect in rects])
+    buffer = cuda.to_device(np.full(expected.size, np.nan))
+    bind_pack(cuda.to_device(instance), covered, rects, buffer)()
+    assert np.array_equal(buffer.copy_to_host(), expected)
+    empty = cuda.to_device(np.zeros_like(instance))
+    bind_unpack(empty, covered, rects, buffer)()
+    written = np.zeros_like(instance)
+    for rect in rects:
+        written[rect.slices(covered.lo)] = instance[rect.slices(covered.lo)]
+    assert np.array_equal(empty.copy_to_host(), written)
+
+
+def test_the_packing_table() -> None:
+    table = packing(Rect((0, 0), (4, 6)), [Rect((0, 0), (4, 1)), Rect((0, 5), (4, 6)), Rect((3, 0), (4, 6))])
+    assert table.tolist() == [[0, 0, 4, 1, 6, 1], [4, 5, 4, 1, 6, 1], [8, 18, 1, 6, 6, 1]]
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [SGD(0.1), SGD(0.1, weight_decay=0.02), SGD(0.1, 0.9, 0.02), SGD(0.1, 0.9, 0.02, nesterov=True)],
+    ids=str,
+)
+def test_descent(optimizer: SGD) -> None:
+    size = THREADS + 3
+    start = drawn(size)
+    theirs = torch.tensor(start, requires_grad=True)
+    reference = torch.optim.SGD(
+        [theirs], optimizer.lr, optimizer.momentum, 0, optimizer.weight_decay, optimizer.nesterov
+    )
+    value, gradient = cuda.to_device(start), cuda.to_device(np.zeros(size))
+    states = tuple(cuda.to_device(np.zeros(size)) for _ in optimizer.state_names)
+    update = bind_descent(optimizer, value, gradient, states)
+    for step in range(2):
+        slope = drawn(size, seed=step + 1)
+        gradient.copy_to_device(slope)
+        theirs.grad = torch.from_numpy(slope)
+        reference.step()
+        update()
+    assert np.abs(value.copy_to_host() - theirs.detach().numpy()).max() <= 1e-13
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dropout_has_the_bits_of_the_cpu(dtype: str) -> None:
+    shape, clock = (4, 7, 9), np.array([-3, 5])
+    mask = Mask(0xFEDCBA9876543210, 0.3)
+    values = drawn(*shape, dtype=dtype)
+    bounds = [((0, 4), (0, 2), (1, 4)), ((0, 7), (2, 5)), ((0, 9), (3, 8))]
+    for ranges in itertools.product(*bounds):
+        rect = Rect(tuple(low for low, _ in ranges), tuple(high for _, high in ranges))
+        part = np.ascontiguousarray(values[rect.slices((0, 0, 0))])
+        expected = torch.empty(part.shape, dtype=getattr(torch, dtype))
+        bind_dropout_on_cpu(mask, shape, rect, clock, torch.from_numpy(part), expected)()
+        target = cuda.to_device(np.full_like(part, np.nan))
+        bind_dropout(mask, shape, rect, cuda.to_device(clock), cuda.to_device(part), target)()
+        assert np.array_equal(target.copy_to_host(), expected.numpy())
+
+
+@pytest.mark.parametrize(
+    ("classes", "smoothing", "ignore"), [(3, 0.0, 1), (3, 0.1, -100), (THREADS + 2, 0.0, -100), (THREADS + 2, 0.1, 1)]
+)
+def test_cross_entropy(classes: int, smoothing: float, ignore: int) -> None:
+    rows, first = 5, slice(0, 3)
+    logits, weights = 3 * drawn(rows, classes), np.abs(drawn(classes, seed=1)) + 0.5
+    logits[1, 0] = -7.0 if smoothing else -np.inf  # a masked logit; smoothed, it would make the loss infinite
+    labels = np.array([2, 1, 1, 0, 2])
+    theirs = torch.tensor(logits, requires_grad=True)
+    each = F.cross_entropy(
+        theirs,
+        torch.from_numpy(labels),
+        torch.from_numpy(weights),
+        ignore_index=ignore,
+        reduction="none",
+        label_smoothing=smoothing,
+    )
+    share = 1 / weights[labels[labels != ignore]].sum()
+    expected = each[first].sum() * share
+    (2.5 * expected).backward()
+    x, y, s, w = (cuda.to_device(array) for array in (logits[first], labels[first], np.array([share]), weights))
+    z, result = cuda.to_device(np.zeros(3)), cuda.to_device(np.zeros(1))
+    bind_cross_entropy(x, y, s, w, ignore, smoothing, z, result)()
+    assert abs(result.copy_to_host()[0] - expected.item()) <= 1e-12
+    target = cuda.to_device(np.full((3, classes), np.nan))
+    bind_cross_entropy_backward(x, y, s, w, ignore, smoothing, z, cuda.to_device(np.array([2.5])), target)()
+    assert theirs.grad is not None
+    assert np.abs(target.copy_to_host() - theirs.grad.numpy()[first]).max() <= 1e-12
+
+
+def test_a_label_that_is_no_class_gives_no_number() -> None:
+    x, y, s, w = (cuda.to_device(array) for array in (drawn(2, 3), np.array([1, 3]), np.ones(1), np.ones(3)))
+    z, result = cuda.to_device(np.zeros(2)), cuda.to_device(np.zeros(1))
+    bind_cross_entropy(x, y, s, w, -100, 0.0, z, result)()
+    assert np.isnan(result.copy_to_host()[0])

@@ -1,0 +1,108 @@
+"""What tests of launched programs share: small tasks, a mapper that places points, and worlds to run in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+import maniple as mp
+from maniple.runtime.hosting import host_machine
+from maniple.runtime.mapper import LaunchView, Mapper, TaskView
+from maniple.runtime.rank import RankRuntime
+from maniple.runtime.session import Session
+from maniple.runtime.world import World, local_worlds
+
+TIMEOUT_S = 30.0
+
+
+@mp.task
+def fill(value: float, x: mp.WriteDiscard) -> None:
+    x.fill_(value)
+
+
+@mp.task
+def add(a: float, x: mp.Read, y: mp.ReadWrite) -> None:
+    y += a * x
+
+
+@mp.task
+def total(x: mp.Read, sums: mp.ReduceSum) -> None:
+    sums += x.sum()
+
+
+@mp.task
+def extremes(x: mp.Read, low: mp.ReduceMin, high: mp.ReduceMax, product: mp.ReduceProduct) -> None:
+    low.copy_(torch.minimum(low, x.min()))
+    high.copy_(torch.maximum(high, x.max()))
+    product *= x.prod()
+
+
+@mp.task
+def where(color: mp.Color) -> list[int]:
+    return list(color)
+
+
+@mp.task
+def summed(x: mp.Read) -> float:
+    return float(x.sum())
+
+
+@mp.task
+def liar(x: mp.Read) -> None:
+    x += 1
+
+
+@mp.task
+def explode(x: mp.ReadWrite) -> None:
+    raise ZeroDivisionError("one over zero")
+
+
+@mp.task
+def wait(event: threading.Event, x: mp.ReadWrite) -> None:
+    assert event.wait(TIMEOUT_S)
+    x += 1
+
+
+@mp.task
+def tell(event: threading.Event, x: mp.ReadWrite) -> None:
+    event.set()
+    x += 1
+
+
+class Place(Mapper):
+    """Every point on the processor that a function of its index says."""
+
+    def __init__(self, choose: Callable[[int], int]) -> None:
+        self.choose = choose
+
+    def shard(self, launch: LaunchView) -> Sequence[int]:
+        return [launch.machine.rank_of(self.choose(index)) for index in range(len(launch.colors))]
+
+    def select_processor(self, task: TaskView) -> int:
+        return self.choose(task.index)
+
+
+def made(world: World) -> Session:
+    return Session(RankRuntime.of(world), host_machine(world), Mapper())
+
+
+def on_ranks(size: int, body: Callable[[Session], object]) -> list[object]:
+    """Run one program on several ranks that are threads."""
+    worlds = local_worlds(size)
+
+    def main(world: World) -> object:
+        try:
+            return body(made(world))
+        except BaseException as error:
+            world.control.fail("", repr(error))
+            raise
+
+    try:
+        with ThreadPoolExecutor(size) as pool:
+            return list(pool.map(main, worlds, timeout=TIMEOUT_S))
+    finally:
+        for world in worlds:
+            RankRuntime.of(world).close()
