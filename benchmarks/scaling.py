@@ -33,7 +33,6 @@ from maniple.runtime.session import Session
 from maniple.runtime.world import World, local_worlds
 
 POINTS = 10
-TASKS_PER_ROUND = 100_000
 WARM_UP = 3
 ROWS_PER_RANK = 2
 WORDS = 2
@@ -86,7 +85,7 @@ def replay_costs(sizes: tuple[int, ...], rounds: int) -> list[dict[str, float]]:
     found: dict[int, list[float]] = {tasks: [] for tasks in sizes}
     for _ in range(rounds):
         for tasks, run in runs.items():
-            repeats = max(1, TASKS_PER_ROUND // tasks)
+            repeats = max(sizes) // tasks  # every size replays as many tasks
             begun = time.perf_counter()
             for _ in range(repeats):
                 run()

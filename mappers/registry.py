@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from maniple.regions.error import RequestError, nearest
@@ -19,7 +21,7 @@ def register_mapper(name: str, mapper: type[Mapper]) -> None:
 
     Args:
         name: the name.
-        mapper: a subclass of `Mapper` that needs no arguments.
+        mapper: a subclass of `Mapper` that needs no arguments, or one: what follows a colon, as in `name:argument`.
 
     Raises:
         RequestError: it is no mapper, or the name belongs to another one.
@@ -45,20 +47,35 @@ def mapper_names() -> tuple[str, ...]:
 def make_mapper(name: str) -> Mapper:
     """Make the mapper of a name.
 
+    Args:
+        name: such as `default`, or with an argument `logging:decisions.jsonl`.
+
     Raises:
-        RequestError: there is none (names the nearest), or two packages claim the name.
+        RequestError: there is none (names the nearest), two packages claim the name, or an argument is missing or
+            too much.
     """
+    name, colon, argument = name.partition(":")
+    found = _find(name)
+    wanted = [p for p in inspect.signature(found).parameters.values() if p.default is p.empty]
+    if len(wanted) > bool(colon):
+        raise RequestError(f"mapper {name!r} needs a {wanted[0].name}; write {name}:{wanted[0].name.upper()}")
+    if colon and not inspect.signature(found).parameters:
+        raise RequestError(f"mapper {name!r} takes no argument, got {argument!r}; write {name}")
+    return found(argument) if colon else found()
+
+
+def _find(name: str) -> Callable[..., Mapper]:
     if name in _registered:
-        return _registered[name]()
+        return _registered[name]
     points = [point for point in entry_points(group=GROUP) if point.name == name]
     if not points:
         raise RequestError(f"there is no mapper {name!r}{nearest(name, mapper_names())}")
     if len(points) > 1:
         raise RequestError(f"mapper {name!r} comes from several packages: {', '.join(p.value for p in points)}")
-    loaded = points[0].load()
+    loaded: object = points[0].load()
     if not (isinstance(loaded, type) and issubclass(loaded, Mapper)):
         raise RequestError(f"mapper {name!r}: {points[0].value} is no subclass of maniple.Mapper")
-    return loaded()
+    return loaded
 
 
 def _qualified(mapper: type[Mapper]) -> str:

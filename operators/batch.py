@@ -73,6 +73,8 @@ def _samples(value: torch.Tensor, tensor: TensorInfo, most: int) -> int:
     """Check the type and shape of one input, and count its samples."""
     if not isinstance(value, torch.Tensor):
         raise RequestError(f"input {tensor.name!r}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.device.type != "cpu":
+        raise RequestError(f"input {tensor.name!r}: expected a tensor on the CPU, got one on {value.device}")
     if value.dtype != torch_dtype(tensor.dtype):
         raise RequestError(f"input {tensor.name!r}: expected dtype {tensor.dtype}, got {str(value.dtype)[6:]}")
     if value.ndim != len(tensor.shape) or tuple(value.shape[1:]) != tensor.shape[1:]:

@@ -9,6 +9,7 @@ import torch
 
 from maniple.operators.operator import TileContext
 from maniple.operators.random_stream import RandomStream
+from maniple.regions.error import RunError
 from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ class ForwardBinder:
         node: the operator.
         tiles: one per point.
         training: whether a training step runs, and no evaluation.
+        checked: whether a NaN among the results is an error.
     """
 
     graph: Graph
     node: Node
     tiles: tuple[Tile, ...]
     training: bool
+    checked: bool
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
@@ -48,7 +51,19 @@ class ForwardBinder:
         stream = RandomStream.of(node.name, rest.pop()) if node.operator.random else None
         extents = self.graph.bound(node).extents()
         context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream)
-        return node.operator.kernels().bind_forward(context, operands, results, tuple(rest))
+        body = node.operator.kernels().bind_forward(context, operands, results, tuple(rest))
+        if not self.checked:
+            return body
+
+        def checked() -> None:
+            body()
+            for place, result in enumerate(results):
+                if result.is_floating_point() and bool(result.isnan().any()):
+                    raise RunError(
+                        f"operator {node.name} gave the first NaN, in result {place}: its operands have none"
+                    )
+
+        return checked
 
 
 @dataclass(frozen=True)

@@ -90,3 +90,10 @@ class AbstractBuilder(ABC):
     ) -> Tensor:
         """Apply an operator and give its first result; see ``apply``."""
         return self.apply(operator, operands, parameters, name)[0]
+
+
+def shared(weight: Tensor | None, *, bias: Tensor | bool) -> tuple[Tensor | None, ...]:
+    """The tensors to share at the places of a weight and, where there is one, a bias."""
+    if bias is False:
+        return (weight,)
+    return weight, bias if isinstance(bias, Tensor) else None

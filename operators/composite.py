@@ -25,6 +25,8 @@ from maniple.operators.formula import ConstantFormula, Formula
 from maniple.operators.graph import Graph
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from maniple.operators.builder import Tensor
     from maniple.operators.formula import TileFunction
     from maniple.operators.graph import Node
@@ -108,7 +110,14 @@ class Composition:
         """The dimensions of the first operand."""
         return len(self.bound.operand_shapes[0] or ())
 
-    def formula(self, part: str, text: str, function: TileFunction, *operands: Tensor | None) -> Tensor:
+    def formula(
+        self,
+        part: str,
+        text: str,
+        function: TileFunction,
+        *operands: Tensor | None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> Tensor:
         """Write a primitive and give its result.
 
         Args:
@@ -116,18 +125,32 @@ class Composition:
             text: Its rule in the composite's factors.
             function: Gives the tile's result for a context and the operands.
             operands: What it reads.
+            sizes: Extents that no dimension gives by itself.
         """
-        return self._apply(part, Formula(text, function), operands)[0]
+        return self.formulas(part, text, function, *operands, sizes=sizes)[0]
 
-    def formulas(self, part: str, text: str, function: TileFunction, *operands: Tensor | None) -> tuple[Tensor, ...]:
+    def formulas(
+        self,
+        part: str,
+        text: str,
+        function: TileFunction,
+        *operands: Tensor | None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> tuple[Tensor, ...]:
         """Write a primitive of several results; see ``formula``."""
-        return self._apply(part, Formula(text, function), operands)
+        return self._apply(part, Formula(text, function, "", tuple((sizes or {}).items())), operands)
 
     def constant(
-        self, part: str, text: str, function: TileFunction, *operands: Tensor | None, reduce: str = ""
+        self,
+        part: str,
+        text: str,
+        function: TileFunction,
+        *operands: Tensor | None,
+        reduce: str = "",
+        sizes: Mapping[str, int] | None = None,
     ) -> Tensor:
         """Write a primitive through which no gradient flows; see ``formula`` and, for ``reduce``, ``Rule.parse``."""
-        return self._apply(part, ConstantFormula(text, function, reduce), operands)[0]
+        return self._apply(part, ConstantFormula(text, function, reduce, tuple((sizes or {}).items())), operands)[0]
 
     def _apply(self, part: str, operator: Formula, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
         name = f"{self._node.name}.{part}"

@@ -45,6 +45,7 @@ class Expansion:
         inputs: the ports through which inputs enter.
         results: the ports through which results leave.
         clock: the port through which the seed and the number of the step enter, where an operator draws numbers.
+        checked: whether an operator that gives a NaN stops the step.
     """
 
     graph: Graph
@@ -55,6 +56,7 @@ class Expansion:
     inputs: dict[str, Port] = field(default_factory=dict)
     results: dict[str, Port] = field(default_factory=dict)
     clock: Port | None = None
+    checked: bool = False
 
     def __post_init__(self) -> None:
         self._tensors = self.graph.tensors
@@ -183,7 +185,7 @@ class Expansion:
         if node.operator.random:
             requirements.append(Requirement(regions.clock, READ, (regions.clock.bounds,) * len(placed.points)))
         flops = tuple(float(node.operator.flops(tile).forward) for tile in placed.tiles)
-        binder = ForwardBinder(self.graph, node, placed.tiles, training)
+        binder = ForwardBinder(self.graph, node, placed.tiles, training, self.checked)
         kind = f"{node.operator.name}.forward"
         self._launch(f"{node.name}.forward", placed.points, tuple(requirements), binder, flops, kind)
 

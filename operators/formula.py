@@ -26,17 +26,19 @@ class Formula(TorchOperator):
         text: Its factor rule.
         function: Gives the tile's result or results for a context and the operands.
         reduce: See ``Rule.parse``.
+        sizes: Extents that no dimension gives by itself.
     """
 
     text: str
     function: TileFunction
     reduce: str = ""
+    sizes: tuple[tuple[str, int], ...] = ()
 
     name: ClassVar[str] = "formula"
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """See ``AbstractOperator.rule``."""
-        return Rule.parse(self.text, shapes=shapes, reduce=self.reduce)
+        return Rule.parse(self.text, shapes=shapes, reduce=self.reduce, sizes=dict(self.sizes))
 
     def result_dtypes(self, dtypes: tuple[str | None, ...], where: str) -> tuple[str, ...]:
         """The first float dtype among the operands, for every result."""

@@ -35,6 +35,8 @@ class Graph(GraphWriter):
     def __init__(self, name: str = "graph") -> None:
         super().__init__(name)
         self._state: dict[str, torch.Tensor] = {}
+        self._values: Callable[[], Mapping[str, torch.Tensor]] | None = None
+        self._ties: dict[str, str] = {}
         self._recount: Callable[[int], Sequence[AbstractOperator]] | None = None
 
     @property
@@ -70,7 +72,24 @@ class Graph(GraphWriter):
     @property
     def state(self) -> Mapping[str, torch.Tensor]:
         """The initial values that were given, by name; no part of the fingerprint, and not needed to plan."""
+        if self._values is not None:
+            values, self._values = self._values, None
+            self._state = self._checked(values(), strict=False) | self._state
         return self._state
+
+    @property
+    def ties(self) -> Mapping[str, str]:
+        """Further names of parameters and buffers in state dicts: the name of each in this graph."""
+        return self._ties
+
+    def tie(self, name: str, tensor: str) -> None:
+        """Give a parameter or buffer another name in state dicts, as torch.nn.Module has for a tensor at two places.
+
+        Raises:
+            RequestError: There is no such tensor, or the name is taken.
+        """
+        self._table.check_free(name, f"tie of '{self._table.named(tensor).name}'")
+        self._ties[name] = tensor
 
     @property
     def outputs(self) -> dict[str, int]:
@@ -193,8 +212,9 @@ class Graph(GraphWriter):
                 graph.adopt(tensor)
             elif (node := producers.get(tensor.id)) is not None:
                 graph._reapply(node, operators[node.id])
-        graph._loss, graph._outputs, graph._state = self._loss, dict(self._outputs), self._state
-        graph._assignments = dict(self._assignments)
+        graph._loss, graph._outputs = self._loss, dict(self._outputs)
+        graph._state, graph._values = self._state, self._values
+        graph._assignments, graph._ties = dict(self._assignments), dict(self._ties)
         return graph
 
     def recounted_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:
@@ -247,6 +267,17 @@ class Graph(GraphWriter):
         Raises:
             RequestError: A missing, unknown or misshaped entry.
         """
+        self._state.update(self._checked(state, strict=strict))
+
+    def initialised_by(self, values: Callable[[], Mapping[str, torch.Tensor]]) -> None:
+        """Give initial values as a function, called when they are first needed.
+
+        Args:
+            values: Gives parameters and buffers by name; a state dict that was loaded goes before it.
+        """
+        self._values = values
+
+    def _checked(self, state: Mapping[str, torch.Tensor], *, strict: bool) -> dict[str, torch.Tensor]:
         from maniple.operators.state import checked_state
 
-        self._state.update(checked_state(self, state, strict=strict))
+        return checked_state(self, state, strict=strict)

@@ -5,7 +5,7 @@
      "parameters": [], "buffers": [],
      "nodes": [{"name": "linear", "operator": "linear", "attributes": {"in_features": 784, ...},
                 "operands": ["x", "linear.weight", "linear.bias"]}, ...],
-     "assignments": {}, "outputs": {"logits": "linear_1"}, "loss": "cross_entropy"}
+     "assignments": {}, "ties": {}, "outputs": {"logits": "linear_1"}, "loss": "cross_entropy"}
 
 A parameter exists where it is listed, or else where its own operator names it; any other operator that names it shares
 it. An absent operand is null. The order of nodes is the file's where their operands allow. Every key is required and
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 
-_KEYS = ("version", "name", "inputs", "parameters", "buffers", "nodes", "assignments", "outputs", "loss")
+_KEYS = ("version", "name", "inputs", "parameters", "buffers", "nodes", "assignments", "ties", "outputs", "loss")
 
 
 def to_json(graph: Graph) -> dict[str, object]:
@@ -51,6 +51,7 @@ def to_json(graph: Graph) -> dict[str, object]:
         "assignments": {
             graph.tensors[buffer].name: graph.tensors[value].name for buffer, value in graph.assignments.items()
         },
+        "ties": dict(graph.ties),
         "outputs": {name: graph.tensors[tensor].name for name, tensor in graph.outputs.items()},
         "loss": None if graph.loss_tensor is None else graph.tensors[graph.loss_tensor].name,
     }
@@ -104,6 +105,9 @@ def from_json(data: object, make: Callable[[str], Graph], file: str = "graph") -
     for name, entry in top["assignments"].items():
         with _Located(entry):
             graph.assign(_handle(graph, name), _handle(graph, entry.string()))
+    for name, entry in top["ties"].items():
+        with _Located(entry):
+            graph.tie(name, entry.string())
     for name, entry in top["outputs"].items():
         with _Located(entry):
             graph.output(name, graph.handle(entry.string()))

@@ -86,7 +86,7 @@ def _writers(graph: Graph, operators: dict[str, OperatorPlan], buffer: str) -> l
 
 def _in_place(shape: tuple[int, ...], users: dict[Rect, set[int]]) -> WeightPlan | None:
     """The home exactly where the tiles are used, or None where that is not one processor per block."""
-    if any(len(processors) != 1 for processors in users.values()):
+    if not users or any(len(processors) != 1 for processors in users.values()):
         return None
     degrees = tuple(len({rect.lo[axis] for rect in users}) for axis in range(len(shape)))
     tiles = blocks(degrees).bind(Rect.of_shape(shape)).tiles

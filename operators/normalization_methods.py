@@ -1,4 +1,4 @@
-"""Builder methods for normalizations and losses, with torch.nn's arguments."""
+"""Builder methods for normalizations, with torch.nn's arguments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import final
 
 from maniple.operators.builder import AbstractBuilder, Tensor
-from maniple.operators.library.loss import CrossEntropy
+from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.softmax import Softmax
 from maniple.operators.operator import Initial
@@ -14,7 +14,7 @@ from maniple.regions.error import RequestError
 
 
 class NormalizationMethods(AbstractBuilder):
-    """The methods that add normalizations and losses."""
+    """The methods that add normalizations."""
 
     @final
     def softmax(self, x: Tensor, dim: int, name: str | None = None) -> Tensor:
@@ -105,34 +105,51 @@ class NormalizationMethods(AbstractBuilder):
         return found
 
     @final
-    def cross_entropy(
+    def rms_norm(
         self,
-        logits: Tensor,
-        labels: Tensor,
+        x: Tensor,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,  # as in torch.nn
         name: str | None = None,
         *,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
+        parameters: Sequence[Tensor | None] = (),
     ) -> Tensor:
-        """The cross-entropy of the batch, a scalar, as torch.nn.CrossEntropyLoss.
-
-        Args:
-            logits: (N, classes, ...).
-            labels: (N, ...) class numbers, int64.
-            name: The node's name.
-            weight: (classes,) what a sample of each class counts for.
-            ignore_index: The label of samples that do not count.
-            reduction: ``"mean"`` over the valid labels of the whole batch, or ``"sum"``.
-            label_smoothing: The share of the label's probability that all classes have together.
+        """Each sample's last dimensions with mean square 1, as torch.nn.RMSNorm; see ``layer_norm``.
 
         Raises:
-            RequestError: The shapes or dtypes do not fit.
+            RequestError: The arguments do not fit.
         """
-        operator = CrossEntropy(ignore_index, reduction, label_smoothing)
-        every = labels if reduction == "mean" else None
-        return self.append(operator, (logits, labels, every, weight), (), name)
+        last = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        return self.append(RMSNorm(last, len(x.shape), eps, elementwise_affine), (x,), parameters, name)
+
+    @final
+    def group_norm(
+        self,
+        x: Tensor,
+        num_groups: int,
+        eps: float = 1e-5,
+        affine: bool = True,  # as in torch.nn
+        name: str | None = None,
+        *,
+        parameters: Sequence[Tensor | None] = (),
+    ) -> Tensor:
+        """Each sample's groups of channels with mean 0 and variance 1, as torch.nn.GroupNorm.
+
+        Args:
+            x: (N, channels, ...).
+            num_groups: Divides the channels; as many as channels: torch.nn.InstanceNorm.
+            eps: Added to the variance.
+            affine: Whether there are weight and bias.
+            name: The node's name.
+            parameters: An existing weight and bias to share.
+
+        Raises:
+            RequestError: The arguments do not fit.
+        """
+        if len(x.shape) < 2:
+            raise RequestError(f"group_norm: expected an input (batch, channels, ...), got '{x.name}' {x.shape}")
+        return self.append(GroupNorm(num_groups, x.shape[1], len(x.shape), eps, affine), (x,), parameters, name)
 
 
 def _dimension(name: str, dim: int, x: Tensor) -> int:

@@ -236,6 +236,8 @@ def _parse_term(text: str, place: int, stop: int) -> tuple[Term, int]:
         refuse(text, place, f"expected a factor's name, found '{text[place]}'")
     end = match.end()
     suffix = text[end] if end < stop and text[end] in "!~?" else ""
+    if not suffix and end < stop and text[end] not in " )]":
+        refuse(text, end, f"unknown suffix '{text[end]}' of factor '{match.group()}'; the suffixes are !, ~ and ?")
     end += len(suffix)
     if end < stop and text[end] not in " )":
         refuse(text, end, f"expected a space, found '{text[end]}'")

@@ -30,11 +30,17 @@ def initial_values(graph: Graph, tensor: TensorInfo, rect: Rect, seed: int) -> t
 
 def initial_state(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
     """See ``Graph.state_dict``."""
-    return {
+    found = {
         tensor.name: initial_values(graph, tensor, Rect.of_shape(tensor.shape), seed).clone()
         for tensor in graph.lasting
         if tensor.persistent
     }
+    return with_ties(graph, found)
+
+
+def with_ties(graph: Graph, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A state dict with the further names of its tensors."""
+    return state | {name: state[tensor] for name, tensor in graph.ties.items() if tensor in state}
 
 
 def checked_state(graph: Graph, state: Mapping[str, torch.Tensor], *, strict: bool) -> dict[str, torch.Tensor]:
@@ -49,6 +55,7 @@ def checked_state(graph: Graph, state: Mapping[str, torch.Tensor], *, strict: bo
         RequestError: A missing or unknown entry, a wrong shape or dtype, or a tensor without values.
     """
     known = {tensor.name: tensor for tensor in graph.lasting}
+    state = {graph.ties.get(name, name): value for name, value in state.items()}
     for name in state:
         if name not in known:
             raise RequestError(

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from maniple.operators.builder import Tensor
+from maniple.operators.convolution_methods import ConvolutionMethods
 from maniple.operators.layer_methods import LayerMethods
+from maniple.operators.loss_methods import LossMethods
 from maniple.operators.node import Node, TensorInfo
 from maniple.operators.normalization_methods import NormalizationMethods
 from maniple.operators.operator import FLOAT_DTYPES, AbstractOperator, Initial
+from maniple.operators.pool_methods import PoolMethods
+from maniple.operators.sequence_methods import SequenceMethods
 from maniple.operators.tensor_table import TensorTable
 from maniple.regions.error import RequestError, nearest
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 DTYPES = (*FLOAT_DTYPES, "int64", "int32", "uint8", "bool")
 
 
-class GraphWriter(LayerMethods, NormalizationMethods):
+class GraphWriter(LayerMethods, ConvolutionMethods, PoolMethods, NormalizationMethods, SequenceMethods, LossMethods):
     """Declares tensors and applies operators, in an order that is a topological one.
 
     Args:

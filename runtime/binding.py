@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 import numpy as np
@@ -17,7 +17,6 @@ from maniple.runtime.schedule import InstanceKind, RowKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from types import EllipsisType
 
     import torch
 
@@ -194,8 +193,8 @@ class Binder:
             region = self.schedule.regions[target.region]
             window = self.shared.window(rank, start, covered.volume * region.itemsize)
             # The ellipsis keeps a scalar's place a view.
-            place: tuple[slice | EllipsisType, ...] = (*transfer.rect.slices(covered.lo), ...)
-            packed = bits_of(window, region.dtype, tuple(covered.shape[axis] for axis in order))
+            place: tuple[Any, ...] = (*transfer.rect.slices(covered.lo), ...)
+            packed: np.ndarray[Any, Any] = bits_of(window, region.dtype, tuple(covered.shape[axis] for axis in order))
             there = packed.transpose([order.index(axis) for axis in range(len(order))])[place]
             source = self.storage.view(transfer.source, transfer.rect)
             found[index] = bind_push(source, there, self.wires[processor], transfer.rect)

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from maniple.regions.error import ManipleError, RequestError
 from maniple.runtime import recording
@@ -60,7 +59,9 @@ class RankRuntime:
         self.last: Run | None = None
         self.under_way = 0
         self.error: BaseException | None = None
+        self.before_end: Callable[[], object] | None = None
         self.recorder: Recorder | None = None
+        self.debugging = False
         self._told = False
         self._programs = 0
         self._submissions = 0
@@ -216,6 +217,8 @@ class RankRuntime:
         # Set where the interpreter has printed an exception that ended the program: then nothing is waited for.
         if is_current(self.world) and getattr(sys, "last_value", None) is None and not self._told:
             try:
+                if self.before_end is not None:
+                    self.before_end()
                 self.drain()
                 self.check()
                 if self.world.record is not None:
@@ -231,7 +234,10 @@ class RankRuntime:
             self.engine.close()
 
     def close(self) -> None:
-        """End all threads of this rank."""
+        """End all threads of this rank, and forget it."""
+        if _RUNTIMES.get(self.world) is self:
+            del _RUNTIMES[self.world]
+        atexit.unregister(self._end)
         for processor in self.processors.values():
             processor.close()
         self.processors.clear()
@@ -239,4 +245,5 @@ class RankRuntime:
             self.engine.close()
 
 
-_RUNTIMES: WeakKeyDictionary[World, RankRuntime] = WeakKeyDictionary()
+# From when a runtime is made until it is closed: its threads keep it, and it keeps its world.
+_RUNTIMES: dict[World, RankRuntime] = {}

@@ -390,13 +390,17 @@ class Session:
 
     @contextmanager
     def debug(self) -> Iterator[None]:
-        """Check, for launches inside, that no task writes an argument that it declared as read."""
+        """Check, for launches inside, that no task writes an argument that it declared as read.
+
+        Operators of steps inside are checked for NaN.
+        """
         self.tracing.pause("debugging")
         before, self.debugging = self.debugging, True
+        self.runtime.debugging = True
         try:
             yield
         finally:
-            self.debugging = before
+            self.debugging = self.runtime.debugging = before
 
 
 def _extents(name: str | None, shape: Sequence[int]) -> Rect:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -150,8 +149,7 @@ class Tracing:
         """Look for repeated launches from now on, or stop to."""
         self.pause("automatic tracing")
         if automatic and self.automatic is None:
-            # Registered after the runtime's own ending, so run before it.
-            atexit.register(self._give_up)
+            self._untraced.runtime.before_end = self._give_up
             self.automatic = AutomaticTracing(self._untraced)
         elif not automatic:
             self.automatic = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import maniple as mp
 from taskbench.graph import Span, TaskGraph
-from taskbench.kernel import run_task
+from taskbench.kernel import complaint, execute, run_task
 from taskbench.static import wait_until
 from taskbench.system import NODES, System, Worker
 
@@ -52,9 +52,12 @@ class Owner(mp.Mapper):
         return machine.processors[point * len(machine.processors) // self.width].id
 
 
-# What the bodies know of the graph that runs, by step and point: the runs of points that they read.
-_rows: dict[tuple[int, int], tuple[Span, ...]] = {}
-_graph: list[TaskGraph] = []
+class Known:
+    """What every body knows of the graph that runs now, as it would know a constant."""
+
+    graph: TaskGraph
+    pairs: int
+    reads: list[list[tuple[tuple[int, int], ...]]]  # by step and point: first point and length of each run of inputs
 
 
 @cache
@@ -62,24 +65,32 @@ def point_task(inputs: int) -> mp.Task[..., None]:
     """The task that runs one point, with as many parameters as its inputs have runs of points.
 
     Args:
-        inputs: how many.
+        inputs: how many; a point that has fewer is given empty ones.
     """
 
-    def point(step: int, base: int, color: tuple[int], output: torch.Tensor, *found: torch.Tensor) -> None:
-        (graph,) = _graph
-        (column,) = color
-        iterations = graph.iterations(step, column, base) if graph.imbalance else base
-        spans: list[int] = []
-        for (first, end), view in zip(_rows[step, column], found, strict=False):
-            spans += (first, end - first, view.data_ptr())
-        run_task(step, column, iterations, graph.pairs, output.data_ptr(), *spans)
+    def general(step: int, base: int, color: tuple[int], output: torch.Tensor, *found: torch.Tensor) -> None:
+        (point,) = color
+        iterations = Known.graph.iterations(step, point, base) if Known.graph.imbalance else base
+        words = [output.data_ptr()]
+        for (first, length), view in zip(Known.reads[step][point], found, strict=True):
+            words += (first, length, view.data_ptr())
+        run_task(step, point, iterations, Known.pairs, *words)
 
+    def single(step: int, base: int, color: tuple[int], output: torch.Tensor, found: torch.Tensor) -> None:
+        point = color[0]
+        iterations = Known.graph.iterations(step, point, base) if Known.graph.imbalance else base
+        ((first, length),) = Known.reads[step][point]
+        address = found.data_ptr()
+        if execute(step, point, iterations, Known.pairs, output.data_ptr(), first, length, address) >= 0:
+            raise complaint(step, point, Known.pairs, first, length, address)
+
+    body = single if inputs == 1 else general
     declared = {"step": int, "base": int, "color": mp.Color, "output": mp.WriteDiscard}
     declared |= {f"input{number}": mp.Read for number in range(inputs)}
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    point.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in declared])  # type: ignore[attr-defined]
-    point.__annotations__ = dict(declared)
-    return mp.task(name=f"point of {inputs} inputs")(point)
+    body.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in declared])  # type: ignore[attr-defined]
+    body.__annotations__ = dict(declared)
+    return mp.task(name=f"point of {inputs} inputs")(body)
 
 
 class Program:
@@ -90,24 +101,22 @@ class Program:
     """
 
     def __init__(self, graph: TaskGraph) -> None:
-        _graph[:] = [graph]
-        _rows.clear()
-        _rows.update({task: graph.spans(*task) for task in graph.tasks()})
+        Known.graph, Known.pairs, Known.reads = graph, graph.pairs, []
         self._mapper = Owner(graph.width)
         self._name = f"{graph.pattern} of {graph.payload} bytes"
         self._words = graph.payload // 8
         buffers = [mp.region((graph.width, self._words), dtype="int64", name=f"buffer {parity}") for parity in range(2)]
-        own = self._tiles(tuple((column, column + 1) for column in range(graph.width)))
+        own = self._tiles(tuple((point, point + 1) for point in range(graph.width)))
         self._launches = []
         for step in range(graph.steps):
-            spans = [_rows.get((step, column), ()) for column in range(graph.width)]
-            count = max(len(found) for found in spans)
-            tiles = [
-                self._tiles(tuple(f[number] if number < len(f) else (0, 0) for f in spans)) for number in range(count)
-            ]
             first, end = graph.points(step)
-            found = (buffers[step % 2][own], *(buffers[(step - 1) % 2][read] for read in tiles))
-            self._launches.append((point_task(count), mp.Rect((first,), (end,)), step, found))
+            spans = [graph.spans(step, point) if first <= point < end else () for point in range(graph.width)]
+            count = max(map(len, spans))
+            runs = [(*found, *[(0, 0)] * (count - len(found))) for found in spans]
+            tiles = [self._tiles(tuple(found[number] for found in runs)) for number in range(count)]
+            views = (buffers[step % 2][own], *(buffers[(step - 1) % 2][read] for read in tiles))
+            self._launches.append((point_task(count), mp.Rect((first,), (end,)), step, views))
+            Known.reads.append([tuple((low, high - low) for low, high in found) for found in runs])
 
     @cache  # noqa: B019  (a program ends with its process)
     def _tiles(self, runs: tuple[Span, ...]) -> Partitioning:
@@ -122,8 +131,8 @@ class Program:
             traced: whether to record it once and replay it from then on.
         """
         with mp.trace(self._name) if traced else nullcontext():
-            for task, domain, step, found in self._launches:
-                mp.index_launch(task, domain, step, base, *found, mapper=self._mapper)
+            for task, domain, step, views in self._launches:
+                mp.index_launch(task, domain, step, base, *views, mapper=self._mapper)
         mp.fence()
 
 

@@ -45,8 +45,9 @@ def bind_backward(
     targets = _targets(context, known, operand_gradients)
 
     def run() -> None:
+        # Not detach(), whose version counter is the instance's: a task that writes other rows would look like a change.
         leaves = [
-            value if value is None else value.detach().requires_grad_(target is not None)
+            value if value is None else value.data.requires_grad_(target is not None)
             for value, target in zip(known, targets, strict=True)
         ]
         with torch.enable_grad():

@@ -64,7 +64,7 @@ def _padded(context: TileContext, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
             for axis, name in enumerate(operator.axes)
         ]
         scratch = torch.zeros((*shape[:2], *sizes), dtype=dtype)
-        return scratch, scratch[(..., *(slice(0, 0) for _ in sizes))]
+        return scratch, scratch[(slice(None), slice(None), *(slice(0, 0) for _ in sizes))]
     sizes = [below + rows + above for rows, (below, above) in zip(shape[2:], tile.padding, strict=True)]
     scratch = torch.zeros((*shape[:2], *sizes), dtype=dtype)
     return scratch, scratch[_interior(context, shape)]
@@ -89,12 +89,12 @@ def bind_forward(
     stride, dilation = operator.stride, operator.dilation
     padding = _torch_padding(context)
     if padding is not None and x is not None:
-        return lambda: copy(forward(x, weight, bias, stride, padding, dilation, groups))  # type: ignore[arg-type, return-value]
+        return lambda: copy(forward(x, weight, bias, stride, padding, dilation, groups))  # type: ignore[return-value]
     steps = Steps()
     scratch, interior = _padded(context, result.dtype)
     if x is not None and x.numel():
         steps.then(lambda: interior.copy_(x))
-    return steps.then(lambda: copy(forward(scratch, weight, bias, stride, 0, dilation, groups))).bound()  # type: ignore[arg-type]
+    return steps.then(lambda: copy(forward(scratch, weight, bias, stride, 0, dilation, groups))).bound()
 
 
 def bind_backward(

@@ -228,22 +228,19 @@ def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], 
     return bind_dropout(mask, shape, context.tile.result_rects[0], clock, source, target)
 
 
-def mask_of(operator: str, p: float, seed: int, step: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """What a dropout operator multiplies a tensor by in one step: zeros, and 1/(1-p) where an element stays.
+def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: Rect, dtype: torch.dtype) -> Tensor:
+    """What dropout multiplies a tile by in the step that runs: zeros, and 1/(1-p) where an element stays.
 
     Args:
-        operator: Its name in the graph.
+        stream: Of the operator.
         p: The probability of zero.
-        seed: Of the trainer.
-        step: From 0.
         shape: Of the whole tensor.
+        rect: The tile.
         dtype: float32 or float64.
     """
-    clock = torch.tensor([seed - (1 << 64) if seed >= 1 << 63 else seed, step])
-    number = RandomStream.of(operator, clock).operator
-    factors = torch.empty(shape, dtype=dtype)
-    whole = Rect.of_shape(shape)
-    bind_dropout(Mask(number, p), shape, whole, clock.numpy(), torch.ones(shape, dtype=dtype), factors)()
+    factors = torch.empty(rect.shape, dtype=dtype)
+    ones = torch.ones(rect.shape, dtype=dtype)
+    bind_dropout(Mask(stream.operator, p), shape, rect, stream.clock.numpy(), ones, factors)()
     return factors
 
 

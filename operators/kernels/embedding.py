@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-import torch
 from torch import Tensor
 
 from maniple.operators.operator import Kernels, TileContext

@@ -107,7 +107,7 @@ def bind_backward(
         return steps.then(compiled(cross_entropy.backward, arrays)).then(after).bound()
 
     def by_torch() -> None:
-        leaf = read.rows.detach().requires_grad_()
+        leaf = read.rows.data.requires_grad_()
         with torch.enable_grad():
             loss = read.loss(leaf)
         (found,) = torch.autograd.grad(loss, leaf, gradient)

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from maniple.operators.library.aten import Aten, AtenContraction, AtenDetached, AtenLinear
-from maniple.operators.library.convolution import Conv2d
+from maniple.operators.library.attention import Attention
+from maniple.operators.library.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.embedding import Embedding
+from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.loss import CrossEntropy
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.opaque import Opaque
 from maniple.operators.library.pointwise import Add, ReLU
+from maniple.operators.library.pointwise_loss import NegativeLogLikelihood, PointwiseLoss
 from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
+from maniple.operators.library.recurrent import Recurrent, RecurrentCell
 from maniple.operators.library.shape import Flatten, Reshape
 from maniple.operators.library.softmax import Softmax
+from maniple.operators.library.window_pooling import AdaptivePool, WindowPool
 from maniple.operators.operator import AbstractOperator
 from maniple.regions.error import RequestError, nearest
 
@@ -19,17 +33,33 @@ CATALOGUE: dict[str, type[AbstractOperator]] = {
     operator.name: operator
     for operator in (
         Linear,
+        Embedding,
+        Conv1d,
         Conv2d,
+        Conv3d,
+        ConvTranspose1d,
+        ConvTranspose2d,
+        ConvTranspose3d,
         MaxPool2d,
         AvgPool2d,
+        WindowPool,
+        AdaptivePool,
         ReLU,
         Add,
         Flatten,
         Reshape,
+        Dropout,
+        Attention,
+        Recurrent,
+        RecurrentCell,
         CrossEntropy,
+        NegativeLogLikelihood,
+        PointwiseLoss,
         Softmax,
         LayerNorm,
         BatchNorm,
+        RMSNorm,
+        GroupNorm,
         Opaque,
         Aten,
         AtenLinear,
@@ -48,3 +78,8 @@ def operator_class(name: str) -> type[AbstractOperator]:
     if name not in CATALOGUE:
         raise RequestError(f"unknown operator '{name}'{nearest(name, sorted(CATALOGUE))}")
     return CATALOGUE[name]
+
+
+def register_operator(kind: type[AbstractOperator]) -> None:
+    """Add an operator, or replace the one of its name: running a notebook's cell again is no error."""
+    CATALOGUE[kind.name] = kind

@@ -59,8 +59,9 @@ def from_torch(
     """
     request = Request.of(module, example_inputs, loss, targets)
     examples = (*request.inputs.values(), *request.targets.values())
-    graph = _Import(request, name or request.name).graph(examples)
-    graph.recounted_by(Recount(graph, lambda batch: _Import(request, graph.name).graph(_resized(examples, batch))))
+    importer = _Import(request, name or request.name)
+    graph, constants = importer.graph(examples)
+    graph.recounted_by(Recount(graph, constants, lambda batch: importer.graph(_resized(examples, batch))))
     if graph.opaque:
         shown = "".join(f"\n  {line}" for line in graph.opaque)
         sys.stderr.write(
@@ -77,13 +78,13 @@ def _resized(examples: tuple[Values, ...], batch: int) -> tuple[Values, ...]:
 @final
 @dataclass
 class _Import:
-    """One import of a module, for examples of one batch size."""
+    """The imports of a module."""
 
     request: Request
     name: str
 
-    def graph(self, examples: tuple[Values, ...]) -> Graph:
-        """The graph for examples."""
+    def graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:
+        """The graph for examples of one batch size, and the constants in it."""
         step = Step(self.request)
         program = functional(capture(step, examples))
         graph = Graph(self.name)
@@ -97,7 +98,7 @@ class _Import:
         graph = pruned(graph)
         kept = {tensor.name for tensor in graph.lasting}
         graph.load_state_dict({k: v for k, v in {**state, **into.constants}.items() if k in kept}, strict=False)
-        return graph
+        return graph, {key: value for key, value in into.constants.items() if key in kept}
 
     def _declared(
         self, graph: Graph, program: ExportedProgram, step: Step, names: Names, examples: tuple[Values, ...]
@@ -115,6 +116,9 @@ class _Import:
             )
             if not value.is_meta:
                 state[key] = value.detach()
+        for key, value in self.request.module.named_parameters(remove_duplicate=False):
+            if first[id(value)] != key:
+                graph.tie(names.free(key), first[id(value)])
         placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
         given = iter(handles[key] for key in (*self.request.inputs, *self.request.targets))
         values: dict[Node, Any] = {}

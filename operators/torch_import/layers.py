@@ -7,10 +7,23 @@ from typing import Any
 
 from maniple.operators.builder import Tensor
 from maniple.operators.library.aten import Aten
-from maniple.operators.library.convolution import Conv2d
+from maniple.operators.library.attention import Attention
+from maniple.operators.library.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    Convolution,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    TransposedConvolution,
+)
+from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.embedding import Embedding
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
+from maniple.operators.library.recurrent import Recurrent
 from maniple.operators.library.softmax import Softmax
 from maniple.operators.torch_import.arithmetic import added, matmul
 from maniple.operators.torch_import.call import Call, Known, spelled
@@ -18,6 +31,12 @@ from maniple.operators.torch_import.layout import axes, dimension, permute
 from maniple.operators.torch_import.pattern_text import text, whole
 from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
+
+
+CONVOLUTIONS: dict[str, type[Convolution]] = {kind.name: kind for kind in (Conv1d, Conv2d, Conv3d)}
+TRANSPOSED: dict[str, type[TransposedConvolution]] = {
+    kind.name: kind for kind in (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+}
 
 
 def is_parameter(into: Translation, value: Any) -> bool:
@@ -35,24 +54,34 @@ def _linear(into: Translation, call: Call) -> Any:
     return product if bias is None else added(into, product, into.broadcastable(bias))
 
 
-@handles("conv2d")
-def _conv2d(into: Translation, call: Call) -> Any:
+@handles(*CONVOLUTIONS)
+def _convolution(into: Translation, call: Call) -> Any:
     x, weight, bias = into.tensor(call["input"]), into.tensor(call["weight"]), call["bias"]
-    if len(x.shape) != 4 or call["groups"] != 1 or not (is_parameter(into, weight) and is_parameter(into, bias)):
-        return batchwise(into, call, call["input"])
+    dimensions = len(weight.shape) - 2
     padding = call["padding"]
-    if isinstance(padding, str):
+    if padding == "valid":
+        padding = 0
+    owned = is_parameter(into, weight) and is_parameter(into, bias)
+    if len(x.shape) != dimensions + 2 or isinstance(padding, str) or not owned:
         return batchwise(into, call, call["input"])
     outputs, inputs, *kernel = weight.shape
-    operator = Conv2d(
-        inputs,
-        outputs,
-        pair(kernel),
-        pair(call["stride"]),
-        pair(padding),
-        pair(call["dilation"]),
-        bias is not None,
-    )
+    window = [several(value, dimensions) for value in (kernel, call["stride"], padding, call["dilation"])]
+    operator = CONVOLUTIONS[call.packet](inputs * call["groups"], outputs, *window, bias is not None, call["groups"])
+    return into.apply(operator, (x,), (weight,) if bias is None else (weight, bias))[0]
+
+
+@handles(*TRANSPOSED)
+def _transposed(into: Translation, call: Call) -> Any:
+    x, weight, bias = into.tensor(call["input"]), into.tensor(call["weight"]), call["bias"]
+    dimensions = len(weight.shape) - 2
+    if len(x.shape) != dimensions + 2 or not (is_parameter(into, weight) and is_parameter(into, bias)):
+        return batchwise(into, call, call["input"])
+    inputs, outputs, *kernel = weight.shape
+    window = [
+        several(value, dimensions)
+        for value in (kernel, call["stride"], call["padding"], call["output_padding"], call["dilation"])
+    ]
+    operator = TRANSPOSED[call.packet](inputs, outputs * call["groups"], *window, bias is not None, call["groups"])
     return into.apply(operator, (x,), (weight,) if bias is None else (weight, bias))[0]
 
 
@@ -82,17 +111,24 @@ def _embedding(into: Translation, call: Call) -> Any:
     weight, indices = into.tensor(call["weight"]), into.tensor(call["indices"])
     if call["scale_grad_by_freq"] or call["sparse"]:
         return None
+    padding = call["padding_idx"]
+    if is_parameter(into, weight):
+        rows, columns = weight.shape
+        return into.apply(Embedding(rows, columns, None if padding < 0 else padding), (indices,), (weight,))[0]
     names = axes(indices)
     rule = text([["v!", "d"], names], [[*names, "d"]])
-    written = f"embedding(x0, x1, {call['padding_idx']})"
-    return into.apply(Aten(written, rule, call.dtypes), (weight, indices))[0]
+    return into.apply(Aten(f"embedding(x0, x1, {padding})", rule, call.dtypes), (weight, indices))[0]
 
 
-@handles("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout")
+@handles("dropout")
 def _dropout(into: Translation, call: Call) -> Any:
-    if not call["train"] or call["p"] == 0.0:
-        return into.tensor(call["input"])
-    return None
+    x = into.tensor(call["input"])
+    return into.apply(Dropout(call["p"]), (x,))[0] if call["train"] and call["p"] and x.shape else x
+
+
+@handles("feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+def _no_dropout(into: Translation, call: Call) -> Any:
+    return None if call["train"] and call["p"] else into.tensor(call["input"])
 
 
 @handles("layer_norm")
@@ -134,34 +170,46 @@ def _softmax(into: Translation, call: Call) -> Any:
 
 @handles("scaled_dot_product_attention")
 def _attention(into: Translation, call: Call) -> Any:
-    query, key, value, mask = call["query"], call["key"], call["value"], call["attn_mask"]
-    given = [into.tensor(item) for item in (query, key, value)]
-    if call["dropout_p"] or call["enable_gqa"] or len({len(item.shape) for item in given}) > 1:
+    query, key, value = (into.tensor(call[name]) for name in ("query", "key", "value"))
+    outer = [tensor.shape[: -3 if call["enable_gqa"] else -2] for tensor in (query, key, value)]
+    if len(query.shape) < 3 or len(set(outer)) > 1 or key.shape[:-1] != value.shape[:-1]:
         return None
-    outer = axes(given[0])[:-2]
-    outer = ["b", "h", *(f"h{axis}" for axis in range(2, len(outer)))][: len(outer)]
-    if any(item.shape[:-2] != given[0].shape[:-2] for item in given):
-        return None
-    rows = "q!" if call["is_causal"] else "q"
-    patterns = [[*outer, rows, "e!"], [*outer, "t!", "e!"], [*outer, "t!", "v"]]
-    written, _ = spelled(call)
-    if mask is not None:
-        shown = into.broadcastable(mask)
-        full = [*outer, rows, "t!"]
-        offset = len(full) - len(shown.shape)
-        extents = (*given[0].shape[:-1], given[1].shape[-2])
-        patterns.append(
-            [
-                full[offset + axis] if extent == extents[offset + axis] else "1"
-                for axis, extent in enumerate(shown.shape)
-            ]
-        )
-        given.append(shown)
-    found = Aten(written, text(patterns, [[*outer, rows, "v"]]), call.dtypes)
-    return into.apply(found, given)[0]
+    mask = None if call["attn_mask"] is None else into.broadcastable(call["attn_mask"])
+    scale = None if call["scale"] is None else float(call["scale"])
+    operator = Attention(float(call["dropout_p"]), call["is_causal"], scale, call["enable_gqa"])
+    return into.apply(operator, (query, key, value, mask))[0]
 
 
-@handles("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+@handles("lstm.input", "gru.input")
+def _gated(into: Translation, call: Call) -> Any:
+    x, weights = into.tensor(call["input"]), call["params"]
+    states = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
+    each = 4 if call["has_biases"] else 2
+    directions = 2 if call["bidirectional"] else 1
+    # With projections there are more weights.
+    owned = all(is_parameter(into, weight) for weight in weights)
+    if len(x.shape) != 3 or len(weights) != each * directions * call["num_layers"] or not owned:
+        return _recurrent(into, call)
+    operator = Recurrent(
+        call.packet,
+        x.shape[2],
+        weights[1].shape[1],
+        call["num_layers"],
+        call["has_biases"],
+        call["batch_first"],
+        float(call["dropout"]) if call["train"] else 0.0,
+        call["bidirectional"],
+    )
+    first = [None if is_zero(state) else into.tensor(state) for state in states]
+    return list(into.apply(operator, (x, *first), weights))
+
+
+def is_zero(value: Tensor | Known) -> bool:
+    """Whether a value is known to be zero everywhere."""
+    return isinstance(value, Known) and not bool(value.value.any())
+
+
+@handles("rnn_tanh.input", "rnn_relu.input")
 def _recurrent(into: Translation, call: Call) -> Any:
     if call["dropout"] and call["train"]:
         return None
@@ -175,8 +223,16 @@ def _recurrent(into: Translation, call: Call) -> Any:
 
 
 @handles(
-    *("conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution", "max_pool1d"),
-    *("max_pool3d", "avg_pool1d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    *(
+        "convolution",
+        "max_pool1d",
+        "max_pool3d",
+        "avg_pool1d",
+        "avg_pool3d",
+        "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d",
+    ),
     *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "group_norm", "instance_norm", "pad"),
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("upsample_linear1d", "upsample_trilinear3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "lp_pool2d"),
@@ -218,6 +274,13 @@ def cut(
     return into.results(call, Aten(written, text(before, after), call.dtypes), operands)
 
 
+def several(value: Any, count: int) -> tuple[int, ...]:
+    """As many integers, from one or from all."""
+    given = tuple(value) if isinstance(value, list | tuple) else (value,)
+    return given * count if len(given) == 1 else given
+
+
 def pair(value: Any) -> tuple[int, int]:
     """Two integers from one or two."""
-    return (value[0], value[-1]) if isinstance(value, list | tuple) else (value, value)
+    first, second = several(value, 2)
+    return first, second

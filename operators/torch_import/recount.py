@@ -13,7 +13,7 @@ samples, differ in the numbers that count samples and in no others:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,11 +34,18 @@ class Recount:
 
     Args:
         graph: For the batch that it was imported with.
+        constants: In that graph.
         again: Imports the module for another batch.
     """
 
-    def __init__(self, graph: Graph, again: Callable[[int], Graph]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        constants: Mapping[str, torch.Tensor],
+        again: Callable[[int], tuple[Graph, Mapping[str, torch.Tensor]]],
+    ) -> None:
         self._graph = graph
+        self._constants = constants
         self._again = again
         self._other: Graph | None = None
 
@@ -50,8 +57,7 @@ class Recount:
                 multiple of their number gives.
         """
         if self._other is None:
-            self._other = self._again(self._graph.batch + 1)
-            self._check(self._graph, self._other)
+            self._other = self._checked(*self._again(self._graph.batch + 1))
         found = []
         for node, other in zip(self._graph.nodes, self._other.nodes, strict=True):
             if isinstance(node.operator, AtenCall) and isinstance(other.operator, AtenCall):
@@ -82,17 +88,15 @@ class Recount:
         """A number that is linear in the samples, from its values for n and n + 1 of them."""
         return at_batch + (at_next - at_batch) * (samples - self._graph.batch)
 
-    def _check(self, first: Graph, second: Graph) -> None:
-        """Refuse a module whose operators, or constants, depend on the number of samples otherwise."""
-        names = [node.name for node in second.nodes]
-        for node in first.nodes:
-            if node.name not in names:
-                raise self._refusal(node.name)
-        if len(names) != len(first.nodes):
-            raise self._refusal(names[-1])
-        for name, value in first.state.items():
-            if name not in second.state or not torch.equal(value, second.state[name]):
+    def _checked(self, other: Graph, constants: Mapping[str, torch.Tensor]) -> Graph:
+        """The other graph; refuse a module whose operators, or constants, depend on the number of samples otherwise."""
+        mine, theirs = ([node.name for node in graph.nodes] for graph in (self._graph, other))
+        if mine != theirs:
+            raise self._refusal(next(iter(sorted({*mine} ^ {*theirs})), mine[0]))
+        for name, value in self._constants.items():
+            if name not in constants or not torch.equal(value, constants[name]):
                 raise self._refusal(name)
+        return other
 
     def _refusal(self, what: str) -> RequestError:
         return RequestError(

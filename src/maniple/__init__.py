@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Tensor as Tensor
     from maniple.operators.optimizer import SGD as SGD
     from maniple.operators.plan import Plan as Plan
+    from maniple.operators.torch_import.from_torch import from_torch as from_torch
+    from maniple.operators.user_operator import operator as operator
+    from maniple.operators.window import Halo as Halo
     from maniple.program import auto_trace as auto_trace
     from maniple.program import copy as copy
     from maniple.program import debug as debug
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from maniple.program import record as record
     from maniple.program import region as region
     from maniple.program import trace as trace
+    from maniple.program import tunable as tunable
     from maniple.program import world as world
     from maniple.regions.error import ManipleError as ManipleError
     from maniple.regions.error import RequestError as RequestError
@@ -46,9 +50,14 @@ if TYPE_CHECKING:
     from maniple.runtime.future import FutureMap as FutureMap
     from maniple.runtime.handle import Region as Region
     from maniple.runtime.machine import Machine as Machine
+    from maniple.runtime.mapper import CopyView as CopyView
     from maniple.runtime.mapper import LaunchView as LaunchView
     from maniple.runtime.mapper import Mapper as Mapper
+    from maniple.runtime.mapper import TaskMapping as TaskMapping
+    from maniple.runtime.mapper import TaskOptions as TaskOptions
+    from maniple.runtime.mapper import TaskProfile as TaskProfile
     from maniple.runtime.mapper import TaskView as TaskView
+    from maniple.runtime.mapper import TunableView as TunableView
     from maniple.runtime.partitioning import by_field as by_field
     from maniple.runtime.partitioning import image as image
     from maniple.runtime.partitioning import preimage as preimage
@@ -77,6 +86,9 @@ _HOMES = {
     "operators.graph": ("Graph", "Tensor"),
     "operators.optimizer": ("SGD",),
     "operators.plan": ("Plan",),
+    "operators.torch_import.from_torch": ("from_torch",),
+    "operators.user_operator": ("operator",),
+    "operators.window": ("Halo",),
     "program": (
         "auto_trace",
         "copy",
@@ -88,6 +100,7 @@ _HOMES = {
         "record",
         "region",
         "trace",
+        "tunable",
         "world",
     ),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
@@ -99,7 +112,16 @@ _HOMES = {
     "runtime.future": ("Future", "FutureMap"),
     "runtime.handle": ("Region",),
     "runtime.machine": ("Machine",),
-    "runtime.mapper": ("LaunchView", "Mapper", "TaskView"),
+    "runtime.mapper": (
+        "CopyView",
+        "LaunchView",
+        "Mapper",
+        "TaskMapping",
+        "TaskOptions",
+        "TaskProfile",
+        "TaskView",
+        "TunableView",
+    ),
     "runtime.partitioning": ("by_field", "image", "preimage"),
     "runtime.reduction": ("register_reduction",),
     "runtime.task": (

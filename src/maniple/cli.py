@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.calibrate_command import calibrate
+from maniple.check_rule_command import check_rule
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
 from maniple.search_command import compare, explain, search
@@ -183,7 +184,7 @@ def _described(kind: str) -> Sequence[object]:
     return described_models()
 
 
-for command in (calibrate, compare, explain, partition, search, simulate):
+for command in (calibrate, check_rule, compare, explain, partition, search, simulate):
     cli.add_command(command)
 
 

@@ -11,11 +11,15 @@ from maniple.zoo.handwritten import mlp as mlp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch import Tensor
+
     from maniple.operators.graph import Graph
+    from maniple.zoo.catalogue import Entry
+    from maniple.zoo.model import ZooModel
 
 __all__: list[str] = []
 
-_HANDWRITTEN: dict[str, Callable[..., Graph]] = {"digits_cnn": digits_cnn, "mlp": mlp}
+_HANDWRITTEN: dict[str, Callable[..., Graph]] = {"digits_cnn": digits_cnn}
 
 
 def model_names() -> list[str]:
@@ -40,19 +44,53 @@ def described_models() -> list[dict[str, object]]:
     return rows
 
 
-def model(name: str, batch: int | None = None) -> Graph:
+def model(name: str, batch: int | None = None, **sizes: int) -> Graph:
     """Build a model of the zoo as a task graph.
+
+    The module is imported without its weights; their initial values are torch's own of seed 0, computed when a trainer
+    asks for them.
 
     Args:
         name: its name.
         batch: samples of a step, over all processors; the model's own number by default.
+        sizes: arguments of the model, e.g. `image=32, classes=10`; its published ones by default.
 
     Raises:
-        RequestError: there is no such model.
+        RequestError: there is no such model, or it has no such argument.
     """
-    if name in _HANDWRITTEN:
+    if name in _HANDWRITTEN and not sizes:
         return _HANDWRITTEN[name]() if batch is None else _HANDWRITTEN[name](batch=batch)
     names = model_names()
     if name not in names:
         raise RequestError(f"there is no model {name!r}{nearest(name, names)}")
-    raise RequestError(f"model {name!r}: torch modules cannot be imported yet; use {' or '.join(_HANDWRITTEN)}")
+    import torch
+
+    from maniple.operators.torch_import.from_torch import from_torch
+    from maniple.zoo.catalogue import entry
+
+    found = entry(name)
+    samples = found.batch if batch is None else batch
+    if samples < 1:
+        raise RequestError(f"{name}: expected a batch of at least 1 sample, got {samples}")
+    with torch.device("meta"):
+        module = _made(found, sizes)
+    inputs = {key: sample.meta(samples) for key, sample in module.samples().items()}
+    graph = from_torch(module, inputs, name=name)
+    graph.initialised_by(lambda: _values(_made(found, sizes)))
+    return graph
+
+
+def _made(found: Entry, sizes: dict[str, int]) -> ZooModel:
+    import torch
+
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return found.make(**sizes)
+    except TypeError as error:
+        raise RequestError(f"model {found.name!r}: {error}") from error
+
+
+def _values(module: ZooModel) -> dict[str, Tensor]:
+    """The parameters and all buffers of a module."""
+    return {**dict(module.named_buffers()), **module.state_dict()}

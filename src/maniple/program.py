@@ -70,7 +70,11 @@ def launch(task: Task[..., Any], *args: object, mapper: Mapper | None = None) ->
 
 
 def index_launch(
-    task: Task[..., Any], domain: Rect | Sequence[int] | int, *args: object, mapper: Mapper | None = None
+    task: Task[..., Any],
+    domain: Rect | Sequence[int] | int,
+    *args: object,
+    mapper: Mapper | None = None,
+    must_epoch: bool = False,
 ) -> FutureMap:
     """Launch a task for every point of a domain; returns at once.
 
@@ -79,8 +83,9 @@ def index_launch(
         domain: a partition's `colors`, or extents.
         args: values, regions, or `X[P]`: point i gets tile i.
         mapper: placement of this launch; default the session's.
+        must_epoch: whether all points run at the same time, each on a processor of its own.
     """
-    return session().index_launch(task, domain, *args, mapper=mapper)
+    return session().index_launch(task, domain, *args, mapper=mapper, must_epoch=must_epoch)
 
 
 def fill(target: Region | PartitionedRegion, value: float) -> None:
@@ -136,13 +141,23 @@ def auto_trace(*, on: bool = True) -> None:
     session().auto_trace(on=on)
 
 
+def tunable(name: str, default: bool | float | str) -> bool | float | str:  # noqa: FBT001
+    """Ask the mapper for a value that it may tune, such as a number of tiles; the same on every rank.
+
+    Args:
+        name: what the mapper knows it by.
+        default: what a mapper that does not know it answers.
+    """
+    return session().tunable(name, default)
+
+
 def world() -> World:
     """Give the world of this process: its rank, how many there are, and the lines between them."""
     return current()
 
 
 def debug() -> AbstractContextManager[None]:
-    """Check, for launches inside, that no task writes an argument that it declared as read.
+    """Check, for launches inside, that no task writes what it reads; for steps, that no operator gives a NaN.
 
     Of a sparse argument a task then sees NaN (zero in whole numbers) between the elements that are its own.
     """

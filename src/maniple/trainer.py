@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -14,9 +15,9 @@ from maniple.operators.batch import check_batch
 from maniple.operators.expansion import Expansion
 from maniple.operators.placement import mapped
 from maniple.operators.program import FragmentCache, Port, lower
-from maniple.operators.state import checked_state, initial_values
+from maniple.operators.state import checked_state, initial_values, with_ties
 from maniple.operators.weight import weights
-from maniple.regions.error import RequestError
+from maniple.regions.error import RequestError, RunError
 from maniple.runtime.digest import digest
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.interruption import uninterrupted
@@ -65,6 +66,7 @@ class _Step:
 
     run: Run
     loaded: _Loaded
+    number: int
     loss: float | None = None
 
 
@@ -120,6 +122,7 @@ class Trainer:
         self._last: Run | None = None
         self._steps = 0
         self._closed = False
+        self._broken = ""
         self._seed = seed
         self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._load("step", graph.batch)
@@ -136,12 +139,14 @@ class Trainer:
 
     def _load(self, what: str, size: int) -> _Loaded:
         """Lower and bind a program once per batch size."""
-        found = self._loaded.get((what, size))
+        checked = self._runtime.debugging
+        key = (f"{what}, checked" if checked else what, size)
+        found = self._loaded.get(key)
         if found is not None:
             return found
         graph = self.graph if size == self.graph.batch else self.graph.with_batch(size)
         plan = self.plan if graph is self.graph else self.plan.for_graph(graph)
-        expansion = Expansion(graph, plan, self.machine, self._weights, self._runtime.regions)
+        expansion = Expansion(graph, plan, self.machine, self._weights, self._runtime.regions, checked=checked)
         program: Program
         if what == "step":
             program = expansion.training_step(self.optimizer)
@@ -151,7 +156,7 @@ class Trainer:
             program = expansion.fetch_weights()
         schedule = lower(program, self._cache)
         replay = self._runtime.load(schedule, program.homes)
-        loaded = self._loaded[what, size] = _Loaded(replay, expansion.inputs, expansion.results, expansion.clock)
+        loaded = self._loaded[key] = _Loaded(replay, expansion.inputs, expansion.results, expansion.clock)
         self._forget_sizes()
         return loaded
 
@@ -210,7 +215,7 @@ class Trainer:
             self._feed(loaded, batch)
             self._steps += 1
             self._last = run = loaded.replay.commit()
-            step = _Step(run, loaded)
+            step = _Step(run, loaded, self._steps - 1)
             loaded.unread.append(step)
         return step
 
@@ -236,6 +241,9 @@ class Trainer:
         losses = step.loaded.results["loss"].values
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())
+        if isnan(step.loss):
+            self._broken = f"the loss of step {step.number} is NaN, and the parameters were updated with its gradients"
+            raise RunError(f"{self._broken}; run the step under mp.debug() to learn which operator gave the first NaN")
         return step.loss
 
     def evaluate(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -266,7 +274,8 @@ class Trainer:
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Give every parameter and persistent buffer whole, under the names that torch has, on every rank."""
         found = self._lasting("state_dict")
-        return {tensor.name: found[tensor.name] for tensor in self.graph.lasting if tensor.persistent}
+        kept = {tensor.name: found[tensor.name] for tensor in self.graph.lasting if tensor.persistent}
+        return with_ties(self.graph, kept)
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take the values of every parameter and persistent buffer; the optimizer's state stays.
@@ -338,6 +347,8 @@ class Trainer:
         if self._closed:
             msg = "the trainer is closed; make another"
             raise RequestError(msg)
+        if self._broken:
+            raise RunError(f"this trainer goes no further: {self._broken}; make another, from a state before that step")
         self._runtime.check()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ Boxes = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def grown(table: Boxes, need: int) -> Boxes:
     """The table, or a larger copy where it has not that many rows."""
     if need <= len(table):
@@ -24,7 +24,7 @@ def grown(table: Boxes, need: int) -> Boxes:
     return larger
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     """Whether two boxes that are not empty share a point."""
     for axis in range(AXES):
@@ -33,7 +33,7 @@ def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     return True
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def contains(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     """Whether all points of the second box are in the first."""
     for axis in range(AXES):
@@ -42,7 +42,7 @@ def contains(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     return True
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def volume(a: Boxes, i: int) -> int:
     """The number of points."""
     product = 1
@@ -51,14 +51,14 @@ def volume(a: Boxes, i: int) -> int:
     return product
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def put(table: Boxes, i: int, source: Boxes, j: int) -> None:
     """Copy a row."""
     for column in range(WIDTH):
         table[i, column] = source[j, column]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def _taken(source: Boxes, rows: Column) -> Boxes:
     """The rows with the given numbers."""
     result = np.empty((len(rows), WIDTH), dtype=np.int64)
@@ -67,7 +67,7 @@ def _taken(source: Boxes, rows: Column) -> Boxes:
     return result
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def subtract(boxes: Boxes, holes: Boxes) -> Boxes:
     """The points of the boxes that no hole has, as disjoint boxes."""
     rest = boxes.copy()
@@ -95,7 +95,7 @@ def subtract(boxes: Boxes, holes: Boxes) -> Boxes:
     return rest
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def _before(table: Boxes, i: int, j: int, axis: int) -> bool:
     """Whether row i sorts before row j: by label and bounds, the bounds on `axis` (if there is one) last."""
     for column in range(WIDTH):
@@ -104,7 +104,7 @@ def _before(table: Boxes, i: int, j: int, axis: int) -> bool:
     return axis >= 0 and table[i, LOW + axis] < table[j, LOW + axis]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def ordered(table: Boxes, axis: int) -> Column:
     """The row numbers in `_before`'s order (a merge sort)."""
     count = len(table)
@@ -127,7 +127,7 @@ def ordered(table: Boxes, axis: int) -> Column:
     return order
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def merged(boxes: Boxes) -> Boxes:
     """Disjoint boxes of one label joined where two form one box, until none do; by ascending label and bounds."""
     before = -1
@@ -152,7 +152,8 @@ def merged(boxes: Boxes) -> Boxes:
     return _taken(boxes, ordered(boxes, _NO_AXIS))
 
 
-@numba.njit(cache=True)
+
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def by_low(table: Boxes) -> Boxes:
     """The boxes by ascending lows, then by label."""
     count = len(table)
@@ -175,7 +176,7 @@ def by_low(table: Boxes) -> Boxes:
     return _taken(table, order)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def _lower(table: Boxes, i: int, j: int) -> bool:
     for axis in range(AXES):
         if table[i, LOW + axis] != table[j, LOW + axis]:

@@ -22,7 +22,7 @@ from maniple.strategies.simulation.region import (
 )
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def _one_source(given: Given, state: State, cell: int) -> int:
     """The one memory that all who lack a held cell get it from, or none where they get it from several."""
     hold, _, need = state
@@ -40,7 +40,7 @@ def _one_source(given: Given, state: State, cell: int) -> int:
     return found
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def distribution(given: Given, state: State, cells: Column) -> tuple[int, Bits, Column]:
     """Whether the needed cells make an all-gather or a broadcast: the kind (or none), the group, the sources."""
     hold, waiting, need = state
@@ -69,7 +69,7 @@ def distribution(given: Given, state: State, cells: Column) -> tuple[int, Bits, 
     return ALL_GATHER if distinct > 1 else BROADCAST, group, sources
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, no_cpython_wrapper=True)
 def reduction(given: Given, state: State, cells: Column) -> tuple[int, Bits]:
     """Whether the needed cells make an all-reduce or a reduce-scatter: the kind (or none) and the group."""
     hold, waiting, need = state

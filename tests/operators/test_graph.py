@@ -173,10 +173,13 @@ def refusals() -> dict[str, tuple[Callable[[Graph], object], str]]:
         "window": (lambda g: g.conv2d(g.handle(image), 2, 9), "a window of 9 rows with padding 0 does not fit"),
         "kernel 0": (lambda g: g.conv2d(g.handle(image), 2, 0), "conv2d.kernel_size: expected an integer >= 1, got 0"),
         "stride 0": (lambda g: g.max_pool2d(g.handle(image), 2, 0), "max_pool2d.stride: expected an integer >= 1"),
-        "three numbers": (lambda g: g.conv2d(g.handle(image), 2, (1, 2, 3)), "expected an integer or two"),
-        "groups": (lambda g: g.conv2d(g.handle(image), 2, 3, groups=2), "conv2d.groups: only 1 is built"),
-        "ceil_mode": (lambda g: g.max_pool2d(g.handle(image), 2, ceil_mode=True), "ceil_mode: only False"),
-        "pool dilation": (lambda g: g.max_pool2d(g.handle(image), 2, dilation=2), "dilation: only 1"),
+        "three numbers": (lambda g: g.conv2d(g.handle(image), 2, (1, 2, 3)), "expected an integer or 2"),
+        "groups": (lambda g: g.conv2d(g.handle(image), 2, 3, groups=2), "conv2d.groups: expected a divisor"),
+        "same": (
+            lambda g: g.conv2d(g.handle(image), 2, 2, padding="same"),
+            "'same' with stride 1 and windows of an odd",
+        ),
+        "pool dilation": (lambda g: g.max_pool2d(g.handle(image), 2, dilation=0), "dilation: expected an integer >= 1"),
         "pool padding": (lambda g: g.avg_pool2d(g.handle(image), 3, padding=2), "at most half"),
         "out_features": (lambda g: g.linear(g.handle("x"), 0), "linear.out_features: expected an integer >= 1, got 0"),
         "shared shape": (
@@ -272,7 +275,7 @@ CORRUPTIONS = [
     (
         '"kernel_size": [3, 3]',
         '"kernel_size": [3]',
-        r"nodes\[0\].attributes: conv2d.kernel_size: expected two integers",
+        r"nodes\[0\].attributes: conv2d.kernel_size: expected 2 integers",
     ),
     ('"kernel_size": [3, 3]', '"kernel": [3, 3]', r"nodes\[0\].attributes.kernel: unknown key"),
     ('"operator": "relu"', '"operator": "rleu"', r"nodes\[1\].operator: .*did you mean 'relu'"),

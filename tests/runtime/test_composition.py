@@ -11,7 +11,6 @@ from maniple.regions.index_space import IndexSpace
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import Rect
-from maniple.runtime.composition import ROW_OVERHEAD_S
 from maniple.runtime.launch import Launch, Point, Requirement
 from maniple.runtime.machine import Machine
 from maniple.runtime.schedule import InstanceKind, RowKind, Schedule
@@ -214,4 +213,3 @@ def test_a_task_costs_the_greater_of_its_work_and_its_bytes() -> None:
     schedule = lower(Program((heavy, after), {}), FragmentCache(MACHINE))
     ranked = sorted(range(4), key=lambda row: int(schedule.order[row]))
     assert ranked == [0, 1, 3, 2]
-    assert ROW_OVERHEAD_S > 0
