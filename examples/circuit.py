@@ -21,7 +21,7 @@ import maniple as mp
 def currents(wires: mp.ReadWrite, ends: mp.Read, own: mp.Read, ghosts: mp.Read) -> None:
     """Sets the current of every wire of the piece; the nodes at its ends are the piece's own or ghosts."""
     resistance, current = wires
-    mine = mp.elements(current)
+    mine = mp.index_space(current).positions()
     into, out = (value(end[mine], own, ghosts) for end in ends)
     current[mine] = (into - out) / resistance[mine]
 
@@ -29,7 +29,7 @@ def currents(wires: mp.ReadWrite, ends: mp.Read, own: mp.Read, ghosts: mp.Read) 
 @mp.task
 def charges(current: mp.Read, ends: mp.Read, charge: mp.ReduceSum) -> None:
     """Adds what every wire of the piece carries to the charges of its two ends."""
-    mine = mp.elements(current)
+    mine = mp.index_space(current).positions()
     first = mp.index_space(charge).bounds.lo[0]
     into, out = (end[mine] - first for end in ends)
     charge.index_add_(0, into, -current[mine])
@@ -50,7 +50,7 @@ def value(nodes: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
     for part in parts:
         place = nodes - mp.index_space(part).bounds.lo[0]
         inside = torch.zeros(part.shape, dtype=torch.bool)
-        inside[mp.elements(part)] = True
+        inside[mp.index_space(part).positions()] = True
         near = (place >= 0) & (place < len(part))
         near[near.clone()] = inside[place[near]]
         found[near] = part[place[near]]
@@ -88,8 +88,8 @@ def main() -> None:
     wires["current"].fill(0.0)
 
     pieces = nodes.partition(mp.blocks((given.pieces,)))
-    owned = mp.preimage(wires["from"], nodes[pieces])
-    reached = mp.image(wires["to"][owned], nodes)
+    owned = nodes[pieces].preimage(wires["from"])
+    reached = wires["to"][owned].image(nodes)
     ghosts = reached - pieces
     touched = reached | pieces
     for _ in range(given.steps):

@@ -7,6 +7,7 @@ import itertools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import final
 
 from maniple.regions.error import RequestError
@@ -81,6 +82,10 @@ class Rect:
     def is_empty(self) -> bool:
         """Whether the box has no points."""
         return any(map(operator.eq, self.lo, self.hi))
+
+    def positions(self) -> EllipsisType:
+        """The index of all points in an array over the box: all of it, as a sparse index space has places to list."""
+        return ...
 
     def overlaps(self, other: Rect) -> bool:
         """Whether the two boxes share a point."""

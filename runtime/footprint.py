@@ -11,8 +11,6 @@ from maniple.regions.index_space import RectSet
 from maniple.runtime.kernels import positions
 
 if TYPE_CHECKING:
-    from types import EllipsisType
-
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.privilege import Privilege
 
@@ -25,6 +23,8 @@ _SPACE: Final = "maniple_index_space"
 def index_space(view: torch.Tensor) -> IndexSpace:
     """Give the index space that a task's argument shows: element 0 of the array is the first index of its bounds.
 
+    ``x[mp.index_space(x).positions()]`` are the task's own elements: in one row if the space is sparse, else all of x.
+
     Args:
         view: an argument of the task's body, as it was given to it.
 
@@ -36,22 +36,6 @@ def index_space(view: torch.Tensor) -> IndexSpace:
         msg = f"a tensor of shape {tuple(view.shape)} is no argument of a task; ask for the index space of an argument"
         raise RequestError(msg)
     return found
-
-
-def elements(view: torch.Tensor) -> tuple[torch.Tensor, ...] | EllipsisType:
-    """Give the index of a task's own elements in an argument: ``x[mp.elements(x)]`` are its values.
-
-    Args:
-        view: an argument of the task's body, as it was given to it.
-
-    Returns:
-        For a sparse argument one tensor of places per axis, so that the values come in one row; else all of the array.
-
-    Raises:
-        RequestError: the tensor is no argument of a task.
-    """
-    space = index_space(view)
-    return positions(space) if isinstance(space, RectSet) else ...
 
 
 def label(view: torch.Tensor, space: IndexSpace) -> torch.Tensor:

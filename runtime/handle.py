@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, overload
 
+from maniple.regions import dependent
 from maniple.regions.error import RequestError, nearest
 from maniple.regions.partition import Partition, Partitioning
 from maniple.regions.privilege import Coherence
+from maniple.regions.rectangle import Rect
 from maniple.runtime.projection import Point, Projection, Shift, UserProjection
 
 if TYPE_CHECKING:
     import torch
 
+    from maniple.regions.dependent import Values
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
 
@@ -106,6 +109,30 @@ class Region:
             raise RequestError(msg)
         return partitioning
 
+    def by_field(self, colors: Rect | Sequence[int] | int) -> Partition:
+        """Give the partition in which each element has the colour that its value in this field names.
+
+        The field is read, so this waits for the tasks that write it.
+
+        Args:
+            colors: the colour space, its extents, or how many colours there are. A value is the row-major number of a
+                colour; other numbers name none.
+        """
+        space = colors if isinstance(colors, Rect) else Rect.of_shape((colors,) if isinstance(colors, int) else colors)
+        return dependent.by_field(self.space, self.read().numpy(), space)
+
+    def pointers(self) -> list[Values]:
+        """Read a field of pointers, or two: the first and one past the last pointer of a range.
+
+        Raises:
+            RequestError: there are more fields.
+        """
+        if len(self.columns) > 2:
+            msg = f"expected one field of pointers, or two for ranges, got {len(self.columns)}: {self}"
+            raise RequestError(msg)
+        fields = [self] if self.fields is None else [self[name] for name in self.fields]
+        return [field.read().numpy() for field in fields]
+
     @property
     def logical(self) -> LogicalRegion:
         """The logical region of a single field.
@@ -179,6 +206,37 @@ class PartitionedRegion:
         """Choose one sub-region: for a single launch, or to be partitioned again."""
         chosen = (color,) if isinstance(color, int) else color
         return replace(self.region, space=self.partition.tile(chosen), root=self.region.root or self.region)
+
+    def image(self, target: Region) -> Partition:
+        """Give the partition of another region whose colour i has the elements that sub-region i points to.
+
+        ``wires["to"][pieces].image(nodes)`` gives each piece the nodes that its wires lead to. The field is read, so
+        this waits for the tasks that write it.
+
+        Args:
+            target: what is partitioned; what points outside of it is left out. A pointer is the row-major number of an
+                element of the whole region, or negative for none; two fields are ranges.
+
+        Raises:
+            RequestError: a pointer is the number of no element.
+        """
+        frame = target.columns[0].bounds
+        return dependent.image(self.partition, self.region.pointers(), target.space, frame)
+
+    def preimage(self, pointers: Region) -> Partition:
+        """Give the partition of another region whose colour i has the elements that point into sub-region i.
+
+        ``nodes[pieces].preimage(wires["from"])`` gives each piece the wires that start in it. The field is read, so
+        this waits for the tasks that write it.
+
+        Args:
+            pointers: a field of pointers into this region, or two, as for :meth:`image`.
+
+        Raises:
+            RequestError: a pointer is the number of no element.
+        """
+        frame = self.region.columns[0].bounds
+        return dependent.preimage(self.partition, pointers.pointers(), pointers.space, frame)
 
     @property
     def atomic(self) -> PartitionedRegion:

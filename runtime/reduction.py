@@ -21,7 +21,7 @@ __all__: list[str] = []
 def register_reduction(
     name: str, fold: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], identity: float
 ) -> Privilege:
-    """Register a reduction operator; tasks declare its use as ``Annotated[torch.Tensor, mp.reduce(name)]``.
+    """Register a reduction operator; tasks declare its use as ``Annotated[torch.Tensor, privilege]``.
 
     Contributions are folded in a fixed order: two runs of one program on one machine give the same bits. Another number
     of ranks folds in another order, so results agree with those of one rank only as far as the operator is associative
@@ -33,7 +33,7 @@ def register_reduction(
         identity: the value that changes nothing: what a body sees before it contributes.
 
     Returns:
-        The privilege, as ``mp.reduce(name)`` gives it.
+        The privilege to fold contributions with it.
 
     Raises:
         RequestError: the name is taken by a built-in operator, or the identity changes something.

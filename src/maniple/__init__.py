@@ -35,16 +35,11 @@ if TYPE_CHECKING:
     from maniple.regions.error import ManipleError as ManipleError
     from maniple.regions.error import RequestError as RequestError
     from maniple.regions.error import RunError as RunError
-    from maniple.regions.index_space import RectSet as RectSet
     from maniple.regions.partition import blocks as blocks
     from maniple.regions.partition import halo as halo
     from maniple.regions.partition import rectangles as rectangles
     from maniple.regions.partition import replicate as replicate
-    from maniple.regions.partition import restriction as restriction
-    from maniple.regions.partition import weights as weights
-    from maniple.regions.privilege import reduce as reduce
     from maniple.regions.rectangle import Rect as Rect
-    from maniple.runtime.footprint import elements as elements
     from maniple.runtime.footprint import index_space as index_space
     from maniple.runtime.future import Future as Future
     from maniple.runtime.future import FutureMap as FutureMap
@@ -58,9 +53,6 @@ if TYPE_CHECKING:
     from maniple.runtime.mapper import TaskProfile as TaskProfile
     from maniple.runtime.mapper import TaskView as TaskView
     from maniple.runtime.mapper import TunableView as TunableView
-    from maniple.runtime.partitioning import by_field as by_field
-    from maniple.runtime.partitioning import image as image
-    from maniple.runtime.partitioning import preimage as preimage
     from maniple.runtime.reduction import register_reduction as register_reduction
     from maniple.runtime.task import Color as Color
     from maniple.runtime.task import Read as Read
@@ -104,11 +96,9 @@ _HOMES = {
         "world",
     ),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
-    "regions.index_space": ("RectSet",),
-    "regions.partition": ("blocks", "halo", "rectangles", "replicate", "restriction", "weights"),
-    "regions.privilege": ("reduce",),
+    "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
     "regions.rectangle": ("Rect",),
-    "runtime.footprint": ("elements", "index_space"),
+    "runtime.footprint": ("index_space",),
     "runtime.future": ("Future", "FutureMap"),
     "runtime.handle": ("Region",),
     "runtime.machine": ("Machine",),
@@ -122,7 +112,6 @@ _HOMES = {
         "TaskView",
         "TunableView",
     ),
-    "runtime.partitioning": ("by_field", "image", "preimage"),
     "runtime.reduction": ("register_reduction",),
     "runtime.task": (
         "Color",

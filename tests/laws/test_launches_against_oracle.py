@@ -75,7 +75,7 @@ def on_elements(
 ) -> int:
     """Do a task's work on the elements that are its own, wherever in the views they are."""
     spaces = [mp.index_space(view) for view in views]
-    where = [space.positions() if isinstance(space, mp.RectSet) else ... for space in spaces]
+    where = [space.positions() for space in spaces]
     rows = [view[index].reshape(-1).clone() for view, index in zip(views, where, strict=True)]
     found = work(color, factor, privileges, rows)
     for view, index, row, privilege in zip(views, where, rows, privileges, strict=True):
@@ -409,7 +409,7 @@ def given_to(session: Session, region: mp.Region, argument: Argument, single: bo
     elif argument.made is not None:
         colors = session.region(region.shape, "int64", "colors")
         colors.write(torch.tensor(argument.made).reshape(region.shape))
-        cut = region[mp.by_field(colors, len(argument.tiles))]
+        cut = region[colors.by_field(len(argument.tiles))]
     else:
         cut = region[mp.rectangles(argument.tiles)]
     return cut[0] if single else cut

@@ -14,6 +14,8 @@ import torch
 
 import maniple as mp
 from maniple.regions.error import RequestError, RunError
+from maniple.regions.index_space import RectSet
+from maniple.regions.partition import weights
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
@@ -34,7 +36,7 @@ def add(value: float, x: mp.ReadWrite) -> None:
 
 @mp.task
 def total(x: mp.Read) -> float:
-    return float(x[mp.elements(x)].sum())
+    return float(x[mp.index_space(x).positions()].sum())
 
 
 @mp.task
@@ -58,14 +60,14 @@ def contribute(value: float, x: mp.ReduceSum) -> None:
 
 @mp.task
 def where(x: mp.Read) -> tuple[str, list[int]]:
-    found = mp.elements(x)
+    found = mp.index_space(x).positions()
     return str(mp.index_space(x)), [] if found is ... else found[0].tolist()
 
 
 @mp.task
 def outside(x: mp.ReadWrite) -> bool:
     inside = torch.zeros(x.shape, dtype=torch.bool)
-    inside[mp.elements(x)] = True
+    inside[mp.index_space(x).positions()] = True
     seen = bool(x[~inside].isnan().all())
     x += 1
     return seen
@@ -121,8 +123,8 @@ def on_ranks(size: int, body: Callable[[Session], object], capacity: int | None 
             RankRuntime.of(world).close()
 
 
-def sparse(*ends: tuple[int, int]) -> mp.RectSet:
-    return mp.RectSet.of(mp.Rect((low,), (high,)) for low, high in ends)
+def sparse(*ends: tuple[int, int]) -> RectSet:
+    return RectSet.of(mp.Rect((low,), (high,)) for low, high in ends)
 
 
 # Fields
@@ -173,9 +175,9 @@ def test_a_field_lives_as_long_as_something_names_it(session: Session) -> None:
         (lambda x, cells: cells.read(), r"has several fields; name one, as in region\['voltage'\]"),
         (lambda x, cells: x[mp.blocks((2,)).bind(mp.Rect.of_shape((5,)))], r"given a partition of \[0:5\]"),
         (lambda x, cells: x.session.region((3,), fields={}), "at least one field"),
-        (lambda x, cells: x.session.region(mp.RectSet.empty()), "at least one point"),
+        (lambda x, cells: x.session.region(RectSet.empty()), "at least one point"),
         (lambda x, cells: mp.index_space(torch.zeros(3)), "no argument of a task"),
-        (lambda x, cells: mp.by_field(x, 2), "whole numbers"),
+        (lambda x, cells: x.by_field(2), "whole numbers"),
         (lambda x, cells: mp.register_reduction("+", torch.add, 0.0), "built in"),
         (lambda x, cells: mp.register_reduction("sub", torch.sub, 0.0), "an identity leaves every value"),
     ],
@@ -300,11 +302,11 @@ def test_partitions_by_fields_of_a_running_program() -> None:
             "high": [2, 3, 2, 6],
         }.items():
             wires[name].write(torch.tensor(values))
-        pieces = nodes.partition(mp.weights([1, 2]))
-        owned = mp.preimage(wires["from"], nodes[pieces])
-        reached = mp.image(wires["to"][owned], nodes)
-        rows = mp.image(wires["low", "high"][mp.blocks((2,))], nodes)
-        within = mp.image(wires["to"][owned], nodes[pieces][1])
+        pieces = nodes.partition(weights([1, 2]))
+        owned = nodes[pieces].preimage(wires["from"])
+        reached = wires["to"][owned].image(nodes)
+        rows = wires["low", "high"][mp.blocks((2,))].image(nodes)
+        within = wires["to"][owned].image(nodes[pieces][1])
         found = (pieces, owned, reached, reached - pieces, rows, within, pieces.cross(reached))
         return [[str(space) for space in partition.subspaces] for partition in found]
 
