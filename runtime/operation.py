@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from maniple.regions.error import RequestError
+from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.privilege import Coherence
     from maniple.regions.subspace import Partition
+    from maniple.runtime.launch import Requirement
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.projection import Projection
     from maniple.runtime.task import Task
@@ -238,6 +240,15 @@ def _tiles(task: Task[..., Any], parameter: str, value: object) -> Tiles:
         return Tiles.of(value)
     msg = f"task {task}: parameter {parameter} needs a region or region[partition], got {type(value).__name__}"
     raise RequestError(msg)
+
+
+def comparable(requirement: Requirement) -> object:
+    """Give what ranks compare of a region requirement."""
+    places = [
+        [column.tobytes() for column in space.columns] if isinstance(space, RectSet) else (*space.lo, *space.hi)
+        for space in requirement.rects
+    ]
+    return (requirement.region.id, str(requirement.privilege), requirement.coherence.value, places)
 
 
 def handles(args: Sequence[object]) -> Iterator[Region]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 
+from maniple.regions.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 
@@ -26,3 +28,15 @@ class RegionTable:
         """
         bounds = shape if isinstance(shape, Rect) else Rect.of_shape(shape)
         return LogicalRegion(next(self._ids), name, bounds, dtype)
+
+
+def extents(name: str | None, shape: Sequence[int]) -> Rect:
+    """Give the index space of some extents.
+
+    Raises:
+        RequestError: they are no tuple of whole numbers of at least 1.
+    """
+    if isinstance(shape, int) or any(type(extent) is not int or extent < 1 for extent in shape):
+        msg = f"region {name or ''}: expected extents >= 1 in a tuple, got {shape!r}"
+        raise RequestError(msg)
+    return Rect.of_shape(tuple(shape))

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Lookup
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import IndexSpace, RectSet
+from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ
-from maniple.regions.rectangle import Rect
 from maniple.runtime.body import TaskBinder
 from maniple.runtime.call import Call, Frames
 from maniple.runtime.coherence import serialised
@@ -26,8 +25,9 @@ from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
 from maniple.runtime.mapper import LaunchView, Mapper, TunableView, UseView
 from maniple.runtime.mapping import Board, Mapping, ask_tunable, map_launch
-from maniple.runtime.operation import Operation, handles, state
+from maniple.runtime.operation import Operation, comparable, handles, state
 from maniple.runtime.processor import inside_task
+from maniple.runtime.region_table import extents
 from maniple.runtime.task import Read, WriteDiscard, task
 from maniple.runtime.timeline import Kind
 from maniple.runtime.tracing import Tracing
@@ -96,16 +96,13 @@ class Session:
             name: what errors call it.
             fields: instead of a dtype, the name and dtype of each field.
         """
-        space = shape if isinstance(shape, IndexSpace) else _extents(name, shape)
+        space = shape if isinstance(shape, IndexSpace) else extents(name, shape)
         if space.is_empty:
-            msg = f"region {name or ''}: expected an index space with at least one point, got {space}"
-            raise RequestError(msg)
+            raise RequestError(f"region {name or ''}: expected an index space with at least one point, got {space}")
         types = {"": dtype} if fields is None else dict(fields)
         if not types:
-            msg = f"region {name or ''}: expected at least one field, got none"
-            raise RequestError(msg)
-        shown = ", ".join(f"{field} {kind}".strip() for field, kind in types.items())
-        self._tell(lambda: f"region {name or ''} of {space}, {shown}", tuple)
+            raise RequestError(f"region {name or ''}: expected at least one field, got none")
+        self._tell(lambda: f"region {name or ''} of {space}, {types}", tuple)
         chosen = name or "region"
         made = [
             self.runtime.regions.region(f"{chosen}.{field}" if field else chosen, space.bounds, kind)
@@ -257,7 +254,7 @@ class Session:
             lambda: f"launch {operation} on {[point.processor for point in points]}",
             lambda: (
                 *(task.version, mapping.variants, mapping.priorities, mapping.layouts, operation.colors, call.values),
-                [*map(_comparable, requirements)],
+                [*map(comparable, requirements)],
             ),
         )
         parts = serialised(launch)
@@ -268,7 +265,7 @@ class Session:
             self.untraced.issue(part, ranked, together=operation.must_epoch)
         for requirement in requirements:
             if requirement.fills:
-                self.runtime.memory.fill(requirement.region, _number(call.values[0]))
+                self.runtime.memory.fill(requirement.region, cast("float", call.values[0]))
         tell(Kind.ANALYSED)
         call.launch = launch
         if not (self.debugging or operation.must_epoch):
@@ -401,28 +398,3 @@ class Session:
             yield
         finally:
             self.debugging = self.runtime.debugging = before
-
-
-def _extents(name: str | None, shape: Sequence[int]) -> Rect:
-    """Give the index space of some extents."""
-    if isinstance(shape, int) or any(type(extent) is not int or extent < 1 for extent in shape):
-        msg = f"region {name or ''}: expected extents >= 1 in a tuple, got {shape!r}"
-        raise RequestError(msg)
-    return Rect.of_shape(tuple(shape))
-
-
-def _number(value: object) -> float:
-    """Give the value of a fill, which was checked when it was launched."""
-    return value if isinstance(value, int | float) else torch.as_tensor(value).item()
-
-
-def _comparable(requirement: Requirement) -> object:
-    """Give what ranks compare of a region argument."""
-    places = [_place(space) for space in requirement.rects]
-    return (requirement.region.id, str(requirement.privilege), requirement.coherence.value, places)
-
-
-def _place(space: IndexSpace) -> object:
-    if isinstance(space, RectSet):
-        return [column.tobytes() for column in space.columns]
-    return (*space.lo, *space.hi)

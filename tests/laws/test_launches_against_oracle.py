@@ -171,14 +171,15 @@ def boxes(draw: st.DrawFn, shape: tuple[int, ...]) -> mp.Rect:
 
 
 Tiling = tuple[tuple[IndexSpace, ...] | None, mp.Rect | tuple[int, ...] | None]
-KINDS = ("blocks", "blocks", "blocks", "halo", "boxes", "whole", "one", "sparse", "nested", "by_field")
+PLAIN = ("blocks", "blocks", "blocks", "halo", "boxes", "whole", "one", "sparse", "nested")
+KINDS = (*PLAIN, "by_field")
 
 
 @st.composite
-def tilings(draw: st.DrawFn, shape: tuple[int, ...], points: int) -> Tiling:
+def tilings(draw: st.DrawFn, shape: tuple[int, ...], points: int, kinds: Sequence[str]) -> Tiling:
     """Tiles for some points, and how a program comes by them."""
     whole = mp.Rect.of_shape(shape)
-    kind = draw(st.sampled_from(KINDS))
+    kind = draw(st.sampled_from(kinds))
     if kind == "whole":
         return None, None
     if kind == "one":
@@ -207,11 +208,12 @@ def tilings(draw: st.DrawFn, shape: tuple[int, ...], points: int) -> Tiling:
 
 
 @st.composite
-def launches(draw: st.DrawFn, shapes: Sequence[tuple[int, ...]], processors: int) -> Step:
+def launches(draw: st.DrawFn, shapes: Sequence[tuple[int, ...]], processors: int, kinds: Sequence[str] = KINDS) -> Step:
+    """A launch; of kinds of partitions that are none of those computed from fields, one that a trace may have."""
     points = draw(st.integers(1, 4))
     atomic = draw(st.integers(0, 5)) == 0
     arguments = [
-        Argument(region, draw(st.sampled_from(PRIVILEGES)), *draw(tilings(shapes[region], points)), atomic)
+        Argument(region, draw(st.sampled_from(PRIVILEGES)), *draw(tilings(shapes[region], points, kinds)), atomic)
         for region in draw(st.lists(st.integers(0, len(shapes) - 1), min_size=1, max_size=3))
     ]
     places = tuple(draw(st.integers(0, processors - 1)) for _ in range(points))
