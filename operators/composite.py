@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from maniple.operators.builder import Tensor
     from maniple.operators.formula import TileFunction
     from maniple.operators.graph import Node
+    from maniple.operators.operator import AbstractOperator
     from maniple.operators.plan import Plan
 
 __all__: list[str] = []
 
 
 def lowered(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
-    """Replace every operator whose plan splits a factor that it exchanges.
+    """Replace every operator whose plan splits a factor that it exchanges, or changes by its semantics.
 
     Args:
         graph: the graph.
@@ -47,8 +48,10 @@ def lowered(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
         A graph of primitives and the plan with their configurations; both as given where nothing is to be replaced.
         Inputs, parameters, buffers and outputs keep their names.
     """
-    split = {node.id for node in graph.nodes if _is_split(node, plan.operator(node.name))}
-    if not split:
+    semantics = dict(plan.semantics)
+    operators = {node.id: node.operator.under(semantics) for node in graph.nodes}
+    split = {node.id for node in graph.nodes if _is_split(operators[node.id], plan.operator(node.name))}
+    if not split and all(operators[node.id] is node.operator for node in graph.nodes):
         return graph, plan
     made = Graph(graph.name)
     handles: dict[int, Tensor] = {}
@@ -64,7 +67,7 @@ def lowered(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
             results = node.operator.compose(composition, (*given, *own))
             configurations += composition.configurations
         else:
-            results = made.apply(node.operator, given, own, node.name)
+            results = made.apply(operators[node.id], given, own, node.name)
             configurations.append((node.name, plan.operator(node.name)))
         handles |= dict(zip(node.results, results, strict=True))
     for name, output in graph.outputs.items():
@@ -76,9 +79,9 @@ def lowered(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
     return made, replace(plan, operators=tuple(configurations))
 
 
-def _is_split(node: Node, configuration: OperatorPlan) -> bool:
+def _is_split(operator: AbstractOperator, configuration: OperatorPlan) -> bool:
     """Whether a factor that the operator exchanges is split."""
-    exchanged = node.operator.exchanges()
+    exchanged = operator.exchanges()
     return any(degree > 1 and factor in exchanged for factor, degree in configuration.degrees)
 
 

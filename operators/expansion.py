@@ -19,10 +19,9 @@ from maniple.runtime.launch import Launch, Point, Requirement
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from maniple.operators.graph import Graph, Node
+    from maniple.operators.graph import Graph, Node, TensorInfo
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
-    from maniple.operators.tensor_table import TensorInfo
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.launch import Binder

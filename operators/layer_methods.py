@@ -89,7 +89,7 @@ class LayerMethods(AbstractBuilder):
         return self.append(Reshape(tail), (x,), (), name)
 
     @final
-    def opaque(
+    def call(
         self,
         function: Callable[..., object],
         *operands: Tensor | None,
@@ -109,7 +109,7 @@ class LayerMethods(AbstractBuilder):
         """
         if results is None:
             given = tuple(None if tensor is None else (tensor.shape, tensor.dtype) for tensor in operands)
-            found = traced_results(function, given, "opaque" if name is None else name)
+            found = traced_results(function, given, "call" if name is None else name)
         else:
             found = tuple((tuple(shape), dtype) for shape, dtype in results)
         return self.apply(Opaque(function, found, source_of(function)), operands, (), name)

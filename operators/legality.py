@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+BUILT_SEMANTICS = (("batch_norm", "local_stats"),)
+"""What a plan may change of results by intent."""
+
 
 def check_graph(fingerprint: str, graph: Graph) -> None:
     """Refuse a plan that was made for another graph.
@@ -56,7 +59,11 @@ def check_built(
         RequestError: the first such entry, or a stage or edge that does not fit the graph.
     """
     for key, value in semantics:
-        raise _not_built(f"semantics.{key}", f"{key}={value}", "leave semantics empty: exact results")
+        if (key, value) in BUILT_SEMANTICS:
+            continue
+        raise _not_built(
+            f"semantics.{key}", f"{key}={value}", "use batch_norm=local_stats, or leave semantics empty: exact results"
+        )
     wanted = [node.name for node in graph.nodes]
     results = {result: node.name for node in graph.nodes for result in node.results}
     joined = [

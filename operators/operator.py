@@ -227,6 +227,15 @@ class AbstractOperator(ABC):
     def kernels(self) -> Kernels:
         """The kernels; imports torch."""
 
+    def under(self, semantics: Mapping[str, str]) -> AbstractOperator:
+        """The operator that runs instead under a plan that changes results by intent; itself where nothing changes.
+
+        Args:
+            semantics: Of the plan.
+        """
+        del semantics
+        return self
+
     def exchanges(self) -> tuple[str, ...]:
         """The factors whose split needs an exchange inside the operator: ``compose`` then takes its place."""
         return ()

@@ -18,7 +18,7 @@ from maniple.regions.error import RunError
 from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from maniple.operators.graph import Graph, Node
     from maniple.operators.plan import Plan
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_FOLDS = {
-    "+": lambda old, new: old + new,
-    "*": lambda old, new: old * new,
+_FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "+": torch.add,
+    "*": torch.mul,
     "min": torch.minimum,
     "max": torch.maximum,
 }

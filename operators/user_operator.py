@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.builder import Tensor
+from maniple.operators.function_version import version_of
 from maniple.operators.library.catalogue import CATALOGUE, register_operator
 from maniple.operators.operator import FLOAT_DTYPES
 from maniple.operators.rule import Rule, Shape
@@ -183,7 +183,7 @@ def operator(
             examples,
             _takes_tile(function),
         )
-        label = name or getattr(function, "__name__", "operator")
+        label = str(name or getattr(function, "__name__", "operator"))
         return _defined(label, definition, detached=tuple(detached), flops_per_point=flops_per_point)
 
     return decorate
@@ -208,13 +208,3 @@ def _takes_tile(function: Body) -> bool:
         return "tile" in inspect.signature(function).parameters
     except ValueError:
         return False
-
-
-def version_of(function: Body) -> str:
-    """A hash of a function's source, of its bytecode where there is no source (as in a REPL), or else of its name."""
-    try:
-        source = inspect.getsource(function).encode()
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        source = getattr(function, "__qualname__", "").encode() if code is None else code.co_code
-    return hashlib.blake2b(source, digest_size=8).hexdigest()

@@ -185,6 +185,7 @@ class GraphWriter(LayerMethods, ConvolutionMethods, PoolMethods, NormalizationMe
                 f"{label}: rule '{bound.rule.text}' has {len(bound.rule.results)} results, "
                 f"but {type(operator).__name__}.result_dtypes gives {len(dtypes)} dtypes"
             )
+        _check_gradients(label, operator, bound, dtypes)
         found = []
         for place, (pattern, shape, dtype) in enumerate(
             zip(bound.rule.results, bound.result_shapes, dtypes, strict=True)
@@ -264,6 +265,22 @@ def _shape(where: str, shape: Sequence[int], dtype: str) -> Shape:
     if dtype not in DTYPES:
         raise RequestError(f"{where}: dtype {dtype!r} is not supported{nearest(str(dtype), DTYPES)}")
     return extents
+
+
+def _check_gradients(label: str, operator: AbstractOperator, bound: BoundRule, dtypes: tuple[str, ...]) -> None:
+    """Refuse a gradient through a fold that is no sum: which part it belongs to, no part knows.
+
+    Raises:
+        RequestError: Names the result and the factor.
+    """
+    for place, (pattern, dtype) in enumerate(zip(bound.rule.results, dtypes, strict=True)):
+        for factor in bound.factors:
+            folded = factor.splittable and factor.name not in pattern.factors and bound.rule.fold(factor.name) != "+"
+            if folded and dtype in FLOAT_DTYPES and place not in operator.detached and operator.differentiable != ():
+                raise RequestError(
+                    f"{label}: result {place} folds by {bound.rule.fold(factor.name)} over '{factor.name}', and has no "
+                    f"gradient across parts; write '{factor.name}!', or detached=({place},)"
+                )
 
 
 def _is_parameter(info: TensorInfo | None, *, own: bool) -> bool:

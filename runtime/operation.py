@@ -152,9 +152,22 @@ class Operation:
             if tiles is None:
                 if isinstance(given, Region | PartitionedRegion | FutureMap):
                     return False
-            elif not tiles.is_of(given):
+            elif not (tiles.is_of(given) or self._uses_the_same(tiles, given)):
                 return False
         return True
+
+    def _uses_the_same(self, tiles: Tiles, given: object) -> bool:
+        """Whether an argument that is named otherwise comes to the same rectangles; not cheap."""
+        if not isinstance(given, PartitionedRegion):
+            return False
+        other = Tiles.of(given)
+        named = (other.columns, other.several, other.coherence)
+        if named != (tiles.columns, tiles.several, tiles.coherence):
+            return False
+        try:
+            return other.rects(self.colors, self.domain) == tiles.rects(self.colors, self.domain)
+        except RequestError:  # the launch that is not this one is refused where it is mapped
+            return False
 
     def values_of(self, args: Sequence[object]) -> tuple[object, ...]:
         """The arguments given by value; a future is waited for."""

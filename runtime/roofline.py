@@ -38,9 +38,7 @@ DEFAULT_EFFICIENCY = 0.3
 def task_ns(launch: Launch, point: int, machine: Machine) -> int:
     """Give the nanoseconds of one task of a launch, at least 1."""
     processor = machine.processor(launch.points[point].processor)
-    touched = sum(
-        requirement.rects[point].volume * requirement.region.itemsize for requirement in launch.requirements
-    )
+    touched = sum(requirement.rects[point].volume * requirement.region.itemsize for requirement in launch.requirements)
     flops = launch.flops[point] if launch.flops else 0.0
     efficiency = EFFICIENCY.get(launch.kind.partition(".")[0], DEFAULT_EFFICIENCY)
     busy = max(flops / (efficiency * processor.flops_per_s), touched / bandwidth(machine, processor))

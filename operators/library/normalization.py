@@ -7,12 +7,15 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.library.axes import activation_axes, present_shape
-from maniple.operators.operator import Initial, ParameterSpec
+from maniple.operators.library.local_batch_norm import LocalBatchNorm
+from maniple.operators.operator import AbstractOperator, Initial, ParameterSpec
 from maniple.operators.rule import Rule, Shape
 from maniple.operators.torch_operator import TorchOperator
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from maniple.operators.builder import Tensor as Handle
@@ -166,6 +169,10 @@ class BatchNorm(TorchOperator):
         """See ``AbstractOperator.exchanges``."""
         axes, channel = self._axes()
         return tuple(name for name in axes.split() if name != channel)
+
+    def under(self, semantics: Mapping[str, str]) -> AbstractOperator:
+        """Without an exchange of statistics, where the plan says so; see ``AbstractOperator.under``."""
+        return LocalBatchNorm(self) if semantics.get("batch_norm") == "local_stats" else self
 
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
         """See ``TorchOperator.forward``."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
+from maniple.operators.function_version import version_of
 from maniple.operators.rule import Rule, Shape
 from maniple.operators.torch_operator import TorchOperator
 from maniple.regions.error import RequestError
@@ -88,8 +89,9 @@ class Opaque(TorchOperator):
 
 
 def registered(function: Function) -> str:
-    """The name under which a graph file finds a function again in this process."""
-    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+    """The name under which a graph file finds a function again in this process: its own and its version."""
+    place = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+    name = f"{place} {version_of(function)}"
     _FUNCTIONS[name] = function
     return name
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import traceback
 import warnings
 from pathlib import Path
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).resolve().parent
 _TORCH = Path(torch.__file__).resolve().parent
-_ONE_AT_A_TIME = threading.Lock()  # torch.export keeps what it does in globals
 
 
 def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
@@ -32,7 +30,7 @@ def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
     Raises:
         RequestError: The module's Python asks for values that are not there, or fails; names the line.
     """
-    with _ONE_AT_A_TIME, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own future, not about the module
         try:
             return torch.export.export(step, examples, strict=False)

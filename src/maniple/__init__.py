@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from maniple.models import model as model
     from maniple.operators.graph import Graph as Graph
     from maniple.operators.graph import Tensor as Tensor
+    from maniple.operators.injection import InjectedDropout as InjectedDropout
     from maniple.operators.optimizer import SGD as SGD
     from maniple.operators.plan import Plan as Plan
     from maniple.operators.torch_import.from_torch import from_torch as from_torch
@@ -76,6 +77,7 @@ _HOMES = {
     "mappers.registry": ("register_mapper",),
     "models": ("model",),
     "operators.graph": ("Graph", "Tensor"),
+    "operators.injection": ("InjectedDropout",),
     "operators.optimizer": ("SGD",),
     "operators.plan": ("Plan",),
     "operators.torch_import.from_torch": ("from_torch",),

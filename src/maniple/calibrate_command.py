@@ -58,7 +58,9 @@ def _probe(nodes: int, cores: int) -> dict[str, object]:
         raise RunError(f"calibrate: the probe on {nodes} nodes took more than {PROBE_TIMEOUT_S} s") from error
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
-        raise RunError(f"calibrate: the probe on {nodes} nodes failed: {done.stderr.strip()[-400:] or 'it said nothing'}")
+        raise RunError(
+            f"calibrate: the probe on {nodes} nodes failed: {done.stderr.strip()[-400:] or 'it said nothing'}"
+        )
     document = json.loads(lines[-1])
     return document if isinstance(document, dict) else {}
 

@@ -25,7 +25,9 @@ SHOWN_LINKS = 8
 @click.option("--model", help="Model that the plan is for.  [default: what the plan says]")
 @click.option("--batch", type=int, help="Samples of a step.  [default: what the plan says, or the model's own]")
 @click.option("--machine", help="Preset or TOML file.  [default: what the plan says]")
-@click.option("--costs", type=click.Path(path_type=Path), help="Measurements to use, as `maniple calibrate` saves them.")
+@click.option(
+    "--costs", type=click.Path(path_type=Path), help="Measurements to use, as `maniple calibrate` saves them."
+)
 @click.option("--timeline", type=click.Path(path_type=Path), help="Write the simulated timeline (Chrome trace) here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(

@@ -29,7 +29,9 @@ class Analytic:
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
-        return np.asarray([task_ns(launch, point, self._machine) for point in range(len(launch.points))], dtype=np.int64)
+        return np.asarray(
+            [task_ns(launch, point, self._machine) for point in range(len(launch.points))], dtype=np.int64
+        )
 
     def source(self, launch: Launch, point: int) -> str:
         """Where the number of one task comes from."""

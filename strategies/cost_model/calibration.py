@@ -99,7 +99,9 @@ def measure_processor(processors: int, cores: int) -> ProcessorRates:
     try:
         products = [torch.empty(MATRIX, MATRIX) for _ in range(processors)]
         copies = [torch.empty(COPIED) for _ in range(processors)]
-        alone = [_together([call]) for call in (lambda: torch.mm(a, b, out=products[0]), lambda: copies[0].copy_(source))]
+        alone = [
+            _together([call]) for call in (lambda: torch.mm(a, b, out=products[0]), lambda: copies[0].copy_(source))
+        ]
         loaded = [
             _together([lambda out=out: torch.mm(a, b, out=out) for out in products]),
             _together([lambda out=out: out.copy_(source) for out in copies]),
@@ -148,9 +150,7 @@ def calibrated(machine: Machine, rates: ProcessorRates, link: LinkFit | None, la
         machine,
         name="calibrated",
         memories=tuple(replace(memory, bandwidth=bandwidth) for memory in machine.memories),
-        processors=tuple(
-            replace(processor, flops_per_s=flops, launch_s=launch_s) for processor in machine.processors
-        ),
+        processors=tuple(replace(processor, flops_per_s=flops, launch_s=launch_s) for processor in machine.processors),
         within_host=rate or machine.within_host,
         between_hosts=rate or machine.between_hosts,
     )

@@ -186,7 +186,11 @@ def _split(pieces: Boxes, piece: int, parts: int) -> Boxes:
 
 @numba.njit(cache=True, no_cpython_wrapper=True)
 def planned(
-    given: Given, state: State, cells: Column, pieces: Boxes, copying: bool  # noqa: FBT001
+    given: Given,
+    state: State,
+    cells: Column,
+    pieces: Boxes,
+    copying: bool,  # noqa: FBT001
 ) -> tuple[Boxes, Boxes, Table]:
     """What the pieces need: folds (labelled by owner and description), copies (by source and target), descriptions.
 

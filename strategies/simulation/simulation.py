@@ -186,9 +186,7 @@ class Simulation:
             weights=tuple((name, self._weights[name]) for name, _ in self._plan.weights),
         )
 
-    def propose(
-        self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None
-    ) -> int:
+    def propose(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None) -> int:
         """Change some operators, and give the makespan.
 
         Args:

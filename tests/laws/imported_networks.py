@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from injected_masks import masks_of
 from torch import Tensor, nn
 
 import maniple as mp
@@ -15,6 +16,7 @@ from maniple.operators.torch_import.from_torch import from_torch
 from maniple.runtime.world import World
 
 STEPS = 3
+SEED = 7
 BATCH = 4
 
 
@@ -28,6 +30,7 @@ class Imported:
         loss: of the module's output and the targets, where forward gives none.
         targets: how many of the batch's tensors, from its end, are the loss's.
         lr: of the steps.
+        tolerance: of losses and state, against torch.
     """
 
     make: Callable[[], nn.Module]
@@ -35,6 +38,7 @@ class Imported:
     loss: Callable[..., Tensor] | None = None
     targets: int = 0
     lr: float = 0.05
+    tolerance: float = 1e-8
 
     def module(self) -> nn.Module:
         """The module in float64, for which sums in another order differ by less."""
@@ -55,15 +59,16 @@ class Imported:
         made = self.module() if module is None else module
         return from_torch(made, inputs, loss=self.loss, targets=targets if self.targets else None)
 
-    def judged(self, samples: int = BATCH) -> tuple[list[float], dict[str, Tensor]]:
-        """Losses and state after the steps, by plain torch."""
+    def judged(self, graph: Graph, samples: int = BATCH) -> tuple[list[float], dict[str, Tensor]]:
+        """Losses and state after the steps, by plain torch with the masks of the graph's dropout."""
         module = self.module()
         descent = torch.optim.SGD(module.parameters(), lr=self.lr, momentum=0.9)
         losses = []
-        for batch in self.batches(samples=samples):
+        for step, batch in enumerate(self.batches(samples=samples)):
             values = list(batch.values())
             cut = len(values) - self.targets
-            output = module(**dict([*batch.items()][:cut]))
+            with masks_of(graph, SEED, step):
+                output = module(**dict([*batch.items()][:cut]))
             loss = output if self.loss is None else self.loss(output, *values[cut:])
             loss = getattr(loss, "loss", loss)
             descent.zero_grad()
@@ -77,6 +82,6 @@ class Imported:
     ) -> tuple[list[float], dict[str, Tensor]]:
         """Losses and state after the steps, under a plan."""
         optimizer = mp.SGD(lr=self.lr, momentum=0.9)
-        with mp.Trainer(graph, plan, optimizer=optimizer, world=world) as trainer:
+        with mp.Trainer(graph, plan, optimizer=optimizer, seed=SEED, world=world) as trainer:
             losses = [trainer.step(**batch) for batch in self.batches(samples=samples)]
             return losses, trainer.state_dict()

@@ -135,7 +135,7 @@ def build() -> mp.Graph:
     scaled, sums = g.apply(Centred(), (g.add(first, second), row))
     mixed, following = g.apply(Mixed(), (scaled, sums, average))
     g.assign(average, following)
-    h, _ = g.opaque(double, g.append(Noise(), (mixed,)))
+    h, _ = g.call(double, g.append(Noise(), (mixed,)))
     logits = g.linear(h, 3)
     g.loss(g.cross_entropy(logits, y))
     g.output("logits", logits)

@@ -1,0 +1,115 @@
+"""Injection: torch's dropout draws what a graph's operators draw, so that a module can be compared with its import.
+
+Dropout here is a function of (seed, step, operator, element), which torch's generator cannot give. Inside this context
+the calls that a module makes of dropout, and of attention with dropout, are answered in their order by the graph's
+operators, run whole:
+
+    with mp.InjectedDropout(graph, seed=0, step=3):
+        loss = module(x, y)          # the loss of step 3 of a trainer with seed 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast, final
+
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from maniple.operators.library.attention import Attention
+from maniple.operators.library.dropout import Dropout
+from maniple.operators.operator import TileContext
+from maniple.operators.random_stream import RandomStream
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from maniple.operators.graph import Graph
+    from maniple.operators.node import Node
+
+__all__: list[str] = []
+
+
+@final
+class InjectedDropout(TorchFunctionMode):
+    """The context.
+
+    Args:
+        graph: The graph whose dropouts are drawn, for as many samples as the module is given (``Graph.with_batch``).
+        seed: Of the trainer.
+        step: From 0.
+
+    Raises:
+        RequestError: The module calls dropout more often than the graph has it, or less often, or otherwise.
+    """
+
+    def __init__(self, graph: Graph, seed: int, step: int) -> None:
+        super().__init__()
+        self._graph = graph
+        signed = seed - (1 << 64) if seed >= 1 << 63 else seed
+        self._clock = torch.tensor([signed, step])
+        self._nodes = _drawing(graph)
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """A call of a function of torch; see ``torch.overrides.TorchFunctionMode``."""
+        del types
+        named = dict(kwargs or {})
+        if func is F.dropout:
+            given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | named
+            if given.get("training", True) and given.get("p", 0.5):
+                return self._dropout(given["input"], given.get("p", 0.5))
+        elif func is F.scaled_dot_product_attention:
+            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+            given = dict(zip(names, args, strict=False)) | named
+            if given.get("dropout_p"):
+                return self._attention(*(given.get(name) for name in names[:4]))
+        return func(*args, **named)
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        """End, and refuse a module that called dropout less often than the graph has it."""
+        super().__exit__(kind, value, trace)  # type: ignore[no-untyped-call]
+        left = [node.name for node in self._nodes]
+        if kind is None and left:
+            raise RequestError(f"injected dropout: the module did not call {left[0]!r}, nor {len(left) - 1} others")
+
+    def _next(self, kind: type, p: float | None) -> Node:
+        """The node that the next call stands for."""
+        node = next(self._nodes, None)
+        if node is None or not isinstance(node.operator, kind):
+            found = "has no more" if node is None else f"has {node.name!r}"
+            raise RequestError(
+                f"injected dropout: the module calls {kind.__name__} where graph {self._graph.name!r} {found}"
+            )
+        if isinstance(node.operator, Dropout) and node.operator.p != p:
+            raise RequestError(f"injected dropout: {node.name!r} has p={node.operator.p}, the module calls it with {p}")
+        return node
+
+    def _dropout(self, x: torch.Tensor, p: float) -> torch.Tensor:
+        from maniple.operators.kernels.dropout import drawn_factors
+        from maniple.regions.rectangle import Rect
+
+        node = self._next(Dropout, p)
+        shape = tuple(x.shape)
+        stream = RandomStream.of(node.name, self._clock)
+        return x * drawn_factors(stream, p, shape, Rect.of_shape(shape), x.dtype)
+
+    def _attention(self, *operands: torch.Tensor | None) -> torch.Tensor:
+        node = self._next(Attention, None)
+        bound = self._graph.bound(node)
+        (tile,) = bound.tiles({})
+        context = TileContext(tile, bound.extents(), node.operator, stream=RandomStream.of(node.name, self._clock))
+        return cast("Attention", node.operator).forward(context, operands)
+
+
+def _drawing(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph that draw random numbers when it trains."""
+    for node in graph.nodes:
+        operator = node.operator
+        if isinstance(operator, Dropout) or (isinstance(operator, Attention) and operator.dropout_p):
+            yield node

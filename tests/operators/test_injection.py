@@ -1,0 +1,73 @@
+"""Injected dropout: a module's own loss, with the masks that its import draws in any step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import maniple as mp
+from maniple.regions.error import RequestError
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward layer, all with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.drop = nn.Dropout(0.4)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss."""
+        h = self.first(self.drop(x)).unflatten(-1, (2, 3)).transpose(1, 2)
+        h = F.scaled_dot_product_attention(h, h, h, dropout_p=0.3 if self.training else 0.0)
+        h = F.dropout(h.transpose(1, 2).flatten(2), 0.2, self.training)
+        return F.cross_entropy(self.second(h).flatten(0, 1), y.flatten())
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    chance = torch.Generator().manual_seed(0)
+    return torch.randn(4, 5, 6, generator=chance, dtype=torch.float64), torch.randint(3, (4, 5), generator=chance)
+
+
+def test_a_module_with_injected_masks_has_the_losses_of_the_trainer() -> None:
+    module = Block().double()
+    x, y = batch()
+    graph = mp.from_torch(module, (x, y))
+    plan = mp.search(graph, mp.Machine.cpu(2), strategy="data_parallel")
+    descent = torch.optim.SGD(module.parameters(), lr=0.1)
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), seed=2**63 + 7) as trainer:
+        for step in range(3):
+            with mp.InjectedDropout(graph, seed=2**63 + 7, step=step):
+                loss = module(x, y)
+            descent.zero_grad()
+            loss.backward()
+            descent.step()
+            assert trainer.step(x, y) == pytest.approx(loss.item(), rel=0, abs=1e-12)
+
+
+def test_a_module_that_drops_otherwise_is_refused() -> None:
+    module = Block().double()
+    x, y = batch()
+    graph = mp.from_torch(module, (x, y))
+    with (
+        pytest.raises(RequestError, match=r"has p=0\.4, the module calls it with 0.9"),
+        mp.InjectedDropout(graph, 0, 0),
+    ):
+        F.dropout(x, 0.9)
+    with pytest.raises(RequestError, match=r"did not call .* nor 1 others"), mp.InjectedDropout(graph, 0, 0):
+        module.drop(x)
+    with mp.InjectedDropout(graph, 0, 0):
+        module(x, y)
+        with pytest.raises(RequestError, match="has no more"):
+            module.drop(x)
+
+
+def test_what_drops_nothing_is_left_alone() -> None:
+    graph = mp.Graph()
+    x = torch.ones(3)
+    with mp.InjectedDropout(graph, 0, 0):
+        assert torch.equal(F.dropout(x, 0.5, training=False), x)
+        assert torch.equal(nn.Dropout(0.0)(x), x)
