@@ -94,7 +94,7 @@ def use_shape(launch: Launch, requirement: Requirement) -> UseShape:
         _code(requirement.privilege),
         np.asarray(points, dtype=np.int64),
         np.asarray(colors, dtype=np.int64),
-        boxes_of((0, requirement.rects[point]) for point in points),
+        boxes_of((0, rect) for point in points for rect in requirement.rects[point].rects),
     )
 
 

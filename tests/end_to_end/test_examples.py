@@ -157,7 +157,9 @@ def test_pickle_does_raise_without_pickle(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nodes", [0, 2])
 @pytest.mark.parametrize("example", [path for path in EXAMPLES if path != DIGITS], ids=lambda path: path.stem)
 def test_examples_run(example: Path, nodes: int, tmp_path: Path) -> None:
-    assert run(tmp_path / "run", str(example), nodes=nodes).out != ""
+    out = run(tmp_path / "run", str(example), nodes=nodes).out
+    assert out != ""
+    assert "BAD" not in out
 
 
 @pytest.mark.parametrize(("nodes", "processors"), [(0, 1), (2, 2)])
