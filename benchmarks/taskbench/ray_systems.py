@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
 import ray
@@ -23,7 +23,7 @@ PATIENCE_S = 600.0  # making the channels of a large graph takes a while
 SLACK_BYTES = 4096  # what Ray adds to a payload when it serializes it
 
 
-@ray.remote(num_cpus=1)
+@ray.remote(num_cpus=0)
 class Core:
     """Runs tasks one after another."""
 
@@ -39,10 +39,14 @@ class Core:
 class Ray(System):
     """What both kinds share: the runtime of this host, and actors that own points as Task Bench places them."""
 
+    _users: ClassVar[int] = 0  # Ray is up once per process, however many systems use it
+
     def __enter__(self) -> Self:
         """Start it."""
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's next default; else it warns
-        ray.init(num_cpus=NODES, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        Ray._users += 1
+        if Ray._users == 1:
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's next default; else it warns
+            ray.init(num_cpus=NODES, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         self._cores = [Core.remote() for _ in range(NODES)]
         return self
 
@@ -57,8 +61,10 @@ class Ray(System):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it."""
-        ray.shutdown()
+        """End it, unless another system still uses it."""
+        Ray._users -= 1
+        if not Ray._users:
+            ray.shutdown()
 
 
 @final

@@ -64,8 +64,17 @@ def _convolution(into: Translation, call: Call) -> Any:
     if len(x.shape) != dimensions + 2 or isinstance(padding, str) or not owned:
         return batchwise(into, call, call["input"])
     outputs, inputs, *kernel = weight.shape
-    window = [several(value, dimensions) for value in (kernel, call["stride"], padding, call["dilation"])]
-    operator = CONVOLUTIONS[call.packet](inputs * call["groups"], outputs, *window, bias is not None, call["groups"])
+    stride, dilation = several(call["stride"], dimensions), several(call["dilation"], dimensions)
+    operator = CONVOLUTIONS[call.packet](
+        inputs * call["groups"],
+        outputs,
+        tuple(kernel),
+        stride,
+        several(padding, dimensions),
+        dilation,
+        bias is not None,
+        call["groups"],
+    )
     return into.apply(operator, (x,), (weight,) if bias is None else (weight, bias))[0]
 
 
@@ -76,11 +85,18 @@ def _transposed(into: Translation, call: Call) -> Any:
     if len(x.shape) != dimensions + 2 or not (is_parameter(into, weight) and is_parameter(into, bias)):
         return batchwise(into, call, call["input"])
     inputs, outputs, *kernel = weight.shape
-    window = [
-        several(value, dimensions)
-        for value in (kernel, call["stride"], call["padding"], call["output_padding"], call["dilation"])
-    ]
-    operator = TRANSPOSED[call.packet](inputs, outputs * call["groups"], *window, bias is not None, call["groups"])
+    stride, padding = several(call["stride"], dimensions), several(call["padding"], dimensions)
+    operator = TRANSPOSED[call.packet](
+        inputs,
+        outputs * call["groups"],
+        tuple(kernel),
+        stride,
+        padding,
+        several(call["output_padding"], dimensions),
+        several(call["dilation"], dimensions),
+        bias is not None,
+        call["groups"],
+    )
     return into.apply(operator, (x,), (weight,) if bias is None else (weight, bias))[0]
 
 
@@ -225,7 +241,7 @@ def _recurrent(into: Translation, call: Call) -> Any:
     *("max_pool2d_with_indices", "max_pool1d_with_indices", "max_pool3d_with_indices", "im2col", "col2im"),
 )
 def _batchwise(into: Translation, call: Call) -> Any:
-    return batchwise(into, call, call.arguments.get("input", call.arguments.get("self")))
+    return batchwise(into, call, call.tensors()[0])
 
 
 def batchwise(into: Translation, call: Call, sample: Tensor | Known) -> Any:
