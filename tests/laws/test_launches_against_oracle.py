@@ -426,7 +426,7 @@ def launched(session: Session, regions: Sequence[mp.Region], step: Step) -> obje
     return session.index_launch(task, len(step.places), step.factor, *arguments, mapper=mapper)
 
 
-@settings(max_examples=4 * settings().max_examples, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * settings().max_examples, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_a_program_means_what_its_launches_mean_one_after_the_other(case: Case) -> None:
     wanted = expected(case)
