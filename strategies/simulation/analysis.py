@@ -13,7 +13,7 @@ from maniple.strategies.simulation import bits, boxes, collective, emission, his
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
 from maniple.strategies.simulation.history import EDGES, MEMBERS, MOVES, NONE, History, Table
-from maniple.strategies.simulation.region import MEMORY, READ, READ_WRITE, REDUCE, WRITE_DISCARD, Given, State
+from maniple.strategies.simulation.region import MEMORY, READ, REDUCE, WRITE_DISCARD, Given, State
 
 UNWRITTEN = -2
 
