@@ -79,8 +79,21 @@ class Schema:
     aliases: tuple[str, ...]
 
 
+Overload = torch._ops.OpOverload  # noqa: SLF001  (what an exported program calls; it has no public name)
+
+
+def is_pointwise(target: Overload) -> bool:
+    """Whether torch tags an operator as one of single elements."""
+    return torch.Tag.pointwise in target.tags
+
+
+def is_random(target: Overload) -> bool:
+    """Whether torch tags an operator as one that draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in target.tags
+
+
 @cache
-def schema(target: torch._ops.OpOverload) -> Schema:
+def schema(target: Overload) -> Schema:
     """What torch says about an operator."""
     found = target._schema  # noqa: SLF001  (the only way to an operator's argument names)
     arguments = tuple(

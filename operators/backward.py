@@ -8,7 +8,7 @@ from maniple.operators.body import BackwardBinder
 from maniple.operators.differentiation import differentiated, gradient_operands, gradient_results
 from maniple.operators.step_regions import used
 from maniple.regions.privilege import READ, WRITE_DISCARD, reduce
-from maniple.regions.rectangle import Rect, RectSet
+from maniple.regions.rectangle import Rect, overlapping
 from maniple.runtime.launch import Launch, Requirement
 
 if TYPE_CHECKING:
@@ -133,5 +133,4 @@ class Backward:
 
 def _disjoint(rects: Sequence[Rect]) -> bool:
     """Say whether rectangles share no element."""
-    covered = RectSet.of(rects)
-    return covered.volume == sum(rect.volume for rect in rects)
+    return next(overlapping(rects), None) is None

@@ -19,7 +19,8 @@ from maniple.runtime.launch import Launch, Point, Requirement
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from maniple.operators.graph import Graph, Node, TensorInfo
+    from maniple.operators.graph import Graph, Node
+    from maniple.operators.node import TensorInfo
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
     from maniple.regions.logical_region import LogicalRegion

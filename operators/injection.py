@@ -73,7 +73,7 @@ class InjectedDropout(TorchFunctionMode):
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         """End, and refuse a module that called dropout less often than the graph has it."""
-        super().__exit__(kind, value, trace)
+        super().__exit__(kind, value, trace)  # type: ignore[no-untyped-call]
         left = [node.name for node in self._nodes]
         if kind is None and left:
             raise RequestError(f"injected dropout: the module did not call {left[0]!r}, nor {len(left) - 1} others")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import final
 
 from maniple.regions.arrangement import arrange, meetings
+from maniple.regions.index_space import IndexSpace, by_place, shared, unioned, without
 from maniple.regions.movement import Contribution, Use
-from maniple.regions.rectangle import Rect, merged
 
 Pending = tuple[tuple[int, Contribution], ...]
-Need = tuple[Rect, tuple[int, ...]]
+Need = tuple[IndexSpace, tuple[int, ...]]
 
 
 @final
@@ -25,13 +25,13 @@ class Cell:
         pending: (number in program order, contribution), ascending, all of one operation.
     """
 
-    rect: Rect
+    rect: IndexSpace
     holders: tuple[int, ...]
     pending: Pending = ()
 
 
-# A box, what its need was labelled with, and the cell that it is part of.
-Piece = tuple[Rect, tuple[int, ...], Cell | None]
+# Points, what its need was labelled with, and the cell that it is part of.
+Piece = tuple[IndexSpace, tuple[int, ...], Cell | None]
 
 
 def grouped(cells: Sequence[Cell]) -> tuple[Cell, ...]:
@@ -44,34 +44,34 @@ def grouped(cells: Sequence[Cell]) -> tuple[Cell, ...]:
         if len(group) == 1:
             result.append(group[0])
         else:
-            result += [Cell(box, group[0].holders, group[0].pending) for box in merged([cell.rect for cell in group])]
-    result.sort(key=lambda cell: cell.rect.lo)
+            result += [Cell(box, group[0].holders, group[0].pending) for box in unioned([cell.rect for cell in group])]
+    result.sort(key=lambda cell: by_place(cell.rect))
     return tuple(result)
 
 
 def needs(uses: Sequence[Use]) -> list[Need]:
-    """Disjoint boxes with the ascending memories that use them, as few as joining makes them."""
-    groups: dict[tuple[int, ...], list[Rect]] = {}
+    """Disjoint index spaces with the ascending memories that use them, as few as joining makes them."""
+    groups: dict[tuple[int, ...], list[IndexSpace]] = {}
     for rect, places in arrange([use.rect for use in uses]):
         groups.setdefault(tuple(sorted({uses[place].memory for place in places})), []).append(rect)
-    return [(rect, memories) for memories, rects in groups.items() for rect in merged(rects)]
+    return [(rect, memories) for memories, rects in groups.items() for rect in unioned(rects)]
 
 
 def cut(cells: Sequence[Cell], wanted: Sequence[Need]) -> tuple[list[Piece], list[Cell]]:
-    """The wanted boxes cut at the cells' borders, and what they leave of the cells.
+    """The wanted points cut at the cells' borders, and what they leave of the cells.
 
     Args:
         cells: disjoint.
-        wanted: disjoint boxes, each with the numbers that its pieces keep.
+        wanted: disjoint index spaces, each with the numbers that its pieces keep.
     """
     pieces: list[Piece] = []
     boxes = [rect for rect, _ in wanted]
-    unmet: list[list[Rect]] = [[rect] for rect in boxes]
-    untouched: list[list[Rect]] = [[cell.rect] for cell in cells]
+    unmet: list[list[IndexSpace]] = [[rect] for rect in boxes]
+    untouched: list[list[IndexSpace]] = [[cell.rect] for cell in cells]
     for i, j in meetings(boxes, [cell.rect for cell in cells]):
-        pieces.append((boxes[i].intersect(cells[j].rect), wanted[i][1], cells[j]))
-        unmet[i] = [piece for part in unmet[i] for piece in part.subtract(cells[j].rect)]
-        untouched[j] = [piece for part in untouched[j] for piece in part.subtract(boxes[i])]
+        pieces.append((shared(boxes[i], cells[j].rect), wanted[i][1], cells[j]))
+        unmet[i] = [piece for part in unmet[i] for piece in without(part, cells[j].rect)]
+        untouched[j] = [piece for part in untouched[j] for piece in without(part, boxes[i])]
     for (_, label), rects in zip(wanted, unmet, strict=True):
         pieces += [(rect, label, None) for rect in rects]
     rest: list[Cell] = []

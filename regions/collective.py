@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, final
 
+from maniple.regions.index_space import IndexSpace, RectSet, union
 from maniple.regions.movement import Copy, Fold, Movements
-from maniple.regions.rectangle import Rect, RectSet
 
 Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
 
@@ -45,6 +45,8 @@ def recognise(movements: Movements) -> Collective | None:
     Args:
         movements: all that one launch moves of one region.
     """
+    if movements.merges:
+        return None
     copied = _copied(movements.copies)
     if copied is None:
         return None
@@ -56,7 +58,7 @@ def recognise(movements: Movements) -> Collective | None:
 
 def _copied(copies: Iterable[Copy]) -> dict[tuple[int, int], RectSet] | None:
     """The points that go from each source to each target; None if any goes twice or nowhere."""
-    rects: dict[tuple[int, int], list[Rect]] = {}
+    rects: dict[tuple[int, int], list[IndexSpace]] = {}
     for copy in copies:
         rects.setdefault((copy.source, copy.target), []).append(copy.rect)
     result: dict[tuple[int, int], RectSet] = {}
@@ -68,9 +70,9 @@ def _copied(copies: Iterable[Copy]) -> dict[tuple[int, int], RectSet] | None:
     return result
 
 
-def _once(rects: list[Rect]) -> RectSet | None:
-    """The points of boxes that share none, or None if they do."""
-    points = RectSet.of(rects)
+def _once(rects: list[IndexSpace]) -> RectSet | None:
+    """The points of index spaces that share none, or None if they do."""
+    points = union(rects)
     return points if points.volume == sum([rect.volume for rect in rects]) else None
 
 
@@ -78,7 +80,7 @@ def _reduction(
     folds: tuple[Fold, ...], copied: dict[tuple[int, int], RectSet]
 ) -> tuple[Literal["all_reduce", "reduce_scatter"] | None, set[int]]:
     group = {part.memory for part in folds[0].parts}
-    targets: dict[int, list[Rect]] = {}
+    targets: dict[int, list[IndexSpace]] = {}
     for fold in folds:
         # A part without contributions is a base from outside of the group of contributors.
         if fold.op != folds[0].op or not all(part.keys for part in fold.parts):
@@ -90,7 +92,7 @@ def _reduction(
         return None, group
     if not copied:
         return ("reduce_scatter" if len(targets) > 1 else None), group
-    folded = {target: RectSet.of(rects) for target, rects in targets.items()}
+    folded = {target: union(rects) for target, rects in targets.items()}
     wanted = {(target, member): folded[target] for target in folded for member in group if member != target}
     return ("all_reduce" if copied == wanted else None), group
 
@@ -103,7 +105,7 @@ def _distribution(
         sent.setdefault(source, points)
     group = {memory for ends in copied for memory in ends}
     wanted = {(source, member): sent[source] for source in sent for member in group if member != source}
-    if copied != wanted or _once([rect for points in sent.values() for rect in points.rects]) is None:
+    if copied != wanted or _once(list(sent.values())) is None:
         return None, group
     if len(sent) > 1:
         return "all_gather", group

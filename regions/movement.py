@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import Privilege, ReductionOp
-from maniple.regions.rectangle import Rect
 
 MemoryId = int
 Key = tuple[int, ...]
@@ -22,12 +22,15 @@ class Use:
         rect: the points that it uses.
         privilege: what it does with them.
         key: the point task, such as (launch, point). Replicas of one point share its key; no two points do.
+        shared: whether other tasks in the same memory may use the points meanwhile: simultaneous coherence, under which
+            the tasks themselves keep order.
     """
 
     memory: MemoryId
-    rect: Rect
+    rect: IndexSpace
     privilege: Privilege
     key: Key = ()
+    shared: bool = False
 
 
 @final
@@ -44,7 +47,7 @@ class Contribution:
 
     key: Key
     memory: MemoryId
-    rect: Rect
+    rect: IndexSpace
     op: ReductionOp
 
 
@@ -76,7 +79,7 @@ class Fold:
         parts: one per memory that adds something, ascending by memory.
     """
 
-    rect: Rect
+    rect: IndexSpace
     target: MemoryId
     op: ReductionOp
     parts: tuple[Part, ...]
@@ -93,9 +96,30 @@ class Copy:
         target: a memory whose value is not.
     """
 
-    rect: Rect
+    rect: IndexSpace
     source: MemoryId
     target: MemoryId
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Contributions of one memory become one, folded into the first in the given order, and still wait.
+
+    Nothing leaves the memory. The fold that comes later takes what a memory has in program order, from the left, so
+    folding the first of them early changes no bit of its result.
+
+    Args:
+        rect: the points.
+        memory: where they are.
+        op: the operation.
+        keys: the contributions; the first is the one that is left.
+    """
+
+    rect: IndexSpace
+    memory: MemoryId
+    op: ReductionOp
+    keys: tuple[Key, ...]
 
 
 @final
@@ -106,10 +130,12 @@ class Movements:
     Args:
         folds: done first; no two change the same point of one memory.
         copies: done after the folds, since one may start from a fold's target.
+        merges: contributions that waited in great number, made fewer; they concern points that nothing else here does.
     """
 
     folds: tuple[Fold, ...] = ()
     copies: tuple[Copy, ...] = ()
+    merges: tuple[Merge, ...] = ()
 
     def volume(self) -> int:
         """The number of elements that leave a memory for another."""

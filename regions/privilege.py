@@ -22,13 +22,18 @@ _INTEGER_LIMITS = {
 
 
 class Coherence(enum.Enum):
-    """How uses of one region by several tasks are ordered.
+    """How uses of the same elements by several tasks are ordered (Bauer et al., SC 2012, section 2).
 
-    Legion also knows atomic, simultaneous and relaxed coherence (Bauer et al., SC 2012, section 2). Maniple has
-    only the one under which a program means what it means when its tasks run one after the other.
+    ==============  =======================================================================================
+    exclusive       as if the launches ran one after the other; points of one launch must not interfere
+    atomic          points of one launch may interfere: each runs before or after the other, never amid it
+    simultaneous    tasks whose instances are one may run at once, and keep what order they need themselves
+    ==============  =======================================================================================
     """
 
     EXCLUSIVE = "exclusive"
+    ATOMIC = "atomic"
+    SIMULTANEOUS = "simultaneous"
 
 
 @final
@@ -38,11 +43,13 @@ class ReductionOp:
 
     Args:
         name: a word for file entries, such as ``sum``.
-        symbol: what a program writes: ``+``, ``*``, ``min`` or ``max``.
+        symbol: what a program writes: ``+``, ``*``, ``min``, ``max``, or the name of a registered operation.
+        neutral: the identity of a registered operation, the same for every type of elements.
     """
 
     name: str
     symbol: str
+    neutral: float | int | bool | None = None
 
     def identity(self, dtype_name: str) -> float | int | bool:
         """The value that changes nothing: what an instance of contributions starts from.
@@ -53,6 +60,8 @@ class ReductionOp:
         Raises:
             RequestError: there is no identity for that type.
         """
+        if self.neutral is not None:
+            return self.neutral
         if dtype_name in _FLOATS:
             return {"+": 0.0, "*": 1.0, "min": math.inf, "max": -math.inf}[self.symbol]
         if dtype_name in _INTEGER_LIMITS:
@@ -139,11 +148,28 @@ READ_WRITE = Privilege("read-write")
 _REDUCE = {symbol: Privilege("reduce", op) for symbol, op in _OPERATIONS.items()}
 
 
+def add_operation(name: str, neutral: float) -> Privilege:
+    """The privilege to fold with a further operation, known by its name from now on.
+
+    Args:
+        name: what ``reduce`` knows it by; a name that was added before is replaced.
+        neutral: its identity.
+
+    Raises:
+        RequestError: the name is that of a built-in operation.
+    """
+    if name in _OPERATIONS:
+        msg = f"reduction {name!r} is built in and cannot be replaced; choose another name"
+        raise RequestError(msg)
+    made = _REDUCE[name] = Privilege("reduce", ReductionOp(name, name, neutral))
+    return made
+
+
 def reduce(symbol: str) -> Privilege:
     """The privilege to fold contributions with one operation.
 
     Args:
-        symbol: ``+``, ``*``, ``min`` or ``max``.
+        symbol: ``+``, ``*``, ``min``, ``max``, or the name of a registered operation.
 
     Raises:
         RequestError: the symbol is none of these.

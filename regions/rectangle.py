@@ -1,4 +1,4 @@
-"""Index spaces: half-open boxes of integer points, and sets of points stored as disjoint boxes."""
+"""Boxes: half-open boxes of integer points, which pairs of them overlap, and joining of those that form one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import final
 
 from maniple.regions.error import RequestError
@@ -55,6 +56,16 @@ class Rect:
         return len(self.lo)
 
     @property
+    def bounds(self) -> Rect:
+        """The box itself: what contains a dense index space most closely."""
+        return self
+
+    @property
+    def rects(self) -> tuple[Rect, ...]:
+        """The box as disjoint boxes: itself, or none if it is empty."""
+        return () if self.is_empty else (self,)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The extent on each axis."""
         return tuple([high - low for low, high in zip(self.lo, self.hi, strict=True)])
@@ -71,6 +82,10 @@ class Rect:
     def is_empty(self) -> bool:
         """Whether the box has no points."""
         return any(map(operator.eq, self.lo, self.hi))
+
+    def positions(self) -> EllipsisType:
+        """The index of all points in an array over the box: all of it, as a sparse index space has places to list."""
+        return ...
 
     def overlaps(self, other: Rect) -> bool:
         """Whether the two boxes share a point."""
@@ -93,7 +108,7 @@ class Rect:
     def intersect(self, other: Rect) -> Rect:
         """The box of the points that both have; without any, the empty box at the origin."""
         if not self.overlaps(other):
-            return _nothing(len(self.lo))
+            return nothing(len(self.lo))
         lo = tuple(map(max, self.lo, other.lo))
         hi = tuple(map(min, self.hi, other.hi))
         if lo == self.lo and hi == self.hi:
@@ -207,7 +222,8 @@ def _box(lo: tuple[int, ...], hi: tuple[int, ...]) -> Rect:
 
 
 @functools.cache
-def _nothing(ndim: int) -> Rect:
+def nothing(ndim: int) -> Rect:
+    """The empty box at the origin."""
     return _box((0,) * ndim, (0,) * ndim)
 
 
@@ -244,105 +260,6 @@ def overlapping(rects: Sequence[Rect]) -> Iterator[tuple[int, int]]:
             if rect.overlaps(box):
                 yield (other, index) if other < index else (index, other)
         active.append((index, rect))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class RectSet:
-    """An immutable set of points, stored as disjoint boxes in ascending order; two are equal if their points are.
-
-    Build one with :meth:`empty` or :meth:`of`; boxes given directly must be disjoint and not empty.
-    """
-
-    rects: tuple[Rect, ...] = ()
-
-    @staticmethod
-    def empty() -> RectSet:
-        """The set without points."""
-        return _EMPTY
-
-    @staticmethod
-    def of(rects: Iterable[Rect]) -> RectSet:
-        """The points of all the given boxes, which may overlap."""
-        boxes = [rect for rect in dict.fromkeys(rects) if not rect.is_empty]
-        if len(boxes) < 2:
-            return RectSet(tuple(boxes))
-        earlier: dict[int, list[int]] = {}
-        for first, second in overlapping(boxes):
-            earlier.setdefault(second, []).append(first)
-        pieces: list[Rect] = []
-        for index, rect in enumerate(boxes):
-            rest = [rect]
-            for other in earlier.get(index, ()):
-                rest = [piece for part in rest for piece in part.subtract(boxes[other])]
-            pieces += rest
-        return RectSet(merged(pieces))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no points."""
-        return not self.rects
-
-    @property
-    def volume(self) -> int:
-        """The number of points."""
-        return sum([rect.volume for rect in self.rects])
-
-    def covers(self, rect: Rect) -> bool:
-        """Whether every point of ``rect`` is in the set."""
-        for box in self.rects:
-            if box.contains(rect):
-                return True
-        return sum([box.intersect(rect).volume for box in self.rects]) == rect.volume
-
-    def overlaps(self, rect: Rect) -> bool:
-        """Whether a point of ``rect`` is in the set."""
-        return any(box.overlaps(rect) for box in self.rects)
-
-    def intersect(self, rect: Rect) -> tuple[Rect, ...]:
-        """The points that ``rect`` has too, as disjoint boxes in ascending order."""
-        return tuple(sorted([box.intersect(rect) for box in self.rects if box.overlaps(rect)], key=by_bounds))
-
-    def union(self, rect: Rect) -> RectSet:
-        """The set with the points of ``rect``."""
-        if rect.is_empty or any(box.contains(rect) for box in self.rects):
-            return self
-        kept = [box for box in self.rects if not rect.contains(box)]
-        if not kept:
-            return RectSet((rect,))
-        pieces = [rect]
-        for box in kept:
-            if box.overlaps(rect):
-                pieces = [piece for part in pieces for piece in part.subtract(box)]
-        return RectSet(merged(kept + pieces))
-
-    def union_all(self, rects: Iterable[Rect]) -> RectSet:
-        """The set with the points of every one of ``rects``."""
-        added = tuple(rects)
-        return self.union(added[0]) if len(added) == 1 else RectSet.of((*self.rects, *added)) if added else self
-
-    def subtract(self, rect: Rect) -> RectSet:
-        """The set without the points of ``rect``."""
-        if not any(box.overlaps(rect) for box in self.rects):
-            return self
-        return RectSet(merged([piece for box in self.rects for piece in box.subtract(rect)]))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RectSet):
-            return NotImplemented
-        if self.rects == other.rects:
-            return True
-        return self.volume == other.volume and all(other.covers(rect) for rect in self.rects)
-
-    def __hash__(self) -> int:
-        # Equal sets may be stored as different boxes, so only what all forms share may enter.
-        return hash((self.volume, functools.reduce(Rect.hull, self.rects) if self.rects else None))
-
-    def __str__(self) -> str:
-        return "{" + ", ".join([str(rect) for rect in self.rects]) + "}"
-
-
-_EMPTY = RectSet()
 
 
 def by_bounds(rect: Rect) -> tuple[tuple[int, ...], tuple[int, ...]]:

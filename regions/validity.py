@@ -8,8 +8,9 @@ physical analysis (Bauer, "Legion: Programming Distributed Heterogeneous Archite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import final
@@ -17,17 +18,20 @@ from typing import final
 from maniple.regions.arrangement import arrange
 from maniple.regions.cell import Cell, Pending, cut, grouped, needs
 from maniple.regions.error import RequestError
+from maniple.regions.index_space import IndexSpace, RectSet, as_one, by_place, crossing, shared, union, without
 from maniple.regions.movement import Contribution as Contribution
 from maniple.regions.movement import Copy as Copy
 from maniple.regions.movement import Fold as Fold
 from maniple.regions.movement import Key as Key
 from maniple.regions.movement import MemoryId as MemoryId
+from maniple.regions.movement import Merge as Merge
 from maniple.regions.movement import Movements as Movements
 from maniple.regions.movement import Part as Part
 from maniple.regions.movement import Use as Use
-from maniple.regions.rectangle import Rect, RectSet, by_bounds, merged, overlapping
-
-Near = Callable[[int, int], int]
+from maniple.regions.movement_plan import MovementPlan
+from maniple.regions.movement_plan import Near as Near
+from maniple.regions.rect_tree import RectTree
+from maniple.regions.rectangle import Rect
 
 _NOTHING = Movements()
 
@@ -39,7 +43,7 @@ class UnwrittenRead(RequestError):  # noqa: N818 - it names what happened, as St
         rect: some of the points.
     """
 
-    def __init__(self, rect: Rect) -> None:
+    def __init__(self, rect: IndexSpace) -> None:
         super().__init__(f"a read of {rect}, where nothing was ever written: write or fill it first")
         self.rect = rect
 
@@ -48,19 +52,21 @@ def interference(uses: Sequence[Use]) -> tuple[int, int] | None:
     """The positions of two uses that may not be in one launch, or None.
 
     Two uses of different points interfere where their boxes overlap, unless both read or both reduce with one
-    operation. Replicas of one point, which share a key, never interfere.
+    operation. Replicas of one point, which share a key, never interfere, nor do shared uses in one memory.
     """
     kinds = {use.privilege for use in uses}
     if len(kinds) < 2 and not any(kind.writes for kind in kinds):
         return None
-    first: dict[tuple[Key, Rect, bool, object], int] = {}
+    first: dict[tuple[Key, IndexSpace, bool, object, int], int] = {}
     for position, use in enumerate(uses):
-        first.setdefault((use.key, use.rect, use.privilege.writes, use.privilege.op), position)
+        memory = use.memory if use.shared else -1
+        first.setdefault((use.key, use.rect, use.privilege.writes, use.privilege.op, memory), position)
     places = list(first.values())
-    for a, b in overlapping([uses[place].rect for place in places]):
+    for a, b in crossing([uses[place].rect for place in places]):
         one, other = uses[places[a]], uses[places[b]]
         alike = one.privilege == other.privilege and not one.privilege.writes
-        if one.key != other.key and not alike:
+        together = one.shared and other.shared and one.memory == other.memory
+        if one.key != other.key and not alike and not together:
             return places[a], places[b]
     return None
 
@@ -70,15 +76,15 @@ def interference(uses: Sequence[Use]) -> tuple[int, int] | None:
 class Validity:
     """Who holds what: for every point of one region, the memories with its value and the contributions to it.
 
-    An immutable value: :meth:`advance` returns the next one. Two are equal if they say the same of every point.
-    Build one with :meth:`initial` or :meth:`held`.
+    An immutable value: :meth:`advance` returns the next one, in time that grows with the cells that a launch meets.
+    Two are equal if they say the same of every point. Build one with :meth:`initial` or :meth:`held`.
 
     Args:
-        cells: disjoint, ascending; points without a cell were never written.
+        tree: disjoint cells by where they are; points without a cell were never written.
         clock: how many contributions there have been, which numbers them in program order.
     """
 
-    cells: tuple[Cell, ...] = ()
+    tree: RectTree[Cell] = field(default_factory=RectTree[Cell])
     clock: int = 0
 
     @staticmethod
@@ -87,31 +93,32 @@ class Validity:
         return Validity()
 
     @staticmethod
-    def held(holdings: Mapping[int, RectSet | Rect]) -> Validity:
+    def held(holdings: Mapping[int, IndexSpace]) -> Validity:
         """The state in which each memory holds the valid value of its points.
 
         Args:
             holdings: memory to points.
         """
-        pairs = [
-            (memory, rect)
-            for memory, points in sorted(holdings.items())
-            for rect in ((points,) if isinstance(points, Rect) else points.rects)
-        ]
+        pairs = [(memory, rect) for memory, points in sorted(holdings.items()) for rect in points.rects]
         cells = [
             Cell(rect, tuple(sorted({pairs[place][0] for place in places})))
             for rect, places in arrange([rect for _, rect in pairs])
         ]
-        return Validity(grouped(cells))
+        return Validity(_placed(RectTree(), cells))
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells, ascending."""
+        return tuple(sorted(self.tree, key=lambda cell: by_place(cell.rect)))
 
     @cached_property
     def valid(self) -> Mapping[int, RectSet]:
         """The points whose value each memory holds, by ascending memory; memories without any are left out."""
-        rects: dict[int, list[Rect]] = {}
+        rects: dict[int, list[IndexSpace]] = {}
         for cell in self.cells:
             for memory in cell.holders:
                 rects.setdefault(memory, []).append(cell.rect)
-        return MappingProxyType({memory: RectSet(merged(rects[memory])) for memory in sorted(rects)})
+        return MappingProxyType({memory: union(rects[memory]) for memory in sorted(rects)})
 
     @cached_property
     def pending(self) -> tuple[Contribution, ...]:
@@ -124,25 +131,53 @@ class Validity:
 
     @cached_property
     def _waiting(self) -> tuple[tuple[Contribution, RectSet], ...]:
-        rects: dict[int, list[Rect]] = {}
+        rects: dict[int, list[IndexSpace]] = {}
         known: dict[int, Contribution] = {}
         for cell in self.cells:
             for number, contribution in cell.pending:
                 known[number] = contribution
                 rects.setdefault(number, []).append(cell.rect)
-        return tuple((known[number], RectSet(merged(rects[number]))) for number in sorted(rects))
+        return tuple((known[number], union(rects[number])) for number in sorted(rects))
 
     @cached_property
     def _meaning(self) -> tuple[object, ...]:
         waiting = tuple((entry.key, entry.memory, entry.op, points) for entry, points in self._waiting)
         return tuple(self.valid.items()), waiting
 
-    def discard(self, rect: Rect) -> Validity:
-        """The state after the points of ``rect`` were given up: nothing is valid or pending there."""
-        if rect.is_empty or not any(cell.rect.overlaps(rect) for cell in self.cells):
-            return self
-        rest = [Cell(box, cell.holders, cell.pending) for cell in self.cells for box in cell.rect.subtract(rect)]
-        return Validity(grouped(rest), self.clock)
+    def alone(self, memory: int) -> Rect | None:
+        """The smallest box around all points whose value only one memory holds, None if there are none."""
+        found = [cell.rect.bounds for cell in self.cells if cell.holders == (memory,)]
+        return functools.reduce(Rect.hull, found) if found else None
+
+    def unwritten(self, spaces: Sequence[IndexSpace]) -> IndexSpace | None:
+        """Some of the points of index spaces that nothing was ever written to, None if there are none."""
+        met = self.tree.over([space.bounds for space in spaces])
+        rest = [space for space in spaces if not space.is_empty]
+        for cell in met:
+            rest = [piece for part in rest for piece in without(part, cell.rect)]
+        return min(rest, key=by_place) if rest else None
+
+    def evicted(self, memory: int, refuge: int | None) -> tuple[Movements, Validity]:
+        """What must move before one memory gives up all values that it holds, and the state after it has.
+
+        Args:
+            memory: which one; contributions that wait there stay.
+            refuge: where to copy what no other memory holds; None if there is no such place.
+
+        Raises:
+            RequestError: there is something that no other memory holds, and no refuge.
+        """
+        alone = [cell.rect for cell in self.cells if cell.holders == (memory,)]
+        if alone and refuge is None:
+            msg = f"memory {memory} is the only one that holds {as_one(alone)}: name another to copy it to"
+            raise RequestError(msg)
+        cells: list[Cell] = []
+        for cell in self.cells:
+            rest = tuple([holder for holder in cell.holders if holder != memory])
+            kept = rest or ((refuge,) if cell.holders and refuge is not None else ())
+            cells.append(Cell(cell.rect, kept, cell.pending))
+        moved = (Copy(as_one(alone), memory, refuge),) if alone and refuge is not None else ()
+        return Movements(copies=moved), Validity(_placed(RectTree(), cells), self.clock)
 
     def advance(self, uses: Sequence[Use], near: Near | None = None) -> tuple[Movements, Validity]:
         """What one launch needs moved before it may use the region, and the state that it leaves.
@@ -182,22 +217,24 @@ class Validity:
             clash = interference(live)
             if clash is not None:
                 raise _clash_error(live[clash[0]], live[clash[1]])
-        plan = _Plan(near)
+        plan = MovementPlan(near)
         if privilege.reduces:
             left = _reduced(self, live, plan)
             return plan.movements(), left
-        pieces, cells = cut(self.cells, needs(live))
+        wanted = needs(live)
+        met, untouched = self.tree.take([points.bounds for points, _ in wanted])
+        pieces, cells = cut(_ascending(met), wanted)
         if privilege.reads:
             unwritten = [rect for rect, _, cell in pieces if cell is None]
             if unwritten:
-                raise UnwrittenRead(min(unwritten, key=by_bounds))
+                raise UnwrittenRead(min(unwritten, key=by_place))
             moved = [plan.read(rect, memories, cell) for rect, memories, cell in pieces if cell is not None]
             if not privilege.writes and not any(moved):
                 return _NOTHING, self
         for rect, memories, cell in pieces:
             kept = () if cell is None or cell.pending or privilege.writes else cell.holders
             cells.append(Cell(rect, tuple(sorted({*kept, *memories}))))
-        return plan.movements(), Validity(grouped(cells), self.clock)
+        return plan.movements(), Validity(_placed(untouched, cells), self.clock)
 
     def __eq__(self, other: object) -> bool:
         """Whether both say the same of every point, however their cells are cut."""
@@ -226,13 +263,28 @@ def _told(pending: Pending) -> str:
 
 
 def _clash_error(one: Use, other: Use) -> RequestError:
-    shared = one.rect.intersect(other.rect)
+    both = shared(one.rect, other.rect)
+    if one.shared and other.shared:
+        return RequestError(
+            f"points {one.key} and {other.key} of one launch both use {both} under simultaneous coherence, in memories "
+            f"{one.memory} and {other.memory}: map them to one rank, so that they use one instance"
+        )
     return RequestError(
-        f"points {one.key} and {other.key} of one launch both write {shared}; make the partition disjoint or use reduce"
+        f"points {one.key} and {other.key} of one launch both write {both}; make the partition disjoint, use reduce, "
+        "or ask for atomic coherence"
     )
 
 
-def _reduced(state: Validity, uses: Sequence[Use], plan: _Plan) -> Validity:
+def _ascending(cells: Sequence[Cell]) -> list[Cell]:
+    return sorted(cells, key=lambda cell: by_place(cell.rect))
+
+
+def _placed(tree: RectTree[Cell], cells: Sequence[Cell]) -> RectTree[Cell]:
+    """The tree with cells that meet none of its own; the new ones are joined where they are alike."""
+    return tree.add([(cell.rect.bounds, cell) for cell in grouped(cells)])
+
+
+def _reduced(state: Validity, uses: Sequence[Use], plan: MovementPlan) -> Validity:
     """The state after a reducing launch; folds of another operation that it finds go into the plan."""
     counted: dict[Key, Use] = {}
     for use in uses:
@@ -245,7 +297,9 @@ def _reduced(state: Validity, uses: Sequence[Use], plan: _Plan) -> Validity:
         op = use.privilege.op
         if op is not None:
             made.append((number, Contribution(use.key, use.memory, use.rect, op)))
-    pieces, cells = cut(state.cells, arrange([contribution.rect for _, contribution in made]))
+    wanted = arrange([contribution.rect for _, contribution in made])
+    met, untouched = state.tree.take([points.bounds for points, _ in wanted])
+    pieces, cells = cut(_ascending(met), wanted)
     for rect, places, cell in pieces:
         added = tuple([made[place] for place in places])
         if cell is None:
@@ -260,86 +314,7 @@ def _reduced(state: Validity, uses: Sequence[Use], plan: _Plan) -> Validity:
             if contribution.key in counted:
                 msg = f"the key {contribution.key} already names a contribution that waits for {rect}: use a new key"
                 raise RequestError(msg)
+        for memory in sorted({contribution.memory for _, contribution in added}):
+            waiting = plan.merge(rect, memory, waiting)
         cells.append(Cell(rect, holders, (*waiting, *added)))
-    return Validity(grouped(cells), state.clock + len(made))
-
-
-@final
-class _Plan:
-    """The folds and copies of one launch while they are collected."""
-
-    def __init__(self, near: Near | None) -> None:
-        self._near = near
-        self._copies: dict[tuple[int, int], list[Rect]] = {}
-        self._folds: dict[tuple[int, int | None, tuple[int, ...]], list[Rect]] = {}
-        self._pending: dict[tuple[int, ...], Pending] = {}
-
-    def read(self, rect: Rect, memories: tuple[int, ...], cell: Cell) -> bool:
-        """Bring one box of a cell to the memories that need it; whether anything has to move."""
-        if cell.pending:
-            self._fold(rect, memories, cell)
-            return True
-        moved = False
-        for rank, target in enumerate(memories):
-            if target not in cell.holders:
-                sources = self._nearest(target, cell.holders)
-                self._copies.setdefault((sources[rank % len(sources)], target), []).append(rect)
-                moved = True
-        return moved
-
-    def _nearest(self, target: int, holders: tuple[int, ...]) -> tuple[int, ...]:
-        if self._near is None or len(holders) == 1:
-            return holders
-        distances = [self._near(target, holder) for holder in holders]
-        least = min(distances)
-        return tuple([holder for holder, distance in zip(holders, distances, strict=True) if distance == least])
-
-    def _fold(self, rect: Rect, memories: tuple[int, ...], cell: Cell) -> None:
-        contributing = {entry.memory for _, entry in cell.pending}
-        # Each choice costs as little as any: an owner that contributes keeps its part, and one that holds the base
-        # keeps that.
-        owners = (
-            [memory for memory in memories if memory in contributing]
-            or [memory for memory in memories if memory in cell.holders]
-            or list(memories)
-        )
-        numbers = tuple([number for number, _ in cell.pending])
-        self._pending[numbers] = cell.pending
-        blocks: tuple[Rect, ...] = (rect,)
-        shape = rect.shape
-        if len(owners) > 1 and shape:
-            axis = shape.index(max(shape))
-            blocks = rect.split(axis, min(len(owners), shape[axis]))
-        for owner, block in zip(owners, blocks, strict=False):
-            base = self._base(owner, contributing, cell.holders)
-            self._folds.setdefault((owner, base, numbers), []).append(block)
-            for target in memories:
-                if target != owner:
-                    self._copies.setdefault((owner, target), []).append(block)
-
-    def _base(self, owner: int, contributing: set[int], holders: tuple[int, ...]) -> int | None:
-        if not holders or owner in holders:
-            return owner if holders else None
-        near = self._near
-        return min(holders, key=lambda m: (m not in contributing, 0 if near is None else near(owner, m), m))
-
-    def movements(self) -> Movements:
-        """What was collected, boxes joined where they can be, by ascending box and then memory."""
-        folds: list[Fold] = []
-        parts: dict[tuple[int | None, tuple[int, ...]], tuple[Part, ...]] = {}
-        for (target, base, numbers), rects in self._folds.items():
-            pending = self._pending[numbers]
-            if (base, numbers) not in parts:
-                parts[base, numbers] = _parts(pending, base)
-            folds += [Fold(rect, target, pending[0][1].op, parts[base, numbers]) for rect in merged(rects)]
-        folds.sort(key=lambda fold: (fold.rect.lo, fold.target))
-        copies = [Copy(rect, *ends) for ends, rects in self._copies.items() for rect in merged(rects)]
-        copies.sort(key=lambda copy: (copy.rect.lo, copy.source, copy.target))
-        return Movements(tuple(folds), tuple(copies))
-
-
-def _parts(pending: Pending, base: int | None) -> tuple[Part, ...]:
-    keys: dict[int, list[Key]] = {} if base is None else {base: []}
-    for _, entry in pending:
-        keys.setdefault(entry.memory, []).append(entry.key)
-    return tuple(Part(memory, tuple(keys[memory]), memory == base) for memory in sorted(keys))
+    return Validity(_placed(untouched, cells), state.clock + len(made))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maniple.regions.collective import recognise
-from maniple.regions.rectangle import RectSet
+from maniple.regions.index_space import RectSet, meets, shared
 from maniple.regions.validity import Use, Validity
+from maniple.runtime.instance_table import InstanceTable
+from maniple.runtime.instance_table import Node as Node
 from maniple.runtime.schedule import Access, InstanceKind, Piece, RowKind, Transfer
+from maniple.runtime.use import Advance as Advance
+from maniple.runtime.use import Move as Move
+from maniple.runtime.use import PlacedUse as PlacedUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from maniple.regions.collective import Collective
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.privilege import Privilege
     from maniple.regions.rectangle import Rect
-    from maniple.regions.validity import Copy, Fold, Movements, Part
+    from maniple.regions.validity import Copy, Fold, Merge, Part
 
 __all__: list[str] = []
 
@@ -26,83 +31,6 @@ KINDS = {
     "all_gather": RowKind.ALL_GATHER,
     "broadcast": RowKind.BROADCAST,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedUse:
-    """What one task of a launch does to the region.
-
-    Args:
-        point: index of the task in its launch.
-        color: the point of the launch domain; replicas of one point share it.
-        processor: where the task runs.
-        memory: the memory of that processor.
-        rect: the elements that it uses; empty if none.
-    """
-
-    point: int
-    color: tuple[int, ...]
-    processor: int
-    memory: int
-    rect: Rect
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A task (`use` >= 0, then its point in `item`) or a movement (`use` == -1, then its number) of the region."""
-
-    step: int
-    use: int
-    item: int
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A movement that one use of the region needs before its tasks run.
-
-    Args:
-        use: ordinal of the use in the step.
-        kind: FOLD, COPY or a collective.
-        processor: the processor of a fold; -1 between memories.
-        accesses: the instances used; for a fold slot 0 is the target and 1.. the parts in fold order.
-        transfers: the pushes between memories.
-        pieces: the folds inside a collective.
-        op: symbol of the reduction operator of a FOLD.
-        elements: how many elements leave a memory.
-    """
-
-    use: int
-    kind: RowKind
-    processor: int
-    accesses: tuple[Access, ...]
-    transfers: tuple[Transfer, ...] = ()
-    pieces: tuple[Piece, ...] = ()
-    op: str = ""
-    elements: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """What one use of the region comes to before it is analysed further.
-
-    Args:
-        ordinal: number of the use in the step.
-        movements: the folds and copies that come first.
-        validity: what it leaves valid where.
-    """
-
-    ordinal: int
-    movements: Movements
-    validity: Validity
-
-
-@dataclass(frozen=True, slots=True)
-class _Touch:
-    """One remembered access of an instance."""
-
-    node: Node
-    rect: Rect
-    writes: bool
 
 
 class RegionAnalysis:
@@ -116,6 +44,8 @@ class RegionAnalysis:
         home: what is valid where before the first use (and, for a region that outlives steps, before every step).
         persistent: whether values outlive a step; otherwise `begin_step` forgets them.
         near: distance between two memories, for the choice of a source.
+        mover: the processor of a memory that moves its instance of valid values to a larger one. Without any, an
+            instance has the room that all uses together need: a step is analysed whole before it runs.
     """
 
     def __init__(
@@ -125,6 +55,7 @@ class RegionAnalysis:
         *,
         persistent: bool,
         near: Callable[[int, int], int] | None = None,
+        mover: Callable[[int], int] | None = None,
     ) -> None:
         self.bounds = bounds
         self.persistent = persistent
@@ -134,11 +65,15 @@ class RegionAnalysis:
         self.uses = 0
         self.moves: list[Move] = []
         self.edges: list[tuple[Node, Node]] = []
-        self.extents: list[tuple[int, InstanceKind, Rect]] = []
+        self.instances = InstanceTable()
+        self._mover = mover
         self._moved = 0
-        self._named: dict[tuple[object, ...], int] = {}
-        self._touches: dict[int, list[_Touch]] = {}
         self._contributors: dict[tuple[int, ...], tuple[int, int]] = {}
+
+    @property
+    def extents(self) -> dict[int, tuple[int, InstanceKind, Rect]]:
+        """The instances by number: the memory, why it is there, and the elements that it has room for."""
+        return self.instances.extents
 
     def begin_step(self) -> None:
         """Start the next run of the same program: same instances, values forgotten unless the region is persistent."""
@@ -163,11 +98,35 @@ class RegionAnalysis:
             RequestError: two tasks interfere, or an element is read that nothing wrote.
         """
         validity, ordinal = (self.validity, self.uses) if after is None else (after.validity, after.ordinal + 1)
-        placed = [Use(use.memory, use.rect, privilege, (ordinal, *use.color)) for use in uses if not use.rect.is_empty]
+        placed = [
+            Use(use.memory, use.rect, privilege, (ordinal, *use.color), use.shared)
+            for use in uses
+            if not use.rect.is_empty
+        ]
         return Advance(ordinal, *validity.advance(placed, self.near))
 
+    def make_room(self, memory: int, rect: Rect) -> None:
+        """Move a memory's instance of valid values to one that holds a rectangle too, unless it does already."""
+        room = self.instances.grown(memory, rect, self.bounds)
+        if room is None:
+            return
+        if self.instances.room(memory) is None or self._mover is None:
+            self.reserve(memory, room)
+            return
+        old = self.instances.evict(memory)
+        held = self.extents[old][2]
+        new = self.reserve(memory, room)
+        ends = (Access(new, held, writes=True, slot=0), Access(old, held, writes=False, slot=1))
+        # A fold of one part is a copy.
+        self._emit(Move(self.uses, RowKind.FOLD, self._mover(memory), ends, op="+"))
+
     def use(
-        self, privilege: Privilege, uses: Sequence[PlacedUse], advance: Advance | None = None
+        self,
+        privilege: Privilege,
+        uses: Sequence[PlacedUse],
+        advance: Advance | None = None,
+        *,
+        fills: bool = False,
     ) -> list[tuple[int, Access]]:
         """Analyse one launch's use of the region.
 
@@ -177,6 +136,7 @@ class RegionAnalysis:
             privilege: what every task of the launch does with its rectangle.
             uses: the tasks.
             advance: what `advance` gave for them, if it was asked.
+            fills: whether each task gives all elements one value, which an instance may also get when it is made.
 
         Returns:
             (point, access) for every task with a rectangle that is not empty; the slot of the access is 0.
@@ -193,26 +153,39 @@ class RegionAnalysis:
         if collective is not None:
             self._collective(ordinal, collective, active)
         else:
-            for fold in movements.folds:
-                self._fold(ordinal, fold, active)
+            for merge in movements.merges:
+                self._merge(ordinal, merge)
+            for number, fold in enumerate(movements.folds):
+                self._fold(ordinal, number, fold, active)
             for copy in movements.copies:
                 self._copy(ordinal, copy)
         accesses = []
-        touches = []
         for use in active:
-            if privilege.reduces:
-                instance = self._instance(use.memory, InstanceKind.REDUCTION, use.rect, (ordinal, use.point))
-                self._contributors.setdefault((ordinal, *use.color), (instance, use.processor))
-            else:
-                instance = self._main(use.memory, use.rect)
-            access = Access(instance, use.rect, privilege.writes or privilege.reduces, 0)
-            accesses.append((use.point, access))
-            touches.append((Node(self.step, ordinal, use.point), access))
-        for node, access in touches:
-            self._depend(node, (access,))
-        for node, access in touches:
-            self._record(node, (access,))
-        return accesses
+            access = self._access(ordinal, privilege, use, fills=fills)
+            if access is not None:
+                accesses.append((use, access))
+        nodes = [(Node(self.step, ordinal, use.point), (access,), use.shared) for use, access in accesses]
+        for node, used, together in nodes:
+            self.edges += self.instances.depend(node, used, shared=together)
+        for node, used, together in nodes:
+            self.instances.record(node, used, shared=together)
+        return [(use.point, access) for use, access in accesses]
+
+    def _access(self, ordinal: int, privilege: Privilege, use: PlacedUse, *, fills: bool) -> Access | None:
+        """Give the access of one task, None if it fills what no instance has room for."""
+        rect = use.rect
+        if privilege.reduces:
+            tag = (ordinal, use.point)
+            instance = self.instances.other(use.memory, InstanceKind.REDUCTION, rect.bounds, tag)
+            self._contributors.setdefault((ordinal, *use.color), (instance, use.processor))
+        elif fills:
+            room = self.instances.room(use.memory)
+            if room is None:
+                return None
+            instance, rect = room
+        else:
+            instance = self.reserve(use.memory, rect.bounds)
+        return Access(instance, rect, privilege.writes or privilege.reduces, 0)
 
     def take(self) -> tuple[int, list[Move], list[tuple[Node, Node]]]:
         """Take the movements and dependences found since the last call, after the number of the first movement."""
@@ -221,82 +194,88 @@ class RegionAnalysis:
         return self._moved - len(moves), moves, edges
 
     def forget(self, alive: Callable[[Node], bool]) -> None:
-        """Forget the accesses of nodes that nothing can wait for any more."""
-        for touches in self._touches.values():
-            touches[:] = [touch for touch in touches if alive(touch.node)]
+        """Forget the accesses of nodes that nothing can wait for any more, and what only they referred to."""
+        waiting = {item.key for item in self.validity.pending}
+        self._contributors = {key: made for key, made in self._contributors.items() if key in waiting}
+        self.instances.forget(alive, self.pending_instances())
 
     def pending_instances(self) -> set[int]:
         """Give the instances that hold contributions not yet folded."""
         return {self._contributors[item.key][0] for item in self.validity.pending}
 
+    def evict(self, memory: int, refuge: int | None) -> int:
+        """Give up the instance of valid values in a memory; what is valid only there is copied to another first.
+
+        Args:
+            memory: which one.
+            refuge: where to copy to.
+
+        Returns:
+            The instance that is used no more.
+        """
+        movements, self.validity = self.validity.evicted(memory, refuge)
+        for copy in movements.copies:
+            self._copy(self.uses, copy)
+        return self.instances.evict(memory)
+
     def reserve(self, memory: int, rect: Rect) -> int:
         """Make room for a rectangle in a memory's instance of valid values, and give that instance."""
-        return self._main(memory, rect)
+        return self.instances.valid(memory, rect)
 
-    def _main(self, memory: int, rect: Rect) -> int:
-        """Give the instance of valid values in a memory, grown to hold a rectangle."""
-        return self._instance(memory, InstanceKind.MAIN, rect, ())
-
-    def _instance(self, memory: int, kind: InstanceKind, rect: Rect, tag: tuple[object, ...]) -> int:
-        name = (memory, kind, *tag)
-        index = self._named.get(name)
-        if index is None:
-            index = self._named[name] = len(self.extents)
-            self.extents.append((memory, kind, rect))
-            self._touches[index] = []
-        elif not self.extents[index][2].contains(rect):
-            self.extents[index] = (memory, kind, self.extents[index][2].hull(rect))
-        return index
-
-    def _processor(self, memory: int, rect: Rect, uses: Sequence[PlacedUse]) -> int:
+    def _processor(self, memory: int, rect: IndexSpace, uses: Sequence[PlacedUse]) -> int:
         """Choose who folds in a memory: the first task there that needs the rectangle."""
         for use in uses:
-            if use.memory == memory and use.rect.overlaps(rect):
+            if use.memory == memory and meets(use.rect, rect):
                 return use.processor
         return next(use.processor for use in uses if use.memory == memory)
 
-    def _sources(self, part: Part) -> list[int]:
+    def _sources(self, part: Part, rect: IndexSpace) -> list[int]:
         """Give the instances that one memory adds to a fold, in fold order."""
-        base = [self._named[(part.memory, InstanceKind.MAIN)]] if part.base else []
+        base = [self.reserve(part.memory, rect.bounds)] if part.base else []
         return base + [self._contributors[key][0] for key in part.keys]
 
-    def _near_end(self, ordinal: int, part: Part, fold: Fold) -> int:
+    def _near_end(self, ordinal: int, number: int, part: Part, fold: Fold) -> int:
         """Give the one instance that a far memory sends to a fold, folded there first when it has several."""
-        sources = self._sources(part)
+        sources = self._sources(part, fold.rect)
         if len(sources) == 1:
             return sources[0]
-        tag = (ordinal, "partial", fold.rect.lo)
-        partial = self._instance(part.memory, InstanceKind.STAGING, fold.rect, tag)
+        tag = (ordinal, "partial", number)
+        partial = self.instances.other(part.memory, InstanceKind.STAGING, fold.rect.bounds, tag)
         processor = self._contributors[part.keys[0]][1]
         self._emit_fold(ordinal, processor, partial, sources, fold)
         return partial
 
-    def _staging(self, ordinal: int, part: Part, fold: Fold) -> int:
-        tag = (ordinal, part.memory, fold.rect.lo)
-        return self._instance(fold.target, InstanceKind.STAGING, fold.rect, tag)
+    def _staging(self, ordinal: int, number: int, part: Part, fold: Fold) -> int:
+        tag = (ordinal, part.memory, number)
+        return self.instances.other(fold.target, InstanceKind.STAGING, fold.rect.bounds, tag)
 
-    def _emit_fold(self, ordinal: int, processor: int, target: int, sources: Sequence[int], fold: Fold) -> None:
+    def _merge(self, ordinal: int, merge: Merge) -> None:
+        sources = [self._contributors[key][0] for key in merge.keys]
+        self._emit_fold(ordinal, self._contributors[merge.keys[0]][1], sources[0], sources, merge)
+
+    def _emit_fold(self, ordinal: int, processor: int, target: int, sources: Sequence[int], fold: Fold | Merge) -> None:
         accesses = [Access(target, fold.rect, writes=True, slot=0)]
         accesses += [Access(source, fold.rect, writes=False, slot=i + 1) for i, source in enumerate(sources)]
         self._emit(Move(ordinal, RowKind.FOLD, processor, tuple(accesses), op=fold.op.symbol))
 
-    def _fold(self, ordinal: int, fold: Fold, uses: Sequence[PlacedUse]) -> None:
+    def _fold(self, ordinal: int, number: int, fold: Fold, uses: Sequence[PlacedUse]) -> None:
         items: list[int] = []
         for part in fold.parts:
             if part.memory == fold.target:
-                items += self._sources(part)
+                items += self._sources(part, fold.rect)
                 continue
-            source = self._near_end(ordinal, part, fold)
-            staging = self._staging(ordinal, part, fold)
+            source = self._near_end(ordinal, number, part, fold)
+            staging = self._staging(ordinal, number, part, fold)
             self._emit_copy(ordinal, source, staging, fold.rect)
             items.append(staging)
         processor = self._processor(fold.target, fold.rect, uses)
-        self._emit_fold(ordinal, processor, self._main(fold.target, fold.rect), items, fold)
+        self._emit_fold(ordinal, processor, self.reserve(fold.target, fold.rect.bounds), items, fold)
 
     def _copy(self, ordinal: int, copy: Copy) -> None:
-        self._emit_copy(ordinal, self._main(copy.source, copy.rect), self._main(copy.target, copy.rect), copy.rect)
+        source, target = (self.reserve(memory, copy.rect.bounds) for memory in (copy.source, copy.target))
+        self._emit_copy(ordinal, source, target, copy.rect)
 
-    def _emit_copy(self, ordinal: int, source: int, target: int, rect: Rect) -> None:
+    def _emit_copy(self, ordinal: int, source: int, target: int, rect: IndexSpace) -> None:
         accesses = (Access(source, rect, writes=False, slot=1), Access(target, rect, writes=True, slot=0))
         transfer = Transfer(source, target, rect)
         self._emit(Move(ordinal, RowKind.COPY, -1, accesses, (transfer,), elements=rect.volume))
@@ -308,65 +287,61 @@ class RegionAnalysis:
         for number, fold in enumerate(collective.folds):
             parts = []
             for part in fold.parts:
-                source = self._near_end(ordinal, part, fold)
+                source = self._near_end(ordinal, number, part, fold)
                 accesses.append(Access(source, fold.rect, writes=False, slot=1))
                 if part.memory != fold.target:
-                    staging = self._staging(ordinal, part, fold)
+                    staging = self._staging(ordinal, number, part, fold)
                     transfers.append(Transfer(source, staging, fold.rect, feeds=number))
                     source = staging
                 parts.append(source)
-            target = self._main(fold.target, fold.rect)
+            target = self.reserve(fold.target, fold.rect.bounds)
             pieces.append(Piece(fold.target, target, fold.rect, tuple(parts), fold.op.symbol))
             accesses.append(Access(target, fold.rect, writes=True, slot=0))
         for copy in collective.copies:
             transfers += self._spread(copy, collective.folds)
-        transfers.sort(key=lambda push: self._turn(push, collective.memories))
+        place = {memory: number for number, memory in enumerate(collective.memories)}
+        transfers.sort(key=lambda push: self._turn(push, place))
         for push in transfers:
             accesses.append(Access(push.source, push.rect, writes=False, slot=1))
             accesses.append(Access(push.target, push.rect, writes=True, slot=0))
-        unique = tuple(dict.fromkeys(accesses))
+        unique = _joined(accesses)
         volume = sum(push.rect.volume for push in transfers)
         self._emit(Move(ordinal, KINDS[collective.kind], -1, unique, tuple(transfers), tuple(pieces), elements=volume))
 
     def _spread(self, copy: Copy, folds: Sequence[Fold]) -> list[Transfer]:
         """Cut a copy of a collective along the folds that it sends on."""
-        source, target = self._main(copy.source, copy.rect), self._main(copy.target, copy.rect)
+        source, target = (self.reserve(memory, copy.rect.bounds) for memory in (copy.source, copy.target))
         cut = [
-            Transfer(source, target, copy.rect.intersect(fold.rect), after=number)
+            Transfer(source, target, shared(copy.rect, fold.rect), after=number)
             for number, fold in enumerate(folds)
-            if fold.target == copy.source and fold.rect.overlaps(copy.rect)
+            if fold.target == copy.source and meets(fold.rect, copy.rect)
         ]
         return cut or [Transfer(source, target, copy.rect)]
 
-    def _turn(self, push: Transfer, memories: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:
+    def _turn(self, push: Transfer, place: Mapping[int, int]) -> tuple[int, int, int, tuple[int, ...]]:
         """Order the pushes of a collective: contributions first, then each memory to the next ones round the ring."""
-        source = memories.index(self.extents[push.source][0])
-        target = memories.index(self.extents[push.target][0])
-        return (push.after >= 0, (target - source) % len(memories), source, push.rect.lo)
+        source = place[self.extents[push.source][0]]
+        target = place[self.extents[push.target][0]]
+        return (push.after >= 0, (target - source) % len(place), source, push.rect.lo)
 
     def _emit(self, move: Move) -> None:
         node = Node(self.step, -1, self._moved)
         self._moved += 1
         self.moves.append(move)
-        self._depend(node, move.accesses)
-        self._record(node, move.accesses)
+        self.edges += self.instances.depend(node, move.accesses)
+        self.instances.record(node, move.accesses)
 
-    def _depend(self, node: Node, accesses: Sequence[Access]) -> None:
-        """Add an edge from every earlier node whose access conflicts with one of these."""
-        found: dict[Node, None] = {}
-        for access in accesses:
-            for touch in self._touches[access.instance]:
-                if (access.writes or touch.writes) and touch.node != node and touch.rect.overlaps(access.rect):
-                    found[touch.node] = None
-        self.edges.extend((before, node) for before in found)
 
-    def _record(self, node: Node, accesses: Sequence[Access]) -> None:
-        """Remember accesses; a write hides the older ones that lie inside it, for it waits for them."""
-        for access in accesses:
-            touches = self._touches[access.instance]
-            if access.writes:
-                touches[:] = [t for t in touches if t.node == node or not access.rect.contains(t.rect)]
-            touches.append(_Touch(node, access.rect, access.writes))
+def _joined(accesses: Iterable[Access]) -> tuple[Access, ...]:
+    """Give accesses of a collective as few as say the same: a member writes n - 1 blocks, but one rectangle."""
+    rects: dict[tuple[int, bool, int], dict[Rect, None]] = {}
+    for access in accesses:
+        rects.setdefault((access.instance, access.writes, access.slot), {})[access.rect] = None
+    return tuple(
+        Access(instance, rect, writes, slot)
+        for (instance, writes, slot), found in rects.items()
+        for rect in RectSet.of(found).rects
+    )
 
 
 def _held(home: Mapping[int, Iterable[Rect]]) -> Validity:

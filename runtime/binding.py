@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.lane import Lanes, Step
     from maniple.runtime.memory import Memory
@@ -118,8 +119,8 @@ class Storage:
         self.table = arena.start_of(int(block.ctypes.data))
         self._told = block
 
-    def view(self, instance: int, rect: Rect) -> torch.Tensor:
-        """View a rectangle of an instance."""
+    def view(self, instance: int, rect: IndexSpace) -> torch.Tensor:
+        """View the bounds of an index space in an instance."""
         covered, storage = self._held[instance]
         return storage[rect.slices(covered.lo)]
 
@@ -153,11 +154,12 @@ class Binder:
         schedule, view = self.schedule, self.storage.view
         if step.kind == StepKind.FOLD:
             piece = schedule.pieces[step.row][step.item]
-            return bind_fold(piece.op, view(piece.target, piece.rect), [view(part, piece.rect) for part in piece.parts])
+            parts = [view(part, piece.rect) for part in piece.parts]
+            return bind_fold(piece.op, view(piece.target, piece.rect), parts, piece.rect)
         accesses = schedule.accesses(step.row)
         if schedule.kind[step.row] == RowKind.FOLD:
             target, *parts = (view(access.instance, access.rect) for access in accesses)
-            return bind_fold(schedule.folds[step.row], target, parts)
+            return bind_fold(schedule.folds[step.row], target, parts, accesses[0].rect)
         launch = schedule.launches[int(schedule.launch[step.row])]
         if launch.binder is None:
             msg = f"{schedule.label(step.row)} has no body: the schedule was made for planning"
@@ -195,7 +197,7 @@ class Binder:
             packed: np.ndarray[Any, Any] = bits_of(window, region.dtype, tuple(covered.shape[axis] for axis in order))
             there = packed.transpose([order.index(axis) for axis in range(len(order))])[place]
             source = self.storage.view(transfer.source, transfer.rect)
-            found[index] = bind_push(source, there, self.wires[processor])
+            found[index] = bind_push(source, there, self.wires[processor], transfer.rect)
         return found
 
     def movements(self, finished: Callable[[int], None]) -> tuple[dict[int, Movement], list[Outgoing], list[Incoming]]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from maniple.regions.error import RunError
+from maniple.regions.index_space import RectSet
+from maniple.runtime.footprint import SparseArgument, label
 from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from maniple.runtime.call import Frames
     from maniple.runtime.launch import Point, Requirement
@@ -30,11 +32,13 @@ class TaskBinder:
     Args:
         task: the task.
         points: the tasks of the launch.
-        requirements: those of the launch: one for each parameter with a privilege, in order.
+        requirements: those of the launch: one for each field of each parameter with a privilege, in order.
         bodies: the chosen variant of each point.
         frames: the calls of the runs.
         number: which call of a run is this launch's.
         debug: whether to check that arguments declared as read are left alone.
+        fields: for each parameter with a privilege how many fields its body sees as a tuple, 0 for one by itself; none
+            say so of all.
     """
 
     task: Task[..., Any]
@@ -44,6 +48,7 @@ class TaskBinder:
     frames: Frames
     number: int
     debug: bool
+    fields: tuple[int, ...] = ()
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one point."""
@@ -51,9 +56,8 @@ class TaskBinder:
         variant = self.bodies[point]
         arguments: list[object] = []
         holes: list[int] = []
-        identities: list[tuple[torch.Tensor, float]] = []
-        guarded: list[tuple[str, torch.Tensor]] = []
-        given = zip(self.requirements, views, strict=True)
+        seen = _Seen(point, zip(self.requirements, views, strict=True), debug=self.debug)
+        fields = iter(self.fields)
         for parameter in self.task.parameters:
             if parameter.is_color:
                 arguments.append(self.points[point].color)
@@ -62,17 +66,46 @@ class TaskBinder:
                 holes.append(len(arguments))
                 arguments.append(None)
                 continue
-            requirement, view = next(given)
-            region, op = requirement.region, requirement.privilege.op
-            if view is None:
-                view = torch.empty((0,) * region.bounds.ndim, dtype=torch_dtype(region.dtype))
-            elif op is not None:
-                identities.append((view, op.identity(region.dtype)))
-            elif self.debug and not requirement.privilege.writes:
-                guarded.append((parameter.name, view))
-            arguments.append(variant.array(view))
-        body = _guarded(variant.call, guarded) if guarded else variant.call
-        return _Bound(self, point, body, arguments, tuple(enumerate(holes)), tuple(identities))
+            count = next(fields, 0)
+            arrays = tuple([variant.array(seen.next(parameter.name)) for _ in range(count or 1)])
+            arguments.append(arrays if count else arrays[0])
+        body = _guarded(variant.call, seen.guarded) if seen.guarded else variant.call
+        if seen.private:
+            body = _private(body, seen.private)
+        return _Bound(self, point, body, arguments, tuple(enumerate(holes)), tuple(seen.identities))
+
+
+class _Seen:
+    """The arrays that one body sees, and what must be done for them around its runs.
+
+    Args:
+        point: which task.
+        given: its requirements, each with the view of its elements.
+        debug: whether to check what the body does.
+    """
+
+    def __init__(self, point: int, given: Iterator[tuple[Requirement, torch.Tensor | None]], *, debug: bool) -> None:
+        self.identities: list[tuple[torch.Tensor, float]] = []
+        self.guarded: list[tuple[str, torch.Tensor]] = []
+        self.private: list[SparseArgument] = []
+        self._point, self._given, self._debug = point, given, debug
+
+    def next(self, parameter: str) -> torch.Tensor:
+        """Give the array of the next requirement."""
+        requirement, view = next(self._given)
+        region, privilege, space = requirement.region, requirement.privilege, requirement.rects[self._point]
+        if view is None:
+            return label(torch.empty((0,) * region.bounds.ndim, dtype=torch_dtype(region.dtype)), space)
+        if privilege.op is not None:
+            self.identities.append((view, privilege.op.identity(region.dtype)))
+            return label(view, space)
+        if isinstance(space, RectSet) and (privilege.writes or self._debug):
+            private = SparseArgument(view, space, privilege, blank=self._debug)
+            self.private.append(private)
+            view = private.array
+        if self._debug and not privilege.writes:
+            self.guarded.append((parameter, view))
+        return label(view, space)
 
 
 class _Bound:
@@ -103,6 +136,20 @@ class _Bound:
         for view, identity in self._identities:
             view.fill_(identity)
         call.put(self._point, self._body(*arguments))
+
+
+def _private(body: Callable[..., object], private: Sequence[SparseArgument]) -> Callable[..., object]:
+    """Wrap a body so that it works on copies of its sparse arguments."""
+
+    def call(*arguments: object) -> object:
+        for argument in private:
+            argument.load()
+        found = body(*arguments)
+        for argument in private:
+            argument.store()
+        return found
+
+    return call
 
 
 def _guarded(body: Callable[..., object], reads: Sequence[tuple[str, torch.Tensor]]) -> Callable[..., object]:

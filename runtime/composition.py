@@ -14,8 +14,8 @@ from maniple.runtime.traffic import traffic_ns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, Node
     from maniple.runtime.fragment import Fragment
     from maniple.runtime.launch import Launch
@@ -63,7 +63,7 @@ class Composer:
     ) -> None:
         self.machine, self.launches, self.regions, self.fragments = machine, launches, regions, fragments
         self.index = {region.id: number for number, region in enumerate(regions)}
-        self.rects: dict[Rect, int] = {}
+        self.rects: dict[IndexSpace, int] = {}
         self.instances: list[Instance] = []
         self.offsets: list[int] = []
         for number, fragment in enumerate(fragments):
@@ -190,7 +190,7 @@ class Composer:
             [(a.instance + offset, self._rect(a.rect), int(a.writes), slot) for offset, slot, a in accesses]
         )
 
-    def _rect(self, rect: Rect) -> int:
+    def _rect(self, rect: IndexSpace) -> int:
         return self.rects.setdefault(rect, len(self.rects))
 
     def _pairs(self, edges: Sequence[Sequence[tuple[Node, Node]]]) -> list[tuple[int, int]]:

@@ -81,4 +81,4 @@ def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
     for privilege, tasks in key.uses:
         region.use(privilege, tasks)
     carried = tuple((before, after) for before, after in region.edges if before.step != after.step)
-    return Fragment(moves, accesses, tuple(region.extents), edges, carried, leaves)
+    return Fragment(moves, accesses, tuple(region.extents.values()), edges, carried, leaves)

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     import torch
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, RegionAnalysis
+    from maniple.runtime.memory import Memory
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.recorder import Tell
 
@@ -52,8 +54,9 @@ class Issued:
 class LiveRegion:
     """A region of the running program at one rank: its analysis, its storage, and the rows that use it.
 
-    The instance of valid values has room for the whole region; contributions and staged tiles get their own, which
-    go when nothing refers to them.
+    The instance of valid values has room for what is used of it here, and is made anew when that grows: the analysis
+    says when, and has a row bring the values over. Contributions and staged tiles get instances of their own, which go
+    when nothing refers to them.
 
     Args:
         region: the region.
@@ -65,26 +68,55 @@ class LiveRegion:
         self.analysis = analysis
         self.rows: dict[Node, Issued] = {}
         self.temporary: dict[int, tuple[Rect, torch.Tensor]] = {}
+        self._current = -1
+        self._former: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._tidy_at = FORGET_AT
 
-    def view(self, runtime: RankRuntime, instance: int, rect: Rect) -> torch.Tensor:
-        """View a rectangle of an instance in this rank's memory."""
+    def view(self, runtime: RankRuntime, instance: int, rect: IndexSpace) -> torch.Tensor:
+        """View the bounds of an index space in an instance in this rank's memory."""
         _, kind, extent = self.analysis.extents[instance]
         if kind == InstanceKind.MAIN:
-            covered, storage = runtime.memory.keep(self.region, self.region.bounds)
+            covered, storage = self._former.get(instance) or self._valid(runtime.memory, instance, extent)
         else:
             if instance not in self.temporary:
                 self.temporary[instance] = (extent, runtime.memory.allocate(self.region, extent))
             covered, storage = self.temporary[instance]
         return storage[rect.slices(covered.lo)]
 
+    def _valid(self, memory: Memory, instance: int, extent: Rect) -> tuple[Rect, torch.Tensor]:
+        """Give the storage of the instance of valid values, made if it is another than the one before."""
+        kept = memory.kept(self.region)
+        if kept is not None and self._current not in {instance, -1}:
+            self._former[self._current] = kept
+            self._current = instance
+            return memory.renew(self.region, extent)
+        self._current = instance
+        return memory.keep(self.region, extent)
+
+    def resume(self, memory: int) -> None:
+        """Go on after a replay, which used the storage that is kept, whatever its instance was called."""
+        room = self.analysis.instances.room(memory)
+        self._current = -1 if room is None else room[0]
+
+    def bound(self, memory: Memory, evicted: int) -> None:
+        """Let go of what only rows that are bound by now still refer to.
+
+        Args:
+            memory: this rank's.
+            evicted: the instance that gives up its room, of whatever memory.
+        """
+        self._former.clear()
+        if evicted == self._current:
+            self._current = -1
+            memory.drop(self.region)
+
     def busy(self) -> bool:
         """Say whether a row that uses the region is not done yet."""
         return any(not row.done for row in self.rows.values())
 
     def has_instance(self, memory: int) -> bool:
-        """Whether a memory has, or had, an instance of valid values."""
-        return any(where == memory and kind == InstanceKind.MAIN for where, kind, _ in self.analysis.extents)
+        """Whether a memory has an instance of valid values."""
+        return self.analysis.instances.room(memory) is not None
 
     def forget(self) -> None:
         """Drop all rows; every one is done, and nothing is left to fold."""
@@ -134,7 +166,7 @@ class Issuer:
         if move.processor not in self.runtime.processors:
             return None
         target, *parts = (live.view(self.runtime, access.instance, access.rect) for access in move.accesses)
-        call = bind_fold(move.op, target, parts)
+        call = bind_fold(move.op, target, parts, move.accesses[0].rect)
         tell = self.runtime.teller(f"p{move.processor}", lambda: f"fold {live.region.name}", "fold")
         return self.task(move.processor, call, [(live, node)], 0, tell)
 

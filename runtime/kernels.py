@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from maniple.regions.index_space import RectSet
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from maniple.regions.index_space import IndexSpace
 
     Bits = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
     Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
@@ -44,14 +49,39 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def bind_fold(op: str, target: torch.Tensor, parts: Sequence[torch.Tensor]) -> Callable[[], object]:
+# Boxes of at least as many elements, on average, are copied one by one; smaller ones element by element, by an index.
+_LARGE_BOX = 32
+
+
+def register_fold(symbol: str, combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    """Make a function the kernel of a reduction operator.
+
+    Args:
+        symbol: the operator's.
+        combine: gives the fold of two tensors of one shape, element by element, in a tensor of its own.
+    """
+    _IN_PLACE[symbol] = lambda target, part: target.copy_(combine(target, part))
+    _OUT[symbol] = lambda first, second, out: out.copy_(combine(first, second))
+
+
+def positions(points: RectSet) -> tuple[torch.Tensor, ...]:
+    """Give the index of a sparse index space in a view of its bounds."""
+    return tuple(torch.from_numpy(axis) for axis in points.positions())
+
+
+def bind_fold(
+    op: str, target: torch.Tensor, parts: Sequence[torch.Tensor], points: IndexSpace | None = None
+) -> Callable[[], object]:
     """Bind `target := parts[0] op parts[1] op ...`, in this order.
 
     Args:
         op: symbol of the reduction operator.
         target: the view written.
-        parts: views of the same shape; one of them may be `target` itself, which is then folded into in place.
+        parts: views of the same shape; one of them may be `target` itself, which then comes first.
+        points: the elements to fold where the views are of the bounds of a sparse index space.
     """
+    if isinstance(points, RectSet):
+        return _bind_sparse_fold(op, target, parts, points)
     in_place, out = _IN_PLACE[op], _OUT[op]
     others = [part for part in parts if part.data_ptr() != target.data_ptr()]
     ordered = others if len(others) == len(parts) else [target, *others]
@@ -73,6 +103,25 @@ def bind_fold(op: str, target: torch.Tensor, parts: Sequence[torch.Tensor]) -> C
         out(first, second, out=target)
         for part in rest:
             in_place(target, part)
+
+    return fold
+
+
+def _bind_sparse_fold(
+    op: str, target: torch.Tensor, parts: Sequence[torch.Tensor], points: RectSet
+) -> Callable[[], object]:
+    if points.volume >= _LARGE_BOX * len(points):
+        boxes = [rect.slices(points.lo) for rect in points.rects]
+        folds = [bind_fold(op, target[box], [part[box] for part in parts]) for box in boxes]
+        return lambda: [fold() for fold in folds]
+    index, in_place = positions(points), _IN_PLACE[op]
+    first, *rest = sorted(parts, key=lambda part: part.data_ptr() != target.data_ptr())
+
+    def fold() -> None:
+        total = first[index]
+        for part in rest:
+            in_place(total, part[index])
+        target[index] = total
 
     return fold
 
@@ -105,15 +154,25 @@ def bits_of(memory: Bytes, dtype: str, shape: tuple[int, ...]) -> Bits:
     return memory.view(torch.empty(0, dtype=_SAME_WIDTH.get(width, width)).numpy().dtype).reshape(shape)
 
 
-def bind_push(view: torch.Tensor, target: Bits, wire: Wire) -> Callable[[], object]:
+def bind_push(view: torch.Tensor, target: Bits, wire: Wire, points: IndexSpace | None = None) -> Callable[[], object]:
     """Bind the copy of a view into another rank's memory.
 
     Args:
         view: what is copied.
         target: where to; the same shape.
         wire: counts what was written.
+        points: the elements that are, where the view is of the bounds of a sparse index space.
     """
     bits = _bits(view)
+    if isinstance(points, RectSet):
+        pick, put = _picker(bits, points), _putter(target, points)
+
+        def push_sparse() -> None:
+            row = pick()
+            put(row)
+            wire.written += row.nbytes
+
+        return push_sparse
     if bits.flags.c_contiguous and target.flags.c_contiguous and 0 < bits.nbytes <= BRIEF:
         source, place = (part.reshape(-1).view(np.uint8).data for part in (bits, target))
 
@@ -130,14 +189,58 @@ def bind_push(view: torch.Tensor, target: Bits, wire: Wire) -> Callable[[], obje
     return push
 
 
-def bind_pack(view: torch.Tensor) -> Callable[[], memoryview]:
-    """Bind the copy of a view into fresh contiguous bytes, which a transport may keep."""
+def bind_pack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[], memoryview]:
+    """Bind the copy of a view into fresh contiguous bytes, which a transport may keep.
+
+    Args:
+        view: what is sent.
+        points: the elements of it that are, where it is of the bounds of a sparse index space.
+    """
     bits = _bits(view)
+    if isinstance(points, RectSet):
+        pick = _picker(bits, points)
+        return lambda: pick().reshape(-1).view(np.uint8).data
     return lambda: bits.copy(order="C").reshape(-1).view(np.uint8).data
 
 
-def bind_unpack(view: torch.Tensor) -> Callable[[memoryview], object]:
-    """Bind the copy of received bytes into a view."""
+def _picker(bits: Bits, points: RectSet) -> Callable[[], Bits]:
+    """Bind the copy of a sparse index space's elements into one row."""
+    if points.volume < _LARGE_BOX * len(points):
+        index = points.positions()
+        return lambda: bits[index]
+    boxes = [bits[rect.slices(points.lo)] for rect in points.rects]
+    return lambda: np.concatenate([box.reshape(-1) for box in boxes])
+
+
+def _putter(bits: Bits, points: RectSet) -> Callable[[Bits], object]:
+    """Bind the copy of a row of elements to where they are in a sparse index space."""
+    if points.volume < _LARGE_BOX * len(points):
+        index = points.positions()
+
+        def scatter(row: Bits) -> None:
+            bits[index] = row
+
+        return scatter
+    boxes = [bits[rect.slices(points.lo)] for rect in points.rects]
+    ends = list(itertools.accumulate(rect.volume for rect in points.rects))
+
+    def put(row: Bits) -> None:
+        for box, end in zip(boxes, ends, strict=True):
+            np.copyto(box, row[end - box.size : end].reshape(box.shape))
+
+    return put
+
+
+def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], object]:
+    """Bind the copy of received bytes into a view.
+
+    Args:
+        view: where they go.
+        points: the elements that are received, where the view is of the bounds of a sparse index space.
+    """
     bits = _bits(view)
+    if isinstance(points, RectSet):
+        put = _putter(bits, points)
+        return lambda payload: put(np.frombuffer(payload, dtype=bits.dtype))
     shape, dtype = bits.shape, bits.dtype
     return lambda payload: np.copyto(bits, np.frombuffer(payload, dtype=dtype).reshape(shape))

@@ -32,10 +32,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from maniple.regions.index_space import meets
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from maniple.regions.rectangle import Rect
+    from maniple.regions.index_space import IndexSpace
     from maniple.runtime.schedule import Schedule
 
 __all__: list[str] = []
@@ -96,7 +98,7 @@ class Lanes:
 Key = tuple[int, int, int, int, int]
 
 
-Touch = tuple[int, "Rect", bool]
+Touch = tuple[int, "IndexSpace", bool]
 """A use of an instance: which, what of it, and whether it is written."""
 
 
@@ -310,7 +312,7 @@ class Layout:
 def _conflict(some: Sequence[Touch], others: Sequence[Touch]) -> bool:
     """Say whether one of two steps writes what the other uses."""
     return any(
-        instance == other and (writes or rewrites) and rect.overlaps(second)
+        instance == other and (writes or rewrites) and meets(rect, second)
         for instance, rect, writes in some
         for other, second, rewrites in others
     )

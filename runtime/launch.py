@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from maniple.regions.privilege import Coherence
+
 if TYPE_CHECKING:
     import torch
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.privilege import Privilege
-    from maniple.regions.rectangle import Rect
 
 __all__: list[str] = []
 
@@ -43,12 +45,16 @@ class Requirement:
     Args:
         region: the logical region.
         privilege: read, write-discard, read-write or reduce.
-        rects: one per point; an empty rectangle says that this point does not use the region.
+        rects: the elements that each point uses, dense or sparse; none say that it does not use the region.
+        coherence: how tasks that use the same elements are ordered.
+        fills: whether every task gives all its elements one value, which an instance may also get when it is made.
     """
 
     region: LogicalRegion
     privilege: Privilege
-    rects: tuple[Rect, ...]
+    rects: tuple[IndexSpace, ...]
+    coherence: Coherence = Coherence.EXCLUSIVE
+    fills: bool = False
 
 
 class Binder(Protocol):

@@ -36,8 +36,7 @@ class UseView:
         held = self.state.valid.get(memory)
         if held is None or not self.requirement.privilege.reads:
             return 0
-        shared = held.intersect(self.requirement.rects[index])
-        return sum(rect.volume for rect in shared) * self.requirement.region.itemsize
+        return (held & self.requirement.rects[index]).volume * self.requirement.region.itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class Memory:
         self.recorder: Recorder | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
+        self._filled: dict[int, float] = {}
 
     def allocate(self, region: LogicalRegion, rect: Rect, *, shared: bool = False) -> torch.Tensor:
         """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in.
@@ -52,19 +53,38 @@ class Memory:
         """Give the lasting instance of a region, made or grown so that it has room for a rectangle.
 
         Returns:
-            The rectangle that the instance covers, and its storage; elements never written are zero.
+            The rectangle that the instance covers, and its storage; elements never written have the value that the
+            region was filled with, or zero.
         """
         held = self._kept.get(region.id)
         if held is not None and held[0].contains(rect):
             return held
-        wide = rect if held is None else held[0].hull(rect)
-        # Whatever lasts may be written by any rank in a later program.
-        storage = self._make(region, wide, self.arena, self.layout(region)).zero_()
+        made = self.renew(region, rect if held is None else held[0].hull(rect))
         if held is not None:
-            storage[held[0].slices(wide.lo)] = held[1]
+            made[1][held[0].slices(made[0].lo)] = held[1]
+        return made
+
+    def kept(self, region: LogicalRegion) -> tuple[Rect, torch.Tensor] | None:
+        """Give the lasting instance of a region, if there is one."""
+        return self._kept.get(region.id)
+
+    def fill(self, region: LogicalRegion, value: float) -> None:
+        """Give instances of a region that are made from now on a value, of all elements."""
+        self._filled[region.id] = value
+
+    def renew(self, region: LogicalRegion, rect: Rect) -> tuple[Rect, torch.Tensor]:
+        """Make a lasting instance of a region in place of the one that there is; who bound that may go on to use it.
+
+        Args:
+            region: the region.
+            rect: what it has room for.
+        """
+        # Whatever lasts may be written by any rank in a later program.
+        storage = self._make(region, rect, self.arena, self.layout(region)).fill_(self._filled.get(region.id, 0))
+        if region.id in self._kept:
             self.version += 1
-        self._kept[region.id] = (wide, storage)
-        return wide, storage
+        made = self._kept[region.id] = (rect, storage)
+        return made
 
     def lay_out(self, region: LogicalRegion, order: tuple[int, ...]) -> None:
         """Have the lasting instance of a region, when it is made, hold its axes in an order, outermost first."""
@@ -79,10 +99,16 @@ class Memory:
         covered, storage = self.keep(region, rect)
         return storage[rect.slices(covered.lo)]
 
-    def drop(self, region: LogicalRegion) -> None:
-        """Free the lasting instance of a region, if there is one."""
-        self._kept.pop(region.id, None)
+    def forget(self, region: LogicalRegion) -> None:
+        """Free the lasting instance of a region that nothing will name again."""
+        self._filled.pop(region.id, None)
         self._layouts.pop(region.id, None)
+        self.drop(region)
+
+    def drop(self, region: LogicalRegion) -> None:
+        """Free the lasting instance of a region, if there is one; it may be made again."""
+        if self._kept.pop(region.id, None) is not None:
+            self.version += 1
 
     def kept_bytes(self) -> int:
         """Count the bytes of storage that lasts."""

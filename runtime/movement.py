@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from maniple.regions.rectangle import Rect
+    from maniple.regions.index_space import IndexSpace
     from maniple.runtime.schedule import Piece, Transfer
 
 __all__: list[str] = []
@@ -22,7 +22,7 @@ def bind_movement(
     row: int,
     transfers: Sequence[Transfer],
     pieces: Sequence[Piece],
-    view: Callable[[int, Rect], torch.Tensor],
+    view: Callable[[int, IndexSpace], torch.Tensor],
     memory_of: Callable[[int], int],
     here: int,
 ) -> tuple[Movement, list[Outgoing], list[Incoming]]:
@@ -32,7 +32,7 @@ def bind_movement(
         row: its number.
         transfers: its pushes, in the order that both ends share.
         pieces: the folds inside it.
-        view: views a rectangle of an instance of this rank.
+        view: views the bounds of an index space in an instance of this rank.
         memory_of: the memory of an instance.
         here: this rank's memory.
 
@@ -43,14 +43,16 @@ def bind_movement(
     for number, piece in enumerate(pieces):
         if piece.memory == here:
             parts = [view(part, piece.rect) for part in piece.parts]
-            movement.folds[number] = LocalFold(0, bind_fold(piece.op, view(piece.target, piece.rect), parts))
+            fold = bind_fold(piece.op, view(piece.target, piece.rect), parts, piece.rect)
+            movement.folds[number] = LocalFold(0, fold)
     outgoing: list[Outgoing] = []
     incoming: list[Incoming] = []
     for push in transfers:
         source, target = memory_of(push.source), memory_of(push.target)
         if source == here:
             tile = view(push.source, push.rect)
-            sent = Outgoing(target, tile.nbytes, bind_pack(tile), movement)
+            size = push.rect.volume * tile.element_size()
+            sent = Outgoing(target, size, bind_pack(tile, push.rect), movement)
             outgoing.append(sent)
             if push.after >= 0:
                 movement.later.append(sent)
@@ -59,7 +61,8 @@ def bind_movement(
                 movement.outgoing.append(sent)
         elif target == here:
             tile = view(push.target, push.rect)
-            arrival = Incoming(source, tile.nbytes, bind_unpack(tile), movement, push.feeds)
+            size = push.rect.volume * tile.element_size()
+            arrival = Incoming(source, size, bind_unpack(tile, push.rect), movement, push.feeds)
             incoming.append(arrival)
             movement.incoming.append(arrival)
             if push.feeds >= 0:

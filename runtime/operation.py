@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from maniple.regions.error import RequestError
+from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
@@ -15,8 +16,11 @@ from maniple.runtime.handle import PartitionedRegion, Region
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.regions.partition import Partition
+    from maniple.regions.privilege import Coherence
+    from maniple.regions.subspace import Partition
+    from maniple.runtime.launch import Requirement
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.projection import Projection
     from maniple.runtime.task import Task
@@ -30,47 +34,66 @@ Domain = Rect | Sequence[int] | int
 class Tiles:
     """A region argument: the whole region at every point, or a tile of a partition for each.
 
-    It refers to the region, not to the program's handle, so that it keeps no region alive.
+    It refers to the fields, not to the program's handle, so that it keeps no region alive.
 
     Args:
-        region: the logical region.
+        columns: the fields, each a logical region.
+        space: the elements of the region.
+        several: whether a body sees a tuple of fields, be it of one.
+        coherence: how tasks that use the same elements are ordered.
         partition: the tiles; None for the whole region.
         projection: which tile a point uses; None for its own.
     """
 
-    region: LogicalRegion
+    columns: tuple[LogicalRegion, ...]
+    space: IndexSpace
+    several: bool
+    coherence: Coherence
     partition: Partition | None = None
     projection: Projection | None = None
+
+    @classmethod
+    def of(cls, value: Region | PartitionedRegion) -> Tiles:
+        """The argument that a handle is."""
+        region = value if isinstance(value, Region) else value.region
+        whole = (region.columns, region.space, region.fields is not None, region.coherence)
+        return cls(*whole) if isinstance(value, Region) else cls(*whole, value.partition, value.projection)
 
     def is_of(self, value: object) -> bool:
         """Whether a launch argument names the same tiles."""
         if isinstance(value, PartitionedRegion):
             return (
-                value.region.logical is self.region
+                self._same(value.region)
                 and (value.partition is self.partition or value.partition == self.partition)
                 and value.projection == self.projection
             )
-        return isinstance(value, Region) and value.logical is self.region and self.partition is None
+        return isinstance(value, Region) and self.partition is None and self._same(value)
 
-    def rects(self, colors: tuple[tuple[int, ...], ...], domain: Rect | None) -> tuple[Rect, ...]:
-        """The rectangle of each point; empty where the projection says that a point uses nothing.
+    def _same(self, region: Region) -> bool:
+        return (
+            region.columns == self.columns
+            and (region.fields is not None) == self.several
+            and region.coherence is self.coherence
+            and (region.space is self.space or region.space == self.space)
+        )
+
+    def rects(self, colors: tuple[tuple[int, ...], ...], domain: Rect | None) -> tuple[IndexSpace, ...]:
+        """The elements of each point; none where the projection says that a point uses nothing.
 
         Raises:
             RequestError: a point has no tile.
         """
         tiles = self.partition
         if tiles is None:
-            return (self.region.bounds,) * len(colors)
-        if tiles.colors.ndim == 0:
-            return tiles.tiles * len(colors)
+            return (self.space,) * len(colors)
         if self.projection is None and domain == tiles.colors:
-            return tiles.tiles
+            return tiles.subspaces
         return tuple(self._rect(tiles, point) for point in colors)
 
-    def _rect(self, tiles: Partition, point: tuple[int, ...]) -> Rect:
+    def _rect(self, tiles: Partition, point: tuple[int, ...]) -> IndexSpace:
         color = point if self.projection is None else self.projection.color(point, tiles.colors)
         if color is None:
-            corner = self.region.bounds.lo
+            corner = self.columns[0].bounds.lo
             return Rect(corner, corner)
         if len(color) != tiles.colors.ndim or not tiles.colors.contains(Rect(color, tuple(i + 1 for i in color))):
             via = "" if self.projection is None else f", which is projected to {color}"
@@ -78,13 +101,16 @@ class Tiles:
             raise RequestError(msg)
         return tiles.tile(color)
 
+    def key(self) -> tuple[object, ...]:
+        """What tells it from others; partitions count by identity."""
+        ids = tuple(column.id for column in self.columns)
+        return (ids, self.space, self.several, self.coherence, id(self.partition), self.projection)
+
     def __str__(self) -> str:
-        whole = f"{self.region.name}#{self.region.id}"
-        if self.partition is None:
-            return whole
-        if self.partition.colors.ndim == 0:
-            return f"{whole}{self.partition.tiles[0]}"
-        return f"{whole}[{self.partition.colors.volume} tiles]"
+        whole = ", ".join(f"{column.name}#{column.id}" for column in self.columns)
+        if self.partition is not None:
+            return f"{whole}[{self.partition.colors.volume} tiles]"
+        return whole if self.space == self.columns[0].bounds else f"{whole}{self.space}"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -126,9 +152,22 @@ class Operation:
             if tiles is None:
                 if isinstance(given, Region | PartitionedRegion | FutureMap):
                     return False
-            elif not tiles.is_of(given):
+            elif not (tiles.is_of(given) or self._uses_the_same(tiles, given)):
                 return False
         return True
+
+    def _uses_the_same(self, tiles: Tiles, given: object) -> bool:
+        """Whether an argument that is named otherwise comes to the same rectangles; not cheap."""
+        if not isinstance(given, PartitionedRegion):
+            return False
+        other = Tiles.of(given)
+        named = (other.columns, other.several, other.coherence)
+        if named != (tiles.columns, tiles.several, tiles.coherence):
+            return False
+        try:
+            return other.rects(self.colors, self.domain) == tiles.rects(self.colors, self.domain)
+        except RequestError:  # the launch that is not this one is refused where it is mapped
+            return False
 
     def values_of(self, args: Sequence[object]) -> tuple[object, ...]:
         """The arguments given by value; a future is waited for."""
@@ -137,10 +176,7 @@ class Operation:
 
     def key(self) -> tuple[object, ...]:
         """What tells it from launches that it does not match; partitions count by identity."""
-        uses = [
-            None if tiles is None else (tiles.region.id, id(tiles.partition), tiles.projection)
-            for tiles in self.arguments
-        ]
+        uses = [None if tiles is None else tiles.key() for tiles in self.arguments]
         return (id(self.task), self.domain, *uses)
 
     def without_values(self) -> Operation:
@@ -213,12 +249,19 @@ def _value(task: Task[..., Any], parameter: str, value: object) -> object:
 
 
 def _tiles(task: Task[..., Any], parameter: str, value: object) -> Tiles:
-    if isinstance(value, Region):
-        return Tiles(value.logical)
-    if isinstance(value, PartitionedRegion):
-        return Tiles(value.region.logical, value.partition, value.projection)
+    if isinstance(value, Region | PartitionedRegion):
+        return Tiles.of(value)
     msg = f"task {task}: parameter {parameter} needs a region or region[partition], got {type(value).__name__}"
     raise RequestError(msg)
+
+
+def comparable(requirement: Requirement) -> object:
+    """Give what ranks compare of a region requirement."""
+    places = [
+        [column.tobytes() for column in space.columns] if isinstance(space, RectSet) else (*space.lo, *space.hi)
+        for space in requirement.rects
+    ]
+    return (requirement.region.id, str(requirement.privilege), requirement.coherence.value, places)
 
 
 def handles(args: Sequence[object]) -> Iterator[Region]:

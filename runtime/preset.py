@@ -1,7 +1,8 @@
 """Presets: machines by name whose constants were written down before anything was run on them.
 
 Every constant is nominal: peak rates as vendors state them (dense, float32), link rates as NCCL models them in one
-direction (``src/graph/topo.h``), decimal units. `docs/machines.md` has the source of each. Latencies are textbook values.
+direction (``src/graph/topo.h``), decimal units. `docs/machines.md` has the source of each. Latencies are textbook
+values.
 """
 
 from __future__ import annotations
@@ -116,9 +117,7 @@ def _switched(nvlink: float, network: float) -> Wire:
 GPUS: dict[str, GpuHost] = {
     "k80": GpuHost(4.1e12, 12 * 10**9, 240.6e9, 4, _k80, ("card{}.0", "card{}.1", "pcie{}")),
     "p100": GpuHost(10.6e12, 16 * 10**9, 732e9, 4, _p100, ("pcie{}",)),
-    "v100": GpuHost(
-        15.7e12, 16 * 10**9, 900e9, 8, _v100, ("pcie{}.0", "pcie{}.1", "pcie{}.2", "pcie{}.3", "cpu{}")
-    ),
+    "v100": GpuHost(15.7e12, 16 * 10**9, 900e9, 8, _v100, ("pcie{}.0", "pcie{}.1", "pcie{}.2", "pcie{}.3", "cpu{}")),
     "a100": GpuHost(19.5e12, 80 * 10**9, 2039e9, 8, _switched(240e9, 25e9), ("nvswitch{}",)),
     "h100": GpuHost(67e12, 80 * 10**9, 3350e9, 8, _switched(370.8e9, 50e9), ("nvswitch{}",)),
     "h200": GpuHost(67e12, 141 * 10**9, 4800e9, 8, _switched(370.8e9, 50e9), ("nvswitch{}",)),

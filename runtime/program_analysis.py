@@ -6,19 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
-from maniple.regions.privilege import READ
-from maniple.regions.rectangle import overlapping
+from maniple.regions.index_space import crossing, shared
+from maniple.regions.privilege import READ, Coherence
 from maniple.regions.validity import Near, UnwrittenRead
-from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
+from maniple.runtime.analysis import Node, RegionAnalysis
+from maniple.runtime.capacity import Occupancy
 from maniple.runtime.failure import UnwrittenRegion
 from maniple.runtime.fragment import distance
+from maniple.runtime.use import placed_uses as placed_uses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.analysis import Advance, Move
+    from maniple.runtime.analysis import Advance, Move, PlacedUse
+    from maniple.runtime.capacity import Eviction
     from maniple.runtime.launch import Launch, Requirement
     from maniple.runtime.machine import Machine
     from maniple.runtime.schedule import Access
@@ -36,6 +39,7 @@ class AnalysedUse:
         moves: the movements that must come before the tasks.
         edges: the dependences found.
         accesses: (point, its node in the region, the instance it uses), for the points that use the region.
+        evicted: the instance that gives up its room, -1 if none does.
     """
 
     region: int
@@ -43,6 +47,7 @@ class AnalysedUse:
     moves: tuple[Move, ...]
     edges: tuple[tuple[Node, Node], ...]
     accesses: tuple[tuple[int, Node, Access], ...]
+    evicted: int = -1
 
 
 class ProgramAnalysis:
@@ -51,13 +56,18 @@ class ProgramAnalysis:
     Pure: it knows which instances there are and who waits for whom, not where the bytes lie.
 
     Args:
-        machine: says in which memory a processor's instances are.
+        machine: says in which memory a processor's instances are, and how much a memory holds.
+        moving: whether an instance that must grow is moved to a larger one by a row of its own. If not, all of the
+            program is analysed before it runs, and an instance gets the room that it needs in the end.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, *, moving: bool = True) -> None:
         self.machine = machine
+        self._moving = moving
         self._near = distance(machine)
         self.regions: dict[int, RegionAnalysis] = {}
+        self._logical: dict[int, LogicalRegion] = {}
+        self._occupancy = Occupancy(machine, self.regions, self._logical)
 
     def add(
         self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None, near: Near | None = None
@@ -69,19 +79,45 @@ class ProgramAnalysis:
             home: what is valid where at first; nothing by default.
             near: how far memories are from one another; by default by host.
         """
-        near = near or self._near
-        made = self.regions[region.id] = RegionAnalysis(region.bounds, home or {}, persistent=True, near=near)
+        made = self.regions[region.id] = RegionAnalysis(
+            region.bounds,
+            home or {},
+            persistent=True,
+            near=near or self._near,
+            mover=self._first_processor if self._moving else None,
+        )
+        self._logical[region.id] = region
         return made
+
+    def _first_processor(self, memory: int) -> int:
+        return self.machine.processors_of(memory)[0]
 
     def drop(self, region: int) -> None:
         """Stop to follow a region that no launch will name again."""
-        del self.regions[region]
+        self._occupancy.drop(region)
+        del self.regions[region], self._logical[region]
+
+    def check_written(self, launch: Launch) -> None:
+        """Refuse a launch some point of which would read what no earlier launch has written.
+
+        Raises:
+            RequestError: names the region and the elements.
+        """
+        for requirement in launch.requirements:
+            if requirement.privilege.reads:
+                missing = self.regions[requirement.region.id].validity.unwritten(requirement.rects)
+                if missing is not None:
+                    raise UnwrittenRegion.of(launch, requirement.region, UnwrittenRead(missing))
 
     def launch(self, launch: Launch) -> tuple[AnalysedUse, ...]:
         """Analyse a launch: one operation, however many points it has.
 
+        Returns:
+            What each requirement came to, in their order, and behind them what was evicted to make room.
+
         Raises:
-            RequestError: points that interfere, or a read before the first write; nothing has changed then.
+            RequestError: points that interfere, a read before the first write, or a memory that is too small; nothing
+                has changed then.
         """
         check_interference(launch)
         advances: dict[int, Advance] = {}
@@ -91,7 +127,41 @@ class ProgramAnalysis:
             region = requirement.region.id
             advance = advances[region] = self._advance(launch, requirement, tasks, advances.get(region))
             found.append((requirement, tasks, advance))
-        return tuple(self._use(requirement, tasks, advance) for requirement, tasks, advance in found)
+        rooms, others = self._demand(found)
+        evictions = self._occupancy.evictions(launch.name, rooms, others)
+        evicted = tuple(self._evict(eviction) for eviction in evictions)
+        if self._moving:
+            for (region, memory), rect in rooms.items():
+                self.regions[region].make_room(memory, rect)
+        uses = tuple(self._use(requirement, tasks, advance) for requirement, tasks, advance in found)
+        for region in (*advances, *dict.fromkeys(eviction.region for eviction in evictions)):
+            self._occupancy.note(region)
+        return uses + evicted
+
+    def _demand(
+        self, found: Sequence[tuple[Requirement, tuple[PlacedUse, ...], Advance]]
+    ) -> tuple[dict[tuple[int, int], Rect], dict[tuple[int, int], int]]:
+        """What a launch asks of the memories, by (region, memory).
+
+        Returns:
+            The room that instances of valid values get where they must grow, and the elements of all others.
+        """
+        hulls: dict[tuple[int, int], Rect] = {}
+        others: dict[tuple[int, int], int] = {}
+        for requirement, tasks, advance in found:
+            region = requirement.region.id
+            for memory, rect in advance.needs(requirement, tasks):
+                known = hulls.get((region, memory))
+                hulls[region, memory] = rect if known is None else known.hull(rect)
+            for memory, elements in advance.takes(requirement, tasks):
+                others[region, memory] = others.get((region, memory), 0) + elements
+        rooms: dict[tuple[int, int], Rect] = {}
+        for (region, memory), rect in hulls.items():
+            analysis = self.regions[region]
+            room = analysis.instances.grown(memory, rect, analysis.bounds)
+            if room is not None:
+                rooms[region, memory] = room
+        return rooms, others
 
     def _advance(
         self, launch: Launch, requirement: Requirement, tasks: Sequence[PlacedUse], after: Advance | None
@@ -106,19 +176,16 @@ class ProgramAnalysis:
 
     def _use(self, requirement: Requirement, tasks: Sequence[PlacedUse], advance: Advance) -> AnalysedUse:
         analysis = self.regions[requirement.region.id]
-        accesses = analysis.use(requirement.privilege, tasks, advance)
+        accesses = analysis.use(requirement.privilege, tasks, advance, fills=requirement.fills)
         first, moves, edges = analysis.take()
-        placed = tuple((point, Node(analysis.step, advance.ordinal, point), access) for point, access in accesses)
-        return AnalysedUse(requirement.region.id, first, tuple(moves), tuple(edges), placed)
+        nodes = tuple((point, Node(analysis.step, advance.ordinal, point), access) for point, access in accesses)
+        return AnalysedUse(requirement.region.id, first, tuple(moves), tuple(edges), nodes)
 
-
-def placed_uses(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:
-    """Say what each task of a launch does to the region of one requirement."""
-    return tuple(
-        PlacedUse(i, point.color, point.processor, machine.memory_of(point.processor), rect)
-        for i, (point, rect) in enumerate(zip(launch.points, requirement.rects, strict=True))
-        if not rect.is_empty
-    )
+    def _evict(self, eviction: Eviction) -> AnalysedUse:
+        analysis = self.regions[eviction.region]
+        gone = analysis.evict(eviction.memory, eviction.refuge)
+        first, moves, edges = analysis.take()
+        return AnalysedUse(eviction.region, first, tuple(moves), tuple(edges), (), gone)
 
 
 def check_interference(launch: Launch) -> None:
@@ -131,17 +198,19 @@ def check_interference(launch: Launch) -> None:
         for second in launch.requirements[i + 1 :]:
             same_fold = first.privilege.reduces and first.privilege == second.privilege
             conflict = READ not in {first.privilege, second.privilege} or first.privilege != second.privilege
-            if first.region.id != second.region.id or not conflict or same_fold:
+            together = first.coherence is second.coherence is Coherence.SIMULTANEOUS
+            if first.region.id != second.region.id or not conflict or same_fold or together:
                 continue
             count = len(first.rects)
-            crossing = ((a, b - count) for a, b in overlapping((*first.rects, *second.rects)) if a < count <= b)
-            pair = min(crossing, default=None)
+            used = [(place, space) for place, space in enumerate((*first.rects, *second.rects)) if not space.is_empty]
+            pairs = ((used[a][0], used[b][0]) for a, b in crossing([space for _, space in used]))
+            pair = min(((a, b - count) for a, b in pairs if a < count <= b), default=None)
             if pair is not None:
                 a, b = pair
-                shared = first.rects[a].intersect(second.rects[b])
+                both = shared(first.rects[a], second.rects[b])
                 where = "two arguments" if a == b else f"points {launch.points[a]} and {launch.points[b]}"
                 msg = (
-                    f"launch {launch.name}: {where} both use {first.region.name}{shared}, as {first.privilege} "
+                    f"launch {launch.name}: {where} both use {first.region.name}{both}, as {first.privilege} "
                     f"and {second.privilege}; make the rectangles disjoint or launch twice"
                 )
                 raise RequestError(msg)

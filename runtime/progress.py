@@ -78,10 +78,6 @@ class Progress:
             return _ignore
         return partial(self._counter.publish, self._addresses[processor])
 
-    def tell(self, address: int, value: int) -> None:
-        """Raise a counter that this thread alone raises."""
-        self._counter.publish(address, value)
-
     def begin(self, run: int, table: int) -> None:
         """Tell the ranks of this host that a run has begun here.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import ManipleError, RequestError
 from maniple.runtime import recording
+from maniple.runtime.capacity import check_schedule
 from maniple.runtime.control import RankStopped
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
@@ -98,7 +99,11 @@ class RankRuntime:
         Args:
             schedule: what to run; every rank loads the same.
             lasting: ids of the regions whose values outlive it.
+
+        Raises:
+            RequestError: some memory cannot hold what it needs.
         """
+        check_schedule(schedule)
         self.employ(schedule.machine)
         return Replay(schedule, self, lasting)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 
+from maniple.regions.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 
@@ -16,12 +18,25 @@ class RegionTable:
     def __init__(self) -> None:
         self._ids = count()
 
-    def region(self, name: str, shape: tuple[int, ...], dtype: str) -> LogicalRegion:
+    def region(self, name: str, shape: tuple[int, ...] | Rect, dtype: str) -> LogicalRegion:
         """Make a region.
 
         Args:
             name: what errors and schedules call it.
-            shape: extents; () is a scalar.
+            shape: extents, () for a scalar; or the bounds.
             dtype: such as `float32`.
         """
-        return LogicalRegion(next(self._ids), name, Rect.of_shape(shape), dtype)
+        bounds = shape if isinstance(shape, Rect) else Rect.of_shape(shape)
+        return LogicalRegion(next(self._ids), name, bounds, dtype)
+
+
+def extents(name: str | None, shape: Sequence[int]) -> Rect:
+    """Give the index space of some extents.
+
+    Raises:
+        RequestError: they are no tuple of whole numbers of at least 1.
+    """
+    if isinstance(shape, int) or any(type(extent) is not int or extent < 1 for extent in shape):
+        msg = f"region {name or ''}: expected extents >= 1 in a tuple, got {shape!r}"
+        raise RequestError(msg)
+    return Rect.of_shape(tuple(shape))

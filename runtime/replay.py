@@ -7,8 +7,6 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from maniple.regions.error import RequestError
 from maniple.runtime.binding import Binder, Storage
 from maniple.runtime.failure import TaskFailed
@@ -33,7 +31,7 @@ class Entry(NamedTuple):
         first: where to note its beginning: its row, or -1 where an earlier step of the row has.
         row: where to note its end; -1 where it belongs to no row.
         call: what to do.
-        waits: (address, counter, value) of what to wait for.
+        waits: (how, where, counter, value) of what to wait for; where is a counter's address, or the copy engine's row.
         lands: (first, row) of the rows of which tiles have arrived after the waits.
         steps: the steps taken with it, where somebody waits for it; else 0.
     """
@@ -41,7 +39,7 @@ class Entry(NamedTuple):
     first: int
     row: int
     call: Callable[[], object]
-    waits: tuple[tuple[int, int, int], ...]
+    waits: tuple[tuple[Callable[[int, int], None], int, int, int], ...]
     lands: tuple[tuple[int, int], ...]
     steps: int
 
@@ -108,7 +106,7 @@ class Replay:
         self._submitted = 0
         self.times = tuple(([0] * (len(schedule) + 1), [0] * (len(schedule) + 1)) for _ in range(2))
         self._moving: list[tuple[dict[int, Movement], list[Outgoing], list[Incoming]]] = [({}, [], [])] * 2
-        self._moved_runs = np.zeros(len(self.lanes.engine), np.int64)
+        self._moved_runs = dict.fromkeys(self.lanes.engine, 0)
         self._programs: dict[int, list[Entry]] = {}
         self._met: dict[tuple[int, int], int] = {}
         self._now: dict[int, Run] = {}
@@ -185,16 +183,15 @@ class Replay:
         self._one_less(run)
 
     def _steps(self, processor: int, run: Run) -> None:
-        base, now, progress = run.base, perf_counter_ns, self._progress
-        wait, publish = progress.wait, progress.publisher(processor)
+        base, now, publish = run.base, perf_counter_ns, self._progress.publisher(processor)
         taken = base[processor]
         begun, ended = self.times[run.slot]
         program = self._programs[processor]
         for first, row, call, waits, lands, steps in program:
             if waits:
                 waiting = now()
-                for address, counter, value in waits:
-                    wait(address, base[counter] + value)
+                for wait, where, counter, value in waits:
+                    wait(where, base[counter] + value)
                 for before, landed in lands:
                     begun[before], ended[landed] = waiting, now()
             begun[first] = now()
@@ -230,12 +227,21 @@ class Replay:
         self.times[slot][1][row] = perf_counter_ns()
         run = self._runs[slot]
         if run is not None:
-            self._progress.tell(self._moved_address(row), run.base[-1 - row] + 1)
+            with self.runtime.finished:
+                self._moved_runs[row] = run.base[-1 - row] + 1
+                self.runtime.finished.notify_all()
             self._one_less(run)
 
-    def _moved_address(self, row: int) -> int:
-        place = self.lanes.engine.index(row)
-        return int(self._moved_runs.ctypes.data) + self._moved_runs.itemsize * place
+    def _await_moved(self, row: int, value: int) -> None:
+        """Wait until the copy engine has moved a row so often; its thread needs the core, so nothing spins.
+
+        Raises:
+            RunError: the run was stopped or has failed.
+        """
+        with self.runtime.finished:
+            while self._moved_runs[row] < value:
+                self.runtime.check()
+                self.runtime.finished.wait()
 
     def _one_less(self, run: Run) -> None:
         with self.runtime.finished:
@@ -274,7 +280,7 @@ class Replay:
             for index, step in enumerate(steps):
                 first = step.row if step.row not in opened else -1
                 opened.add(step.row)
-                waits = tuple((self._address(counter), counter, value) for counter, value in step.waits)
+                waits = tuple(self._wait(*wait) for wait in step.waits)
                 lands = tuple((row if row not in own else -1, row) for row in step.lands)
                 call = self._call(processor, step)
                 program.append(Entry(first, step.row, call, waits, lands, index + 1 if step.told else 0))
@@ -282,10 +288,10 @@ class Replay:
         for slot in range(2):
             self._moving[slot] = self._binder.movements(partial(self._moved, slot))
 
-    def _address(self, counter: int) -> int:
+    def _wait(self, counter: int, value: int) -> tuple[Callable[[int, int], None], int, int, int]:
         if counter < 0:
-            return self._moved_address(-1 - counter)
-        return self._progress.processor(counter)
+            return self._await_moved, -1 - counter, counter, value
+        return self._progress.wait, self._progress.processor(counter), counter, value
 
     def _call(self, processor: int, step: Step) -> Callable[[], object]:
         if step.kind == StepKind.MEET:

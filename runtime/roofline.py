@@ -38,13 +38,15 @@ DEFAULT_EFFICIENCY = 0.3
 def task_ns(launch: Launch, point: int, machine: Machine) -> int:
     """Give the nanoseconds of one task of a launch, at least 1."""
     processor = machine.processor(launch.points[point].processor)
-    touched = sum(
-        requirement.rects[point].volume * requirement.region.itemsize for requirement in launch.requirements
-    )
+    touched = sum(requirement.rects[point].volume * requirement.region.itemsize for requirement in launch.requirements)
     flops = launch.flops[point] if launch.flops else 0.0
-    efficiency = EFFICIENCY.get(launch.kind.partition(".")[0], DEFAULT_EFFICIENCY)
-    busy = max(flops / (efficiency * processor.flops_per_s), touched / bandwidth(machine, processor))
+    busy = max(flops / (efficiency(launch) * processor.flops_per_s), touched / bandwidth(machine, processor))
     return max(1, round(1e9 * (processor.launch_s + busy)))
+
+
+def efficiency(launch: Launch) -> float:
+    """Give the part of the peak rate that the kernels of a launch reach."""
+    return EFFICIENCY.get(launch.kind.partition(".")[0], DEFAULT_EFFICIENCY)
 
 
 def fold_ns(touched: int, machine: Machine, processor: Processor) -> int:

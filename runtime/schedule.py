@@ -12,6 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.launch import Launch
@@ -71,7 +72,7 @@ class Access:
     """
 
     instance: int
-    rect: Rect
+    rect: IndexSpace
     writes: bool
     slot: int
 
@@ -90,7 +91,7 @@ class Transfer:
 
     source: int
     target: int
-    rect: Rect
+    rect: IndexSpace
     feeds: int = -1
     after: int = -1
 
@@ -109,7 +110,7 @@ class Piece:
 
     memory: int
     target: int
-    rect: Rect
+    rect: IndexSpace
     parts: tuple[int, ...]
     op: str
 
@@ -166,7 +167,7 @@ class Schedule:
     order: Column
     successors: tuple[Column, Column]
     carried: tuple[Column, Column]
-    rects: tuple[Rect, ...] = field(repr=False)
+    rects: tuple[IndexSpace, ...] = field(repr=False)
     access: tuple[Column, ...] = field(repr=False)
     transfer: tuple[Column, ...] = field(repr=False)
     pieces: dict[int, tuple[Piece, ...]] = field(repr=False)

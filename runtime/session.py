@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping as Lookup
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from maniple.regions.error import RequestError
+from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ
 from maniple.runtime.body import TaskBinder
 from maniple.runtime.call import Call, Frames
+from maniple.runtime.coherence import serialised
 from maniple.runtime.digest import digest
+from maniple.runtime.footprint import whole
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
 from maniple.runtime.mapper import LaunchView, Mapper, TunableView, UseView
 from maniple.runtime.mapping import Board, Mapping, ask_tunable, map_launch
-from maniple.runtime.operation import Operation, handles, state
+from maniple.runtime.operation import Operation, comparable, handles, state
 from maniple.runtime.processor import inside_task
+from maniple.runtime.region_table import extents
 from maniple.runtime.task import Read, WriteDiscard, task
 from maniple.runtime.timeline import Kind
 from maniple.runtime.tracing import Tracing
@@ -75,22 +81,37 @@ class Session:
         self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
         runtime.employ(machine)
 
-    def region(self, shape: Sequence[int], dtype: str = "float32", name: str | None = None) -> Region:
+    def region(
+        self,
+        shape: Sequence[int] | IndexSpace,
+        dtype: str = "float32",
+        name: str | None = None,
+        fields: Lookup[str, str] | None = None,
+    ) -> Region:
         """Make a region.
 
         Args:
-            shape: extents, at least 1 each; () is a scalar.
+            shape: extents, at least 1 each, () for a scalar; or an index space, dense or sparse.
             dtype: such as `float32`.
             name: what errors call it.
+            fields: instead of a dtype, the name and dtype of each field.
         """
-        if isinstance(shape, int) or any(type(extent) is not int or extent < 1 for extent in shape):
-            msg = f"region {name or ''}: expected extents >= 1 in a tuple, got {shape!r}"
-            raise RequestError(msg)
-        self._tell(lambda: f"region {name or ''} of shape {tuple(shape)}, {dtype}", tuple)
-        logical = self.runtime.regions.region(name or "region", tuple(shape), dtype)
+        space = shape if isinstance(shape, IndexSpace) else extents(name, shape)
+        if space.is_empty:
+            raise RequestError(f"region {name or ''}: expected an index space with at least one point, got {space}")
+        types = {"": dtype} if fields is None else dict(fields)
+        if not types:
+            raise RequestError(f"region {name or ''}: expected at least one field, got none")
+        self._tell(lambda: f"region {name or ''} of {space}, {types}", tuple)
+        chosen = name or "region"
+        made = [
+            self.runtime.regions.region(f"{chosen}.{field}" if field else chosen, space.bounds, kind)
+            for field, kind in types.items()
+        ]
         self._free_dropped()
-        handle = Region(self, logical)
-        self.untraced.add(logical, handle)
+        handle = Region(self, tuple(made), space, None if fields is None else tuple(types))
+        for logical in made:
+            self.untraced.add(logical, handle)
         return handle
 
     def _free_dropped(self) -> None:
@@ -134,7 +155,10 @@ class Session:
         return FutureMap(self.runtime, self.machine, call)
 
     def fill(self, target: Region | PartitionedRegion, value: float) -> None:
-        """Write one value to every element of a region, in every memory, or of the tiles of a partition, one by one."""
+        """Write one value to every element of a region, in every memory, or of the tiles of a partition, one by one.
+
+        A whole region gets it without any instance: one that is made later has the value from the start.
+        """
         region = target.region if isinstance(target, PartitionedRegion) else target
         # A value that the type cannot hold is refused here, not in a task.
         torch.full((), value, dtype=torch_dtype(region.logical.dtype))
@@ -211,6 +235,7 @@ class Session:
         tell = self.runtime.teller("program", lambda: task.name, "launch")
         tell(Kind.LAUNCHED)
         requirements = tuple(self._requirements(operation))
+        fields = tuple(len(tiles.columns) * tiles.several for tiles in operation.arguments if tiles is not None)
         if operation.everywhere:
             points = self._replicas
             mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points))
@@ -221,7 +246,7 @@ class Session:
         tell(Kind.MAPPED)
         bodies = tuple(task.variants[variant] for variant in mapping.variants)
         checked = self.debugging or mapping.options.check
-        binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, debug=checked)
+        binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, checked, fields)
         launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
         if mapping.layouts:
             self.untraced.lay_out(launch, mapping, mapper)
@@ -229,14 +254,22 @@ class Session:
             lambda: f"launch {operation} on {[point.processor for point in points]}",
             lambda: (
                 *(task.version, mapping.variants, mapping.priorities, mapping.layouts, operation.colors, call.values),
-                [*map(_comparable, requirements)],
+                [*map(comparable, requirements)],
             ),
         )
-        self.untraced.issue(launch, mapping, together=operation.must_epoch)
+        parts = serialised(launch)
+        if len(parts) > 1:
+            self.untraced.analysis.check_written(launch)
+        for part, chosen in parts:
+            ranked = replace(mapping, priorities=tuple(mapping.priorities[point] for point in chosen))
+            self.untraced.issue(part, ranked, together=operation.must_epoch)
+        for requirement in requirements:
+            if requirement.fills:
+                self.runtime.memory.fill(requirement.region, cast("float", call.values[0]))
         tell(Kind.ANALYSED)
         call.launch = launch
         if not (self.debugging or operation.must_epoch):
-            self.tracing.started(operation, launch, call, memoize=mapping.memoize)
+            self.tracing.started(operation, launch, call, memoize=mapping.memoize and len(parts) == 1)
 
     def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
         """Ask the mapper about a launch."""
@@ -260,7 +293,10 @@ class Session:
             except RequestError as error:
                 msg = f"task {task}: parameter {parameter.name}: {error}"
                 raise RequestError(msg) from error
-            yield Requirement(tiles.region, parameter.privilege, rects * copies)
+            # A fill of a whole region is a value that its instances may also get when they are made.
+            fills = task is _fill and operation.everywhere and tiles.space == tiles.columns[0].bounds
+            for column in tiles.columns:
+                yield Requirement(column, parameter.privilege, rects * copies, tiles.coherence, fills)
 
     def _tell(self, text: Callable[[], str], values: Callable[[], Sequence[object]]) -> None:
         """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
@@ -300,18 +336,19 @@ class Session:
         self.tracing.switch(automatic=on)
 
     def read(self, region: Region) -> torch.Tensor:
-        """Bring a whole region to every rank, wait, and give a copy."""
+        """Bring a whole region to every rank, wait, and give a copy; between the elements of a sparse one are zeros."""
         self._own(region)
         self.tracing.pause(f"read of {region}")
         found: list[torch.Tensor] = []
         arrived = threading.Event()
         points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._replicas))
-        requirement = Requirement(region.logical, READ, (region.logical.bounds,) * len(points))
+        space = region.space
+        requirement = Requirement(region.logical, READ, (space,) * len(points))
 
         def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
             def copy() -> None:
                 if views[0] is not None:
-                    found.append(views[0].clone())
+                    found.append(whole(views[0], space))
                 arrived.set()
 
             return copy
@@ -361,9 +398,3 @@ class Session:
             yield
         finally:
             self.debugging = self.runtime.debugging = before
-
-
-def _comparable(requirement: Requirement) -> object:
-    """Give what ranks compare of a region argument."""
-    boxes = [(*rect.lo, *rect.hi) for rect in requirement.rects]
-    return (requirement.region.id, str(requirement.privilege), boxes)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from maniple.regions.index_space import RectSet, parted, simplest, union
 from maniple.regions.privilege import READ
-from maniple.regions.rectangle import RectSet
 from maniple.regions.validity import Near, Validity
 from maniple.runtime.analysis import RegionAnalysis
 from maniple.runtime.composition import Composer
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.privilege import Privilege
-    from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import PlacedUse
     from maniple.runtime.fragment import Fragment
     from maniple.runtime.machine import Machine
@@ -67,15 +67,14 @@ class Template:
     def after(self, region: int, state: Validity) -> Validity:
         """What it leaves of a region that was in a state: what it does not touch stays as it was."""
         left = self.exit[region]
-        touched = RectSet.of(rect for points in left.valid.values() for rect in points.rects)
+        touched = union(list(left.valid.values()))
         written = region in self.written
         held = {}
         for memory in sorted({*left.valid, *state.valid}):
             mine, before = left.valid.get(memory, _NOTHING), state.valid.get(memory, _NOTHING)
             if written:
-                for rect in touched.rects:
-                    before = before.subtract(rect)
-            held[memory] = before.union_all(mine.rects)
+                before -= touched
+            held[memory] = before | mine
         return Validity.held(held)
 
 
@@ -86,10 +85,7 @@ def covers(state: Validity, needed: Validity) -> bool:
     if state.pending:
         return False
     held = state.valid
-    return all(
-        memory in held and all(held[memory].covers(rect) for rect in points.rects)
-        for memory, points in needed.valid.items()
-    )
+    return all(memory in held and held[memory].covers(points) for memory, points in needed.valid.items())
 
 
 def lower(
@@ -178,21 +174,18 @@ def close(region: LogicalRegion, state: Validity, machine: Machine) -> Launch | 
         return None
     memories = sorted({contribution.memory for contribution in state.pending})
     points: list[Point] = []
-    rects: list[Rect] = []
-    for rect in RectSet.of(tuple(contribution.rect for contribution in state.pending)).rects:
-        axis = rect.shape.index(max(rect.shape)) if rect.shape else 0
-        pieces = rect.split(axis, min(len(memories), rect.shape[axis])) if rect.shape else (rect,)
-        for memory, piece in zip(memories, pieces, strict=False):
-            points.append(Point((len(points),), machine.processors_of(memory)[0]))
-            rects.append(piece)
+    rects: list[IndexSpace] = []
+    waiting = union([contribution.rect for contribution in state.pending])
+    for memory, piece in zip(memories, parted(simplest(waiting, region.bounds.ndim), len(memories)), strict=False):
+        points.append(Point((len(points),), machine.processors_of(memory)[0]))
+        rects.append(piece)
     return Launch("close", tuple(points), (Requirement(region, READ, tuple(rects)),), _idle)
 
 
 def enter(analysis: RegionAnalysis, state: Validity) -> None:
     """Have an analysis go on from a state in which nothing is pending."""
     for memory, points in state.valid.items():
-        for rect in points.rects:
-            analysis.reserve(memory, rect)
+        analysis.reserve(memory, points.bounds)
     analysis.validity = state
 
 

@@ -62,7 +62,7 @@ class Recording:
         if isinstance(binder, TaskBinder):
             bodies, frames = self._once(binder.bodies), self.frames
             binder = TaskBinder(
-                binder.task, points, requirements, bodies, frames, len(self.records), debug=binder.debug
+                binder.task, points, requirements, bodies, frames, len(self.records), binder.debug, binder.fields
             )
         source = self._once(launch.provenance)
         stripped = Launch(launch.name, points, requirements, binder, provenance=source)

@@ -99,7 +99,7 @@ class Untraced:
                 continue
             del self._live[number]
             self.analysis.drop(number)
-            self.runtime.memory.drop(live.region)
+            self.runtime.memory.forget(live.region)
             self._layouts = {place: order for place, order in self._layouts.items() if place[0] != number}
             freed.append(number)
         return freed
@@ -148,6 +148,7 @@ class Untraced:
         self._issuer.line_up(rows, tasks, together=together)
         self._issuer.release([*rows, *tasks])
         for use in found:
+            self._live[use.region].bound(self.runtime.memory, use.evicted)
             self._live[use.region].tidy()
 
     def _tasks(
@@ -216,6 +217,7 @@ class Untraced:
             live = self._live[region]
             live.forget()
             enter(live.analysis, validity)
+            live.resume(self.runtime.memory.id)
 
     def drain(self) -> None:
         """Block until every row issued so far is done.

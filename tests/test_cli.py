@@ -106,6 +106,13 @@ def test_everything_after_the_script_belongs_to_it(script: str, capsys: pytest.C
     assert ["WORLD_SIZE=4" in line for line in lines] == [True] * 4
 
 
+def test_ranks_are_told_to_keep_the_order_of_the_program(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("run", "--deterministic", "--mapper", "round_robin", "--dry-run", script) == 0
+    assert "MANIPLE_DETERMINISTIC=1" in capsys.readouterr().out
+    assert status_of("run", "--dry-run", script) == 0
+    assert "MANIPLE_DETERMINISTIC" not in capsys.readouterr().out
+
+
 def test_a_module_takes_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("run", "--dry-run", "-m", "json.tool", "--indent", "2") == 0
     assert capsys.readouterr().out.endswith("-m json.tool --indent 2\n")

@@ -8,8 +8,8 @@ What the importer cannot name in the library it writes as a call and a rule:
 | ``sum.dim_IntList(x0, [1])`` | ``b s c -> b c`` |
 | ``reshape(x0, shape0)`` | ``b s (h d) -> b s h d`` |
 
-In a call, ``x0`` is the tile of operand 0, ``shape0`` the shape of the tile's result 0, and a factor's name its extent in
-the tile, so arguments that count elements follow the tile.
+In a call, ``x0`` is the tile of operand 0, ``shape0`` the shape of the tile's result 0, and a factor's name its extent
+in the tile, so arguments that count elements follow the tile.
 """
 
 from __future__ import annotations
@@ -142,13 +142,13 @@ def _value(node: ast.expr, call: str) -> Value:
     """What one expression gives."""
     match node:
         case ast.Constant(value=value):
-            return lambda known: value
+            return lambda _: value
         case ast.Name(id=name):
             return lambda known: _named(name, known, call)
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-            return lambda known: -value
+            return lambda _: -value
         case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
-            return lambda known: -inf
+            return lambda _: -inf
         case ast.List(elts=elements):
             items = [(_value(element, call), isinstance(element, ast.Name)) for element in elements]
             # A part of a concatenation may lie outside of a tile.

@@ -175,6 +175,7 @@ class AdaptivePool(TorchOperator):
             F.adaptive_avg_pool2d,
             F.adaptive_avg_pool3d,
         )
-        whole = (largest if self.kind == "max" else average)[count - 1](x, self.output_size)
+        pool: Callable[..., Tensor] = (largest if self.kind == "max" else average)[count - 1]
+        whole = pool(x, self.output_size)
         places = (slice(*context.tile.range(name)) for name in spatial_axes(count))
         return whole[(slice(None), slice(None), *places)]

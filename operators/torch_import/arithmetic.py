@@ -115,7 +115,7 @@ def _matmul(into: Translation, call: Call) -> Any:
 def matmul(into: Translation, a: Tensor, b: Tensor) -> Tensor:
     """A matrix product with torch.matmul's meaning."""
     rows, columns = ["m"] * (len(a.shape) > 1), ["n"] * (len(b.shape) > 1)
-    outer = max(len(a.shape), len(b.shape)) - 2
+    outer = max(len(a.shape), len(b.shape), 2) - 2
     names = [*("b", "h")[:outer], *(f"h{axis}" for axis in range(2, outer))]
 
     def batch(tensor: Tensor, other: Tensor) -> Pattern:
@@ -232,7 +232,7 @@ def lines(into: Translation, call: Call, dims: list[int] | None) -> Any:
     results = []
     for found in call.shapes:
         if len(found) == len(shape):
-            kept = range(len(shape))
+            kept = [*range(len(shape))]
         elif len(found) == len(shape) - len(along):
             kept = [axis for axis in range(len(shape)) if axis not in along]
         else:

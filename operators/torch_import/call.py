@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from maniple.operators.aten import Schema, schema
+from maniple.operators.aten import Overload, Schema, schema
 from maniple.operators.builder import Tensor
 
 if TYPE_CHECKING:
@@ -38,18 +38,20 @@ class Call:
 
     Args:
         node: Where it stands in the program.
+        target: What it calls.
         name: E.g. ``"sum.dim_IntList"``; of an in-place operator, the name of the one that is not.
         arguments: Every argument by the schema's name: ``Tensor``, ``Known``, lists of these, and plain values.
         schema: What torch says about the arguments.
     """
 
     node: Node
+    target: Overload
     name: str
     arguments: dict[str, Any]
     schema: Schema
 
     @staticmethod
-    def of(node: Node, target: torch._ops.OpOverload, resolve: Callable[[Any], Any]) -> Call:
+    def of(node: Node, target: Overload, resolve: Callable[[Any], Any]) -> Call:
         """The call of a node.
 
         Args:
@@ -66,7 +68,7 @@ class Call:
         packet, _, overload = found.name.removeprefix("aten::").partition(".")
         if found.mutable and packet.endswith("_") and not packet.endswith("__"):
             packet = packet[:-1]
-        return Call(node, f"{packet}.{overload}" if overload else packet, arguments, found)
+        return Call(node, target, f"{packet}.{overload}" if overload else packet, arguments, found)
 
     @property
     def packet(self) -> str:
@@ -110,8 +112,7 @@ class Call:
         found: list[Tensor | Known] = []
         for value in self.arguments.values():
             for item in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(item, Tensor | Known):
-                    found.append(item)
+                found += [item] if isinstance(item, Tensor | Known) else []
         return found
 
 

@@ -7,14 +7,21 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-import torch
 from torch import Tensor as Values
 from torch import nn
 from torch.export.graph_signature import InputKind, OutputKind
 
+from maniple.operators.aten import Overload, schema
 from maniple.operators.builder import Tensor
 from maniple.operators.graph import Graph
-from maniple.operators.torch_import import arithmetic, indexing, layers, layout, losses  # noqa: F401 (fill the table)
+from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
+    arithmetic,
+    indexing,
+    layers,
+    layout,
+    losses,
+    pools,
+)
 from maniple.operators.torch_import.call import Known
 from maniple.operators.torch_import.capture import capture
 from maniple.operators.torch_import.mutation import functional
@@ -137,15 +144,17 @@ class _Import:
                 case InputKind.PARAMETER:
                     values[node] = handles[first[id(step.get_parameter(str(spec.target)))]]
                 case InputKind.BUFFER:
-                    values[node] = self._buffer(graph, target, bool(spec.persistent), node, names, state)
+                    values[node] = self._buffer(graph, target, node, names, state, persistent=bool(spec.persistent))
                 case InputKind.CONSTANT_TENSOR:
-                    values[node] = Known(program.constants[str(spec.target)])
+                    constant = program.constants[str(spec.target)]
+                    if isinstance(constant, Values):
+                        values[node] = Known(constant)
                 case _:
                     raise RequestError(f"from_torch: {self.request.name} takes a {spec.kind.name}, which is no tensor")
         return values, state, handles
 
     def _buffer(
-        self, graph: Graph, key: str, persistent: bool, node: Node, names: Names, state: dict[str, Values]
+        self, graph: Graph, key: str, node: Node, names: Names, state: dict[str, Values], *, persistent: bool
     ) -> Tensor | Known:
         """A buffer of the module; one that is no part of its state dict and never changes is known."""
         value = self.request.module.get_buffer(key)
@@ -183,7 +192,10 @@ class _Import:
 
 def _written(node: Node) -> bool:
     """Whether an operator writes to a placeholder, or may do so."""
-    return any(getattr(user.target, "_schema", None) is None or user.target._schema.is_mutable for user in node.users)
+    return any(
+        not isinstance(user.target, Overload) or schema(user.target).mutable or "batch_norm" in str(user.target)
+        for user in node.users
+    )
 
 
 def _dtype(value: Values) -> str:

@@ -77,13 +77,12 @@ def _index(into: Translation, call: Call) -> Any:
         for item in given
     ]
     source = [f"p{axis}!" for axis in range(count)]
-    found = {name for pattern in patterns for name in pattern}
-    sizes = tuple((name, extent) for name, extent in zip(picked, shape, strict=True) if name not in found)
+    named = {name for pattern in patterns for name in pattern}
     listed = ", ".join(f"x{place + 1}" for place in range(count))
     rule = text([[*source, *rest], *patterns], [[*picked, *rest]])
-    if sizes:
+    if not named.issuperset(picked):
         return None
-    return into.apply(Aten(f"index.Tensor(x0, [{listed}])", rule, call.dtypes, sizes), (tensor, *given))[0]
+    return into.apply(Aten(f"index.Tensor(x0, [{listed}])", rule, call.dtypes), (tensor, *given))[0]
 
 
 def _ranges(indices: list[torch.Tensor], shape: tuple[int, ...]) -> list[int] | None:

@@ -20,9 +20,9 @@ from maniple.operators.library.convolution import (
 )
 from maniple.operators.library.dropout import Dropout
 from maniple.operators.library.embedding import Embedding
+from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
-from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
 from maniple.operators.library.recurrent import Recurrent
 from maniple.operators.library.softmax import Softmax
 from maniple.operators.torch_import.arithmetic import added, matmul
@@ -31,7 +31,6 @@ from maniple.operators.torch_import.layout import axes, dimension, permute
 from maniple.operators.torch_import.pattern_text import text, whole
 from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
-
 
 CONVOLUTIONS: dict[str, type[Convolution]] = {kind.name: kind for kind in (Conv1d, Conv2d, Conv3d)}
 TRANSPOSED: dict[str, type[TransposedConvolution]] = {
@@ -65,8 +64,17 @@ def _convolution(into: Translation, call: Call) -> Any:
     if len(x.shape) != dimensions + 2 or isinstance(padding, str) or not owned:
         return batchwise(into, call, call["input"])
     outputs, inputs, *kernel = weight.shape
-    window = [several(value, dimensions) for value in (kernel, call["stride"], padding, call["dilation"])]
-    operator = CONVOLUTIONS[call.packet](inputs * call["groups"], outputs, *window, bias is not None, call["groups"])
+    stride, dilation = several(call["stride"], dimensions), several(call["dilation"], dimensions)
+    operator = CONVOLUTIONS[call.packet](
+        inputs * call["groups"],
+        outputs,
+        tuple(kernel),
+        stride,
+        several(padding, dimensions),
+        dilation,
+        bias is not None,
+        call["groups"],
+    )
     return into.apply(operator, (x,), (weight,) if bias is None else (weight, bias))[0]
 
 
@@ -77,33 +85,19 @@ def _transposed(into: Translation, call: Call) -> Any:
     if len(x.shape) != dimensions + 2 or not (is_parameter(into, weight) and is_parameter(into, bias)):
         return batchwise(into, call, call["input"])
     inputs, outputs, *kernel = weight.shape
-    window = [
-        several(value, dimensions)
-        for value in (kernel, call["stride"], call["padding"], call["output_padding"], call["dilation"])
-    ]
-    operator = TRANSPOSED[call.packet](inputs, outputs * call["groups"], *window, bias is not None, call["groups"])
+    stride, padding = several(call["stride"], dimensions), several(call["padding"], dimensions)
+    operator = TRANSPOSED[call.packet](
+        inputs,
+        outputs * call["groups"],
+        tuple(kernel),
+        stride,
+        padding,
+        several(call["output_padding"], dimensions),
+        several(call["dilation"], dimensions),
+        bias is not None,
+        call["groups"],
+    )
     return into.apply(operator, (x,), (weight,) if bias is None else (weight, bias))[0]
-
-
-@handles("max_pool2d")
-def _max_pool2d(into: Translation, call: Call) -> Any:
-    x = into.tensor(call["self"])
-    if len(x.shape) != 4 or pair(call["dilation"]) != (1, 1) or call["ceil_mode"]:
-        return batchwise(into, call, call["self"])
-    kernel = pair(call["kernel_size"])
-    stride = pair(call["stride"]) if call["stride"] else kernel
-    return into.apply(MaxPool2d(kernel, stride, pair(call["padding"])), (x,))[0]
-
-
-@handles("avg_pool2d")
-def _avg_pool2d(into: Translation, call: Call) -> Any:
-    x = into.tensor(call["self"])
-    plain = call["count_include_pad"] and not call["ceil_mode"] and call["divisor_override"] is None
-    if len(x.shape) != 4 or not plain:
-        return batchwise(into, call, call["self"])
-    kernel = pair(call["kernel_size"])
-    stride = pair(call["stride"]) if call["stride"] else kernel
-    return into.apply(AvgPool2d(kernel, stride, pair(call["padding"])), (x,))[0]
 
 
 @handles("embedding")
@@ -139,6 +133,24 @@ def _layer_norm(into: Translation, call: Call) -> Any:
         return None
     operator = LayerNorm(shape, len(x.shape), call["eps"], weight is not None, bias is not None)
     return into.apply(operator, (x,), [item for item in (weight, bias) if item is not None])[0]
+
+
+@handles("group_norm")
+def _group_norm(into: Translation, call: Call) -> Any:
+    x, affine = into.tensor(call["input"]), [item for item in (call["weight"], call["bias"]) if item is not None]
+    if len(x.shape) < 2 or len(affine) == 1 or not all(is_parameter(into, item) for item in affine):
+        return batchwise(into, call, call["input"])
+    operator = GroupNorm(call["num_groups"], x.shape[1], len(x.shape), call["eps"], bool(affine))
+    return into.apply(operator, (x,), affine)[0]
+
+
+@handles("rms_norm")
+def _rms_norm(into: Translation, call: Call) -> Any:
+    x, weight = into.tensor(call["input"]), call["weight"]
+    if not is_parameter(into, weight):
+        return None
+    operator = RMSNorm(tuple(call["normalized_shape"]), len(x.shape), call["eps"], weight is not None)
+    return into.apply(operator, (x,), () if weight is None else (weight,))[0]
 
 
 @handles("batch_norm")
@@ -223,23 +235,13 @@ def _recurrent(into: Translation, call: Call) -> Any:
 
 
 @handles(
-    *(
-        "convolution",
-        "max_pool1d",
-        "max_pool3d",
-        "avg_pool1d",
-        "avg_pool3d",
-        "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d",
-        "adaptive_avg_pool3d",
-    ),
-    *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "group_norm", "instance_norm", "pad"),
+    *("convolution", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "instance_norm", "pad"),
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("upsample_linear1d", "upsample_trilinear3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "lp_pool2d"),
     *("max_pool2d_with_indices", "max_pool1d_with_indices", "max_pool3d_with_indices", "im2col", "col2im"),
 )
 def _batchwise(into: Translation, call: Call) -> Any:
-    return batchwise(into, call, call.arguments.get("input", call.arguments.get("self")))
+    return batchwise(into, call, call.tensors()[0])
 
 
 def batchwise(into: Translation, call: Call, sample: Tensor | Known) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from maniple.operators.builder import Tensor
-from maniple.operators.library.aten import AtenDetached, AtenLinear, Slot
+from maniple.operators.library.aten import AtenLinear, Slot
 from maniple.operators.library.axes import activation_axes
 from maniple.operators.torch_import.call import Call, Known
 from maniple.operators.torch_import.pattern_text import Pattern, reshaped, text

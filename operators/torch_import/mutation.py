@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from maniple.operators.aten import Schema, schema
+from maniple.operators.aten import Overload, Schema, schema
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -50,4 +50,4 @@ def _writes_to_views(program: Graph) -> bool:
 
 def _schema(node: Node) -> Schema | None:
     """What torch says about a node's operator; None for what is no operator."""
-    return schema(node.target) if isinstance(node.target, torch._ops.OpOverload) else None
+    return schema(node.target) if isinstance(node.target, Overload) else None

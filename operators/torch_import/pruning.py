@@ -40,8 +40,8 @@ def pruned(graph: Graph) -> Graph:
             handles |= dict(zip(node.results, results, strict=True))
     for buffer, value in graph.assignments.items():
         found.assign(handles[buffer], handles[value])
-    for name, tensor in graph.ties.items():
-        found.tie(name, tensor)
+    for alias, named in graph.ties.items():
+        found.tie(alias, named)
     if graph.loss_tensor is not None:
         found.loss(handles[graph.loss_tensor])
     for name, tensor_id in graph.outputs.items():

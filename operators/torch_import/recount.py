@@ -76,7 +76,7 @@ class Recount:
         sizes = dict(second.sizes)
         return replace(
             first,
-            call=_NUMBER.sub(lambda found: str(next(counted)), first.call),
+            call=_NUMBER.sub(lambda _: str(next(counted)), first.call),
             sizes=tuple((name, self._line(size, sizes.get(name, size), samples)) for name, size in first.sizes),
             windows=tuple(
                 (mine[0], *(self._line(a, b, samples) for a, b in zip(mine[1:], theirs[1:], strict=True)))  # type: ignore[misc]

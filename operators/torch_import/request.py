@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-import torch
 from torch import Tensor, nn
 
 from maniple.regions.error import RequestError
@@ -123,7 +122,7 @@ def _bound(
         raise RequestError(f"from_torch: {where}: expected a tuple or a dict of example inputs, got a tensor: (x,)?")
     try:
         named = isinstance(examples, Mapping)
-        bound = signature.bind(**examples) if named else signature.bind(*examples)  # type: ignore[arg-type,misc]
+        bound = signature.bind(**examples) if named else signature.bind(*examples)  # type: ignore[arg-type]
     except TypeError as error:
         takes = ", ".join(str(parameter) for parameter in parameters)
         raise RequestError(f"from_torch: {where} takes ({takes}): {error}") from error
@@ -151,8 +150,9 @@ def _named(output: object) -> dict[str, Tensor]:
         return {"output": output}
     if isinstance(output, Mapping):
         return {str(name): value for name, value in output.items() if isinstance(value, Tensor)}
-    if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return {name: value for name, value in zip(output._fields, output, strict=True) if isinstance(value, Tensor)}
+    fields = getattr(output, "_fields", None)
+    if isinstance(output, tuple) and fields is not None:
+        return {name: value for name, value in zip(fields, output, strict=True) if isinstance(value, Tensor)}
     if isinstance(output, list | tuple):
         return {f"output_{place}": value for place, value in enumerate(output) if isinstance(value, Tensor)}
     return {name: value for name, value in vars(output).items() if isinstance(value, Tensor)}
@@ -190,13 +190,5 @@ def _check_devices(module: nn.Module, inputs: Mapping[str, Tensor]) -> None:
     for name, value in inputs.items():
         if held is not None and value.device != held.device:
             raise RequestError(
-                f"from_torch: example input '{name}' is on {value.device}, the module on {held.device}; move one of them"
+                f"from_torch: example input '{name}' is on {value.device}, the module on {held.device}; move one"
             )
-
-
-def meta_like(request: Request, batch: int) -> tuple[Tensor, ...]:
-    """Inputs and targets of another number of samples, without values, on the device of the examples."""
-    return tuple(
-        torch.zeros((batch, *value.shape[1:]), dtype=value.dtype, device=value.device)
-        for value in (*request.inputs.values(), *request.targets.values())
-    )

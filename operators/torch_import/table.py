@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
+from maniple.operators.aten import is_pointwise
 from maniple.operators.torch_import.call import Call
 
 POINTWISE = "pointwise"
@@ -34,6 +33,6 @@ def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def handler(call: Call) -> Callable[..., Any] | None:
     """What writes a call; an operator that torch tags as pointwise needs no entry of its own."""
     found = TABLE.get(call.name) or TABLE.get(call.packet)
-    if found is None and torch.Tag.pointwise in call.node.target.tags:
+    if found is None and is_pointwise(call.target):
         return TABLE[POINTWISE]
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from maniple.operators.aten import Overload, is_random
 from maniple.operators.builder import Tensor
 from maniple.operators.library.aten import Aten, AtenCall, AtenDetached, AtenLinear
 from maniple.operators.library.axes import activation_axes
@@ -82,7 +83,7 @@ class Translation:
         """What a node gives."""
         if node.target is operator.getitem:
             return self.value(node.args[0])[node.args[1]]
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(node.target, Overload):
             return self._inlined(node)
         call = Call.of(node, node.target, self.value)
         if call.packet in IGNORED:
@@ -112,13 +113,12 @@ class Translation:
                 return [plain(item) for item in value]
             return torch.device("cpu") if isinstance(value, torch.device) else value
 
-        target: Any = call.node.target
         given = {name: plain(value) for name, value in call.arguments.items()}
         positional = [given[item.name] for item in call.schema.arguments if not item.keyword_only]
         keywords = {item.name: given[item.name] for item in call.schema.arguments if item.keyword_only}
         if call.schema.mutable:
             positional[0] = positional[0].clone()
-        found = target(*positional, **keywords)
+        found = call.target(*positional, **keywords)
         return [Known(item) for item in found] if isinstance(found, list | tuple) else Known(found)
 
     def _inlined(self, node: Node) -> Any:
@@ -152,6 +152,8 @@ class Translation:
         """Let an argument of a call stand for another value from here on; a buffer has it as its next one."""
         place = [item.name for item in call.schema.arguments].index(argument)
         target = call.node.args[place] if place < len(call.node.args) else call.node.kwargs[argument]
+        if not isinstance(target, torch.fx.Node):
+            raise TypeError(f"{call.name}: expected to write to a tensor, got {target!r}")
         buffer = self._buffers.get(target, self._values[target])
         if isinstance(buffer, Tensor) and self.graph.tensor(buffer.name).kind == "buffer":
             self._buffers[target] = buffer
@@ -269,4 +271,4 @@ def compact(value: torch.Tensor) -> torch.Tensor:
 
 def _random(call: Call) -> bool:
     """Whether an operator draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in call.node.target.tags
+    return is_random(call.target)

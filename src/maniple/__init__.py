@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from maniple.regions.partition import rectangles as rectangles
     from maniple.regions.partition import replicate as replicate
     from maniple.regions.rectangle import Rect as Rect
+    from maniple.runtime.footprint import index_space as index_space
     from maniple.runtime.future import Future as Future
     from maniple.runtime.future import FutureMap as FutureMap
     from maniple.runtime.handle import Region as Region
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from maniple.runtime.mapper import TaskProfile as TaskProfile
     from maniple.runtime.mapper import TaskView as TaskView
     from maniple.runtime.mapper import TunableView as TunableView
+    from maniple.runtime.reduction import register_reduction as register_reduction
     from maniple.runtime.task import Color as Color
     from maniple.runtime.task import Read as Read
     from maniple.runtime.task import ReadWrite as ReadWrite
@@ -98,6 +100,7 @@ _HOMES = {
     "regions.error": ("ManipleError", "RequestError", "RunError"),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
     "regions.rectangle": ("Rect",),
+    "runtime.footprint": ("index_space",),
     "runtime.future": ("Future", "FutureMap"),
     "runtime.handle": ("Region",),
     "runtime.machine": ("Machine",),
@@ -111,6 +114,7 @@ _HOMES = {
         "TaskView",
         "TunableView",
     ),
+    "runtime.reduction": ("register_reduction",),
     "runtime.task": (
         "Color",
         "Read",

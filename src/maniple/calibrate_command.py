@@ -93,8 +93,8 @@ def _document(rates: ProcessorRates, fit: LinkFit | None, launch: float, output:
 
 def _text(rates: ProcessorRates, fit: LinkFit | None, launch: float, output: Path | None) -> str:
     lines = [
-        f"processor   {rates.flops_per_s / 1e9:.1f} Gflop/s, {rates.bandwidth / 1e9:.1f} GB/s while all work "
-        f"({rates.contention:.2f} times the time of one alone)",
+        f"processor   {rates.flops_per_s / 1e9:.1f} Gflop/s, {rates.bandwidth / 1e9:.1f} GB/s while all work",
+        f"contention  {rates.contention:.2f} times the time of one alone",
         f"task        {launch * 1e6:.1f} us from one small task to the next",
     ]
     if fit is not None:

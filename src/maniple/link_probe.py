@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from maniple.operators.graph import Graph
@@ -19,7 +20,7 @@ from maniple.strategies.strategy import Problem
 from maniple.trainer import Trainer
 
 if TYPE_CHECKING:
-    from maniple.runtime.timeline import Timeline
+    from maniple.runtime.timeline import Span, Timeline
 
 __all__: list[str] = []
 
@@ -56,22 +57,25 @@ def probe(machine: Machine, elements: int) -> list[Timeline]:
 
 def copy_seconds(timelines: list[Timeline]) -> float:
     """The median seconds of a copy, from its start at the sender until it has landed."""
-    found = []
+    found: list[int] = []
     for timeline in timelines:
-        rows = {event.row for event in timeline.events if event.category == "copy"}
-        for row in rows:
-            ends = [event for event in timeline.events if event.row == row]
-            found.append(max(event.end_ns for event in ends) - min(event.start_ns for event in ends))
-    return statistics.median(found) / 1e9
+        shares: dict[int, list[Span]] = {}
+        for span in timeline.spans:
+            if span.category == "copy":
+                shares.setdefault(span.begin.row, []).append(span)
+        found += [
+            max(span.end_ns for span in spans) - min(span.start_ns for span in spans) for spans in shares.values()
+        ]
+    return float(statistics.median(found)) / 1e9
 
 
 def launch_seconds(timelines: list[Timeline]) -> float:
     """The median seconds from the start of one small task to the start of the next."""
-    gaps = []
+    gaps: list[int] = []
     for timeline in timelines:
-        starts = sorted(event.start_ns for event in timeline.events if event.category == "task")
-        gaps += [after - before for before, after in zip(starts, starts[1:], strict=False)]
-    return statistics.median(gaps) / 1e9
+        starts = sorted(span.start_ns for span in timeline.spans if span.category == "task")
+        gaps += [after - before for before, after in pairwise(starts)]
+    return float(statistics.median(gaps)) / 1e9
 
 
 def main() -> None:

@@ -13,9 +13,10 @@ from maniple.runtime.session import Session
 from maniple.runtime.world import current
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.rectangle import Rect
     from maniple.runtime.future import Future, FutureMap
     from maniple.runtime.handle import PartitionedRegion, Region
@@ -40,15 +41,21 @@ def session() -> Session:
     return _sessions[runtime]
 
 
-def region(shape: Sequence[int], dtype: str = "float32", name: str | None = None) -> Region:
+def region(
+    shape: Sequence[int] | IndexSpace,
+    dtype: str = "float32",
+    name: str | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> Region:
     """Make a logical region.
 
     Args:
-        shape: extents.
+        shape: extents; or an index space, dense or sparse.
         dtype: such as `float32`.
         name: what errors call it.
+        fields: instead of a dtype, the name and dtype of each field.
     """
-    return session().region(shape, dtype, name)
+    return session().region(shape, dtype, name, fields)
 
 
 def launch(task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
@@ -150,5 +157,8 @@ def world() -> World:
 
 
 def debug() -> AbstractContextManager[None]:
-    """Check, for launches inside, that no task writes what it reads; for steps, that no operator gives a NaN."""
+    """Check, for launches inside, that no task writes what it reads; for steps, that no operator gives a NaN.
+
+    Of a sparse argument a task then sees NaN (zero in whole numbers) between the elements that are its own.
+    """
     return session().debug()

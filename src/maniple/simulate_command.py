@@ -12,6 +12,8 @@ import click
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from maniple.operators.plan import Plan
     from maniple.strategies.simulation.prediction import Prediction
 
@@ -25,9 +27,7 @@ SHOWN_LINKS = 8
 @click.option("--model", help="Model that the plan is for.  [default: what the plan says]")
 @click.option("--batch", type=int, help="Samples of a step.  [default: what the plan says, or the model's own]")
 @click.option("--machine", help="Preset or TOML file.  [default: what the plan says]")
-@click.option(
-    "--costs", type=click.Path(path_type=Path), help="Measurements to use, as `maniple calibrate` saves them."
-)
+@click.option("--costs", type=click.Path(path_type=Path), help="File of measured tasks to use.")
 @click.option("--timeline", type=click.Path(path_type=Path), help="Write the simulated timeline (Chrome trace) here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
@@ -62,7 +62,7 @@ def simulate(
     return 0
 
 
-def _named(what: str, given: str | None, said: dict[str, object], plan: Path) -> str:
+def _named(what: str, given: str | None, said: Mapping[str, object], plan: Path) -> str:
     name = given or said.get(what)
     if not isinstance(name, str):
         raise RequestError(f"{plan}: the plan does not say which {what} it is for; name it with --{what}")
@@ -85,8 +85,8 @@ def _document(found: Prediction, taken: float) -> dict[str, object]:
 
 def _text(found: Prediction, plan: Plan, taken: float) -> str:
     lines = [
-        f"plan by {plan.strategy}: {found.step_ns / 1e6:.3f} ms a step, {found.bytes / 1e6:.1f} MB moved, at most "
-        f"{max(found.memory_bytes) / 1e6:.1f} MB in one memory",
+        f"plan by {plan.strategy}: {found.step_ns / 1e6:.3f} ms a step, {found.bytes / 1e6:.1f} MB moved",
+        f"at most {max(found.memory_bytes) / 1e6:.1f} MB in one memory",
         f"{found.rows} rows in {taken:.2f} s; durations: "
         + ", ".join(f"{count} {source}" for source, count in found.sources),
         "busiest links:",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.roofline import task_ns
+from maniple.runtime.roofline import bandwidth, efficiency
 
 if TYPE_CHECKING:
     from maniple.runtime.launch import Launch
@@ -18,18 +18,26 @@ __all__: list[str] = []
 
 @final
 class Analytic:
-    """The roofline; see `runtime/roofline.py`, whose numbers also order the rows of a schedule.
+    """The roofline of `runtime/roofline.py`, which orders the rows of a schedule: the same numbers, a launch at a time.
 
     Args:
         machine: the machine.
     """
 
     def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+        self._launch_s = np.asarray([processor.launch_s for processor in machine.processors])
+        self._peak = np.asarray([processor.flops_per_s for processor in machine.processors])
+        self._bandwidth = np.asarray([bandwidth(machine, processor) for processor in machine.processors])
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
-        return np.asarray([task_ns(launch, point, self._machine) for point in range(len(launch.points))], dtype=np.int64)
+        where = np.asarray([point.processor for point in launch.points], dtype=np.int64)
+        touched = np.zeros(len(where), dtype=np.int64)
+        for requirement in launch.requirements:
+            touched += np.asarray([rect.volume for rect in requirement.rects]) * requirement.region.itemsize
+        flops = np.asarray(launch.flops) if launch.flops else np.zeros(len(where))
+        busy = np.maximum(flops / (efficiency(launch) * self._peak[where]), touched / self._bandwidth[where])
+        return np.maximum(1, np.rint(1e9 * (self._launch_s[where] + busy))).astype(np.int64)
 
     def source(self, launch: Launch, point: int) -> str:
         """Where the number of one task comes from."""

@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -97,13 +98,10 @@ def measure_processor(processors: int, cores: int) -> ProcessorRates:
     threads = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
-        products = [torch.empty(MATRIX, MATRIX) for _ in range(processors)]
-        copies = [torch.empty(COPIED) for _ in range(processors)]
-        alone = [_together([call]) for call in (lambda: torch.mm(a, b, out=products[0]), lambda: copies[0].copy_(source))]
-        loaded = [
-            _together([lambda out=out: torch.mm(a, b, out=out) for out in products]),
-            _together([lambda out=out: out.copy_(source) for out in copies]),
-        ]
+        products = [partial(torch.mm, a, b, out=torch.empty(MATRIX, MATRIX)) for _ in range(processors)]
+        copies = [partial(torch.empty(COPIED).copy_, source) for _ in range(processors)]
+        alone = [_together(products[:1]), _together(copies[:1])]
+        loaded = [_together(products), _together(copies)]
     finally:
         torch.set_num_threads(threads)
     slowdown = max(after / before for after, before in zip(loaded, alone, strict=True))
@@ -148,9 +146,7 @@ def calibrated(machine: Machine, rates: ProcessorRates, link: LinkFit | None, la
         machine,
         name="calibrated",
         memories=tuple(replace(memory, bandwidth=bandwidth) for memory in machine.memories),
-        processors=tuple(
-            replace(processor, flops_per_s=flops, launch_s=launch_s) for processor in machine.processors
-        ),
+        processors=tuple(replace(processor, flops_per_s=flops, launch_s=launch_s) for processor in machine.processors),
         within_host=rate or machine.within_host,
         between_hosts=rate or machine.between_hosts,
     )

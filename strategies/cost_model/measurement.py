@@ -220,4 +220,3 @@ def write_measurements(path: str | os.PathLike[str], found: Measurements) -> Non
     ]
     head = f'"version": {VERSION}, "device": {json.dumps(found.device)}, "software": {json.dumps(found.software)}'
     write_atomically(path, "{" + head + ', "tasks": [\n' + ",\n".join(lines) + "\n]}\n")
-

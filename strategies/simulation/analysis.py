@@ -13,6 +13,7 @@ from maniple.strategies.simulation import bits, boxes, collective, emission, his
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
 from maniple.strategies.simulation.history import EDGES, MEMBERS, MOVES, NONE, History, Table
+from maniple.strategies.simulation.kernel import inner
 from maniple.strategies.simulation.region import MEMORY, READ, REDUCE, WRITE_DISCARD, Given, State
 
 UNWRITTEN = -2
@@ -64,7 +65,7 @@ def analyse(
     return past[0][: sizes[MOVES]], past[1][: sizes[MEMBERS]], past[2][: sizes[EDGES]], given[5]
 
 
-@numba.njit(cache=True)
+@inner
 def _grid(bounds: Boxes, home: Boxes, task_boxes: Boxes) -> tuple[Column, Column, int]:
     """Cut a region at the bounds of everything that uses it: the cuts, the start of each axis, the number of cells."""
     count = 2 * (1 + len(home) + len(task_boxes))
@@ -88,7 +89,7 @@ def _grid(bounds: Boxes, home: Boxes, task_boxes: Boxes) -> tuple[Column, Column
     return cuts[:used], starts, cells
 
 
-@numba.njit(cache=True)
+@inner
 def _instances(home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, memories: int) -> Column:
     """The elements of the instances that tasks use: a box of all valid values in each memory, one per contribution."""
     elements = np.zeros(memories, dtype=np.int64)
@@ -108,7 +109,7 @@ def _instances(home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, memori
     return elements
 
 
-@numba.njit(cache=True)
+@inner
 def _grow(hulls: Boxes, seen: Column, table: Boxes, row: int, memory: int) -> None:
     if not seen[memory]:
         boxes.put(hulls, memory, table, row)
@@ -118,7 +119,7 @@ def _grow(hulls: Boxes, seen: Column, table: Boxes, row: int, memory: int) -> No
         hulls[memory, HIGH + axis] = max(hulls[memory, HIGH + axis], table[row, HIGH + axis])
 
 
-@numba.njit(cache=True)
+@inner
 def _contribute(given: Given, state: State, first: int, last: int) -> None:
     """Let tasks contribute to what they reduce; replicas of a task, which share its colour, count once."""
     tasks, task_boxes = given[0], given[1]
@@ -130,7 +131,7 @@ def _contribute(given: Given, state: State, first: int, last: int) -> None:
             region.mark(given, state[1], task_boxes, task, task)
 
 
-@numba.njit(cache=True)
+@inner
 def _move(given: Given, state: State, past: History, use: int, first: int, last: int) -> History:
     """Emit what a use that reads needs moved."""
     labels, cells = region.labels(state)
@@ -152,7 +153,7 @@ def _move(given: Given, state: State, past: History, use: int, first: int, last:
     return past
 
 
-@numba.njit(cache=True)
+@inner
 def _leave(state: State, privilege: int) -> None:
     """Say who holds what after a use."""
     hold, waiting, need = state

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from maniple.strategies.simulation.kernel import inner
 
 Bits = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def empty(sets: int, size: int) -> Bits:
     """So many empty sets of numbers below `size`."""
     return np.zeros((sets, (size + 31) >> 5), dtype=np.int64)
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def add(bits: Bits, row: int, number: int) -> None:
     """Put a number into a set."""
     bits[row, number >> 5] |= 1 << (number & 31)
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def has(bits: Bits, row: int, number: int) -> bool:
     """Whether a number is in a set."""
     return (bits[row, number >> 5] >> (number & 31)) & 1 == 1
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def members(bits: Bits, row: int) -> Column:
     """The numbers of a set, ascending."""
     words = bits.shape[1]
@@ -51,7 +52,7 @@ def members(bits: Bits, row: int) -> Column:
     return result
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def equal(a: Bits, i: int, b: Bits, j: int) -> bool:
     """Whether two sets are equal."""
     for word in range(a.shape[1]):
@@ -60,7 +61,7 @@ def equal(a: Bits, i: int, b: Bits, j: int) -> bool:
     return True
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def is_empty(bits: Bits, row: int) -> bool:
     """Whether a set has no member."""
     for word in range(bits.shape[1]):
@@ -69,7 +70,7 @@ def is_empty(bits: Bits, row: int) -> bool:
     return True
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def within(a: Bits, i: int, b: Bits, j: int) -> bool:
     """Whether every member of the first set is in the second."""
     for word in range(a.shape[1]):
@@ -78,7 +79,7 @@ def within(a: Bits, i: int, b: Bits, j: int) -> bool:
     return True
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def mixed(code: int, bits: Bits, row: int) -> int:
     """A number that depends on `code` and on the set; equal sets give equal numbers."""
     for word in range(bits.shape[1]):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from maniple.strategies.simulation.kernel import inner
 
 AXES = 5
 """Axes of a box; a region with fewer has further axes of one point."""
@@ -14,7 +15,7 @@ Boxes = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def grown(table: Boxes, need: int) -> Boxes:
     """The table, or a larger copy where it has not that many rows."""
     if need <= len(table):
@@ -24,7 +25,7 @@ def grown(table: Boxes, need: int) -> Boxes:
     return larger
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     """Whether two boxes that are not empty share a point."""
     for axis in range(AXES):
@@ -33,7 +34,7 @@ def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     return True
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def contains(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     """Whether all points of the second box are in the first."""
     for axis in range(AXES):
@@ -42,7 +43,7 @@ def contains(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     return True
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def volume(a: Boxes, i: int) -> int:
     """The number of points."""
     product = 1
@@ -51,14 +52,14 @@ def volume(a: Boxes, i: int) -> int:
     return product
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def put(table: Boxes, i: int, source: Boxes, j: int) -> None:
     """Copy a row."""
     for column in range(WIDTH):
         table[i, column] = source[j, column]
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def _taken(source: Boxes, rows: Column) -> Boxes:
     """The rows with the given numbers."""
     result = np.empty((len(rows), WIDTH), dtype=np.int64)
@@ -67,7 +68,7 @@ def _taken(source: Boxes, rows: Column) -> Boxes:
     return result
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def subtract(boxes: Boxes, holes: Boxes) -> Boxes:
     """The points of the boxes that no hole has, as disjoint boxes."""
     rest = boxes.copy()
@@ -95,7 +96,7 @@ def subtract(boxes: Boxes, holes: Boxes) -> Boxes:
     return rest
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def _before(table: Boxes, i: int, j: int, axis: int) -> bool:
     """Whether row i sorts before row j: by label and bounds, the bounds on `axis` (if there is one) last."""
     for column in range(WIDTH):
@@ -104,7 +105,7 @@ def _before(table: Boxes, i: int, j: int, axis: int) -> bool:
     return axis >= 0 and table[i, LOW + axis] < table[j, LOW + axis]
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def ordered(table: Boxes, axis: int) -> Column:
     """The row numbers in `_before`'s order (a merge sort)."""
     count = len(table)
@@ -127,7 +128,7 @@ def ordered(table: Boxes, axis: int) -> Column:
     return order
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def merged(boxes: Boxes) -> Boxes:
     """Disjoint boxes of one label joined where two form one box, until none do; by ascending label and bounds."""
     before = -1
@@ -152,8 +153,7 @@ def merged(boxes: Boxes) -> Boxes:
     return _taken(boxes, ordered(boxes, _NO_AXIS))
 
 
-
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def by_low(table: Boxes) -> Boxes:
     """The boxes by ascending lows, then by label."""
     count = len(table)
@@ -176,7 +176,7 @@ def by_low(table: Boxes) -> Boxes:
     return _taken(table, order)
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def _lower(table: Boxes, i: int, j: int) -> bool:
     for axis in range(AXES):
         if table[i, LOW + axis] != table[j, LOW + axis]:

@@ -6,12 +6,12 @@ listing who sends what to whom: n members would make n (n - 1) copies.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from maniple.strategies.simulation import bits, region
 from maniple.strategies.simulation.bits import Bits, Column
 from maniple.strategies.simulation.history import NONE
+from maniple.strategies.simulation.kernel import inner
 from maniple.strategies.simulation.region import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -22,7 +22,7 @@ from maniple.strategies.simulation.region import (
 )
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def _one_source(given: Given, state: State, cell: int) -> int:
     """The one memory that all who lack a held cell get it from, or none where they get it from several."""
     hold, _, need = state
@@ -40,7 +40,7 @@ def _one_source(given: Given, state: State, cell: int) -> int:
     return found
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def distribution(given: Given, state: State, cells: Column) -> tuple[int, Bits, Column]:
     """Whether the needed cells make an all-gather or a broadcast: the kind (or none), the group, the sources."""
     hold, waiting, need = state
@@ -69,7 +69,7 @@ def distribution(given: Given, state: State, cells: Column) -> tuple[int, Bits, 
     return ALL_GATHER if distinct > 1 else BROADCAST, group, sources
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def reduction(given: Given, state: State, cells: Column) -> tuple[int, Bits]:
     """Whether the needed cells make an all-reduce or a reduce-scatter: the kind (or none) and the group."""
     hold, waiting, need = state

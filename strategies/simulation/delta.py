@@ -23,6 +23,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from maniple.strategies.simulation.kernel import inner
 from maniple.strategies.simulation.tables import (
     DEAD,
     DURATION,
@@ -54,7 +55,7 @@ Scratch = tuple[Column, Column, Table, Column]
 NEVER = np.iinfo(np.int64).max
 
 
-@numba.njit(cache=True)
+@inner
 def _push(heap: Table, rows: Table, size: int, time: int, row: int) -> int:
     """Queue a row; ties go to the lower key. Returns the size."""
     key = rows[row, KEY]
@@ -69,7 +70,7 @@ def _push(heap: Table, rows: Table, size: int, time: int, row: int) -> int:
     return size + 1
 
 
-@numba.njit(cache=True)
+@inner
 def _drop_first(heap: Table, rows: Table, size: int) -> int:
     """Remove the earliest entry of a heap. Returns the size."""
     size -= 1
@@ -112,7 +113,7 @@ def felt(rows: Table, edges: Table, first: int, count: int, stamp: int) -> tuple
     return earliest, until, stamped
 
 
-@numba.njit(cache=True)
+@inner
 def _bound(rows: Table, edges: Table, row: int) -> int:
     """When a row is ready at the earliest: the latest end of the predecessors that have times."""
     bound = 0
@@ -140,7 +141,7 @@ def first_new(rows: Table, edges: Table, first: int, count: int) -> int:
     return earliest
 
 
-@numba.njit(cache=True)
+@inner
 def _hold(rows: Table, holds: Table, free: Column, row: int, start: int) -> None:
     """Let a row that starts hold its lanes."""
     first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
@@ -148,7 +149,7 @@ def _hold(rows: Table, holds: Table, free: Column, row: int, start: int) -> None
         free[holds[hold, LANE]] = start + holds[hold, SPAN]
 
 
-@numba.njit(cache=True)
+@inner
 def _wait(rows: Table, edges: Table, scratch: Scratch, row: int, since: int, size: int) -> int:
     """Count what a row waits for, among rows that are not ready before `since`; queue it if there is nothing."""
     waiting, ready, heap, _ = scratch
@@ -163,6 +164,21 @@ def _wait(rows: Table, edges: Table, scratch: Scratch, row: int, since: int, siz
         edge = edges[edge, NEXT_IN]
     waiting[row], ready[row] = count, bound
     return _push(heap, rows, size, bound, row) if count == 0 else size
+
+
+@inner
+def _release(rows: Table, edges: Table, scratch: Scratch, row: int, end: int, size: int) -> int:
+    """Let a row's successors wait for one less; queue those that wait for nothing else. Returns the heap's size."""
+    waiting, ready, heap, _ = scratch
+    edge = rows[row, OUT]
+    while edge != NONE:
+        other = edges[edge, TARGET]
+        ready[other] = max(ready[other], end)
+        waiting[other] -= 1
+        if waiting[other] == 0:
+            size = _push(heap, rows, size, ready[other], other)
+        edge = edges[edge, NEXT_OUT]
+    return size
 
 
 @numba.njit(cache=True)
@@ -231,7 +247,7 @@ def sweep(
     Returns:
         How many rows the sequence has so far, the latest end in it, how many rows got another time.
     """
-    waiting, ready, heap, free = scratch
+    waiting, _, heap, free = scratch
     place, size, latest = state
     retimed = 0
     while size > 0:
@@ -257,19 +273,14 @@ def sweep(
         waiting[row] = NONE
         new[place] = row
         place += 1
-        edge = rows[row, OUT]
-        while edge != NONE:
-            other = edges[edge, TARGET]
-            ready[other] = max(ready[other], end)
-            waiting[other] -= 1
-            if waiting[other] == 0:
-                size = _push(heap, rows, size, ready[other], other)
-            edge = edges[edge, NEXT_OUT]
+        size = _release(rows, edges, scratch, row, end, size)
     return place, latest, retimed
 
 
 @numba.njit(cache=True)
-def finish(rows: Table, scratch: Scratch, old: Column, new: Column, taken: int, place: int, latest: int) -> tuple[int, int]:  # fmt: skip
+def finish(
+    rows: Table, scratch: Scratch, old: Column, new: Column, taken: int, place: int, latest: int
+) -> tuple[int, int]:
     """Take over the rows that the sweep did not come to; returns the length of the sequence and the makespan."""
     waiting = scratch[0]
     for number in range(taken, len(old)):

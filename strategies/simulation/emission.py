@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from maniple.strategies.simulation import boxes, history, region
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import Boxes
 from maniple.strategies.simulation.history import FROM, NONE, TO, History, Table
+from maniple.strategies.simulation.kernel import inner
 from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, MEMORY, PROCESSOR, Given, State
 
 READS, WRITES = False, True
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def copy(given: Given, past: History, use: int, table: Boxes, row: int) -> History:
     """Emit a copy labelled source * memories + target."""
     source, target = table[row, 0] // len(given[4]), table[row, 0] % len(given[4])
@@ -26,7 +26,7 @@ def copy(given: Given, past: History, use: int, table: Boxes, row: int) -> Histo
     return history.record(past, node, target, table, row, WRITES)
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def _part(
     given: Given, past: History, use: int, table: Boxes, row: int, listed: Column, group: Column
 ) -> tuple[History, int]:
@@ -46,7 +46,7 @@ def _part(
     return past, node
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def _folding(given: Given, use_tasks: Column, memory: int, table: Boxes, row: int) -> int:
     """Choose who folds in a memory: the first task there that needs the box, or else the first there."""
     tasks, task_boxes = given[0], given[1]
@@ -60,7 +60,7 @@ def _folding(given: Given, use_tasks: Column, memory: int, table: Boxes, row: in
     return fallback
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def fold(
     given: Given, state: State, past: History, use: int, use_tasks: Column, folds: Boxes, row: int, described: Table
 ) -> History:
@@ -98,7 +98,7 @@ def fold(
     return history.record(past, node, owner, folds, row, WRITES)
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def reduction(
     given: Given, state: State, past: History, use: int, kind: int, group: Column, folds: Boxes, described: Table
 ) -> History:
@@ -132,7 +132,7 @@ def reduction(
     return _written(past, node, kind, group, folds, len(described))
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def _written(past: History, node: int, kind: int, group: Column, folds: Boxes, descriptions: int) -> History:
     """Let a reduction write its blocks: everywhere, or each at its owner."""
     whole = folds.copy()
@@ -147,7 +147,7 @@ def _written(past: History, node: int, kind: int, group: Column, folds: Boxes, d
     return past
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def distribution(
     given: Given, past: History, use: int, kind: int, group: Column, pieces: Boxes, sources: Column
 ) -> History:
@@ -182,7 +182,7 @@ def distribution(
     return past
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def _touched(past: History, node: int, memory: int, table: Boxes, writes: bool, recording: bool) -> History:  # noqa: FBT001
     """Let a node wait for conflicting uses of some boxes, or (later) remember its own."""
     for row in range(len(table)):

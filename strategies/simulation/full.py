@@ -11,6 +11,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from maniple.strategies.simulation.kernel import inner
+
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
@@ -112,7 +114,7 @@ def first_come(
     return begin, sequence, makespan
 
 
-@numba.njit(cache=True, inline="always")
+@inner
 def _insert(time_of: Column, row_of: Column, size: int, time: int, row: int) -> int:
     place = size
     while place > 0:
@@ -125,7 +127,7 @@ def _insert(time_of: Column, row_of: Column, size: int, time: int, row: int) -> 
     return size + 1
 
 
-@numba.njit(cache=True, inline="always")
+@inner
 def _drop_first(time_of: Column, row_of: Column, size: int) -> int:
     size -= 1
     time, row = time_of[size], row_of[size]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from maniple.strategies.simulation import boxes
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import WIDTH, Boxes
+from maniple.strategies.simulation.kernel import inner
 
 # Columns of `moves`; how many of each table are used stands in `sizes`.
 USE, KIND, BY, ELEMENTS, FROM, TO, GROUP, GROUP_SIZE = range(8)
@@ -20,7 +20,7 @@ History = tuple[Table, Table, Table, Boxes, Column, Column, Column, Column]
 node, sizes."""
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def begun(tasks: int, memories: int) -> History:
     """The record before the first use."""
     return (
@@ -35,7 +35,7 @@ def begun(tasks: int, memories: int) -> History:
     )
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def move(history: History, tasks: int, use: int, kind: int, by: int, elements: int) -> tuple[History, int]:
     """Add a movement; returns its node."""
     moves, members, edges, touches, after, heads, marks, sizes = history
@@ -53,7 +53,7 @@ def move(history: History, tasks: int, use: int, kind: int, by: int, elements: i
     return (moves, members, edges, touches, after, heads, marks, sizes), node
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def member(history: History, memory: int, elements: int) -> History:
     """Add a member to the group of the last movement."""
     moves, members, edges, touches, after, heads, marks, sizes = history
@@ -67,7 +67,7 @@ def member(history: History, memory: int, elements: int) -> History:
     return moves, members, edges, touches, after, heads, marks, sizes
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def edge(history: History, before: int, node: int) -> History:
     """Let a node wait for another; said twice in a row, it counts once."""
     moves, members, edges, touches, after, heads, marks, sizes = history
@@ -80,7 +80,7 @@ def edge(history: History, before: int, node: int) -> History:
     return moves, members, edges, touches, after, heads, marks, sizes
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def depend(history: History, node: int, memory: int, table: Boxes, row: int, writes: bool) -> History:  # noqa: FBT001
     """Let a node wait for every earlier use of a box in a memory that conflicts with its own."""
     touches, after, heads = history[3], history[4], history[5]
@@ -93,7 +93,7 @@ def depend(history: History, node: int, memory: int, table: Boxes, row: int, wri
     return history
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def record(history: History, node: int, memory: int, table: Boxes, row: int, writes: bool) -> History:  # noqa: FBT001
     """Remember a use; a write hides the earlier ones that lie inside it, for it waits for them."""
     moves, members, edges, touches, after, heads, marks, sizes = history

@@ -171,9 +171,7 @@ class Ledger:
         fresh = [np.arange(block.first, block.first + block.count) for block in self._rows_added]
         scratch = (self._waiting, self._ready, self._heap, self._lanes)
         old, new = self._sequence[: self._length], self._next
-        state = delta.prepare(
-            rows, edges, holds, scratch, old, new, np.concatenate(fresh) if fresh else old[:0], since
-        )
+        state = delta.prepare(rows, edges, holds, scratch, old, new, np.concatenate(fresh) if fresh else old[:0], since)
         place, latest, self.retimed = delta.sweep(
             rows, edges, holds, scratch, self._log, new, state, self._stamp, pending, until
         )

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from maniple.strategies.simulation.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, Table
+from maniple.strategies.simulation.kernel import inner
 from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, REDUCE_SCATTER
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Network:
     def of(cls, machine: Machine) -> Network:
         """The network of a machine."""
         routes, count = machine.routes, len(machine.memories)
-        starts, links = np.zeros(count * count + 1, dtype=np.int64), []
+        starts = np.zeros(count * count + 1, dtype=np.int64)
+        links: list[int] = []
         for source in range(count):
             for target in range(count):
                 if source != target:
@@ -57,7 +59,7 @@ class Network:
         return self.processors + len(self.wires[2])
 
 
-@numba.njit(cache=True)
+@inner
 def _load(wires: Wires, memories: int, loads: Column, source: int, target: int, size: int) -> float:
     """Add a push to the links of its route; returns the route's latency in seconds."""
     starts, links, latencies, _ = wires
@@ -123,7 +125,7 @@ def traffic(
     return columns, held[:used], sizes
 
 
-@numba.njit(cache=True)
+@inner
 def _group_load(wires: Wires, memories: int, loads: Column, group: Table, kind: int, itemsize: int) -> float:
     """Add what a collective sends: contributions to the owner of each block, blocks to all others, or both."""
     latency = 0.0
@@ -141,7 +143,7 @@ def _group_load(wires: Wires, memories: int, loads: Column, group: Table, kind: 
     return latency
 
 
-@numba.njit(cache=True)
+@inner
 def _room(table: Table, need: int) -> Table:
     if need <= len(table):
         return table

@@ -6,13 +6,13 @@ hold it and the contributions that wait as bits, so nothing here grows with memo
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from maniple.strategies.simulation import bits, boxes
 from maniple.strategies.simulation.bits import Bits, Column
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, WIDTH, Boxes
 from maniple.strategies.simulation.history import NONE, Table
+from maniple.strategies.simulation.kernel import inner
 
 READ, READ_WRITE, WRITE_DISCARD, REDUCE = range(4)
 FOLD, COPY, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST = range(1, 7)
@@ -25,7 +25,7 @@ State = tuple[Bits, Bits, Bits]
 """For each cell: the memories that hold it, the contributions (by task) that wait, the memories that need it now."""
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def mark(given: Given, sets: Bits, table: Boxes, row: int, number: int) -> None:
     """Put a number into the sets of all cells of a box."""
     cuts, starts = given[2], given[3]
@@ -46,7 +46,7 @@ def mark(given: Given, sets: Bits, table: Boxes, row: int, number: int) -> None:
                         sets[cell, word] |= bit
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def labels(state: State) -> tuple[Column, Column]:
     """Number the needed cells by what is needed, held and waiting, alike ones alike; and one cell of each number."""
     hold, waiting, need = state
@@ -78,7 +78,7 @@ def labels(state: State) -> tuple[Column, Column]:
     return labels, cells[:found]
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def pieces(given: Given, labels: Column) -> Boxes:
     """The labelled cells as boxes, as few as joining makes them."""
     cuts, starts = given[2], given[3]
@@ -104,7 +104,7 @@ def pieces(given: Given, labels: Column) -> Boxes:
     return boxes.merged(result[:count])
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def contributing(given: Given, waiting: Bits, cell: int) -> Bits:
     """The memories of the contributions that wait for a cell, as a set."""
     tasks, hosts = given[0], given[4]
@@ -114,7 +114,7 @@ def contributing(given: Given, waiting: Bits, cell: int) -> Bits:
     return found
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def source(hosts: Column, holders: Column, target: int, rank: int) -> int:
     """The memory that sends to a target: one of the nearest holders, in turn."""
     near = 0
@@ -131,7 +131,7 @@ def source(hosts: Column, holders: Column, target: int, rank: int) -> int:
     return NONE
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def owners(given: Given, state: State, cell: int) -> Column:
     """The memories that may fold a cell at no extra cost: readers that contribute, or hold the base, or any reader."""
     hold, waiting, need = state
@@ -149,7 +149,7 @@ def owners(given: Given, state: State, cell: int) -> Column:
     return readers
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def base(given: Given, state: State, cell: int, owner: int) -> int:
     """The memory whose value from before the reductions a fold begins with, or none."""
     hold, waiting, _ = state
@@ -165,7 +165,7 @@ def base(given: Given, state: State, cell: int, owner: int) -> int:
     return best
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def _split(pieces: Boxes, piece: int, parts: int) -> Boxes:
     """A box cut into at most that many parts along its first longest axis, larger ones first."""
     axis = 0
@@ -184,9 +184,13 @@ def _split(pieces: Boxes, piece: int, parts: int) -> Boxes:
     return result
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def planned(
-    given: Given, state: State, cells: Column, pieces: Boxes, copying: bool  # noqa: FBT001
+    given: Given,
+    state: State,
+    cells: Column,
+    pieces: Boxes,
+    copying: bool,  # noqa: FBT001
 ) -> tuple[Boxes, Boxes, Table]:
     """What the pieces need: folds (labelled by owner and description), copies (by source and target), descriptions.
 
@@ -233,7 +237,7 @@ def planned(
     return boxes.by_low(boxes.merged(folds[:fold_count])), boxes.by_low(boxes.merged(copies[:copy_count])), described
 
 
-@numba.njit(cache=True, no_cpython_wrapper=True)
+@inner
 def parts(given: Given, state: State, cell: int, start: int) -> tuple[Column, Table]:
     """What a fold of a cell adds up: the contributions by memory, and (memory, first, last, whether the base is there).
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 import numba
 import numpy as np
 
+from maniple.operators.composite import lowered
 from maniple.operators.home import default_home
 from maniple.operators.optimizer import SGD
 from maniple.regions.error import RequestError
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.simulation.ledger import Columns, Table
+    from maniple.strategies.simulation.ledger import Columns
     from maniple.strategies.simulation.prediction import Prediction
+    from maniple.strategies.simulation.tables import Table
     from maniple.strategies.simulation.use import RegionRows
 
 __all__: list[str] = []
@@ -59,6 +61,27 @@ class _Region:
     edges: Placed
 
 
+@dataclass(eq=False)
+class _Program:
+    """The launches and regions of a step, and what each has come to; it lasts while composites stay as they are."""
+
+    step: StepLaunches
+    primitives: dict[str, OperatorPlan]
+    slots: dict[int, _Slot] = field(default_factory=dict)
+    rows: dict[int, _Region] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        program = self.step.program
+        self.regions = program.regions()
+        self.number = {region.id: number for number, region in enumerate(self.regions)}
+        self.homes = {number: home_of(program.homes.get(region.id, ())) for number, region in enumerate(self.regions)}
+        self.slot_of = {launch.name: slot for slot, launch in enumerate(program.launches)}
+        self.users: list[list[tuple[int, int]]] = [[] for _ in self.regions]
+        for slot, launch in enumerate(program.launches):
+            for place, requirement in enumerate(launch.requirements):
+                self.users[self.number[requirement.region.id]].append((slot, place))
+
+
 @dataclass(slots=True)
 class _Change:
     """What a proposal replaced."""
@@ -68,6 +91,8 @@ class _Change:
     operators: dict[str, OperatorPlan] = field(default_factory=dict)
     weights: dict[str, WeightPlan] = field(default_factory=dict)
     homes: dict[int, Boxes] = field(default_factory=dict)
+    primitives: dict[str, OperatorPlan] = field(default_factory=dict)
+    program: _Program | None = None
 
 
 @final
@@ -115,22 +140,11 @@ class Simulation:
         self._operators = dict(plan.operators)
         self._weights = dict(plan.weights)
         self._shapes: dict[tuple[int, bytes, bytes, bytes], tuple[int, UseShape]] = {}
-        self._step = StepLaunches(graph, plan, machine, optimizer or SGD(lr=0.1, momentum=0.9))
-        self._regions = self._step.program.regions()
-        self._number = {region.id: number for number, region in enumerate(self._regions)}
-        homes = self._step.program.homes
-        self._homes = {number: home_of(homes.get(region.id, ())) for number, region in enumerate(self._regions)}
-        launches = self._step.program.launches
-        self._slot_of = {launch.name: slot for slot, launch in enumerate(launches)}
-        self._users: list[list[tuple[int, int]]] = [[] for _ in self._regions]
-        for slot, launch in enumerate(launches):
-            for place, requirement in enumerate(launch.requirements):
-                self._users[self._number[requirement.region.id]].append((slot, place))
-        self._slots: dict[int, _Slot] = {}
-        self._rows: dict[int, _Region] = {}
+        self._optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
         self._change: _Change | None = None
         self.memory_bytes = np.zeros(len(machine.memories), dtype=np.int64)
-        self._swap(dict(enumerate(launches)), range(len(self._regions)), _Change())
+        self._program = self._expanded()
+        self._swap(dict(enumerate(self._program.step.program.launches)), range(len(self._program.regions)), _Change())
         self.ledger.settle()
         self.ledger.keep()
 
@@ -143,22 +157,22 @@ class Simulation:
         """Say what the step comes to, the proposal under way included: bytes, memory, critical path, sources."""
         links = np.zeros(self.cache.network.lanes, dtype=np.int64)
         total = 0
-        for region in self._rows.values():
+        for region in self._program.rows.values():
             np.add.at(links, region.rows.held[:, 0], region.rows.held[:, 2])
             total += int(region.rows.bytes.sum())
         rows = [*self._named_tasks(), *self._named_movements()]
         return prediction(self.machine, self.cache.network, self.ledger, rows, links, total, self.memory_bytes)
 
     def _named_tasks(self) -> Iterator[Named]:
-        for found in self._slots.values():
+        for found in self._program.slots.values():
             for number, point in enumerate(found.launch.points):
                 place = (self.machine.rank_of(point.processor), self.machine.processor(point.processor).name)
                 source = self.costs.source(found.launch, number)
                 yield Named(found.block.first + number, found.launch.label(number), "task", source, (place,))
 
     def _named_movements(self) -> Iterator[Named]:
-        for number, region in self._rows.items():
-            name = self._regions[number].name
+        for number, region in self._program.rows.items():
+            name = self._program.regions[number].name
             for place, move in enumerate(region.rows.moves):
                 what = RowKind(int(move[KIND])).name.lower()
                 if move[BY] >= 0:
@@ -186,9 +200,7 @@ class Simulation:
             weights=tuple((name, self._weights[name]) for name, _ in self._plan.weights),
         )
 
-    def propose(
-        self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None
-    ) -> int:
+    def propose(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None) -> int:
         """Change some operators, and give the makespan.
 
         Args:
@@ -196,35 +208,70 @@ class Simulation:
             weights: new homes; by default the default homes of the weights that the operators use.
 
         Raises:
-            RequestError: another proposal waits for `accept` or `reject`.
+            RequestError: another proposal waits for `accept` or `reject`, or there is no such operator.
         """
         if self._change is not None:
             raise RequestError("simulation: a proposal is under way; accept or reject it first")
+        for name in operators:
+            self._plan.operator(name)
         change = self._change = _Change(operators={name: self._operators[name] for name in operators})
         self._operators.update(operators)
         if weights is None:
             weights = self._default_homes(operators)
-        launches: dict[str, Launch] = {}
-        for name, configuration in operators.items():
-            if self._step.node(name) is not None:
-                launches.update((launch.name, launch) for launch in self._step.of_operator(name, configuration))
-        regions: set[int] = set()
         for name, home in weights.items():
             if home != self._weights[name]:
                 change.weights[name] = self._weights[name]
                 self._weights[name] = home
-                launches.update((launch.name, launch) for launch in self._step.of_weight(name, home))
-                for region in self._step.held[name].regions:
-                    if region.id in self._number:
-                        number = self._number[region.id]
-                        change.homes[number] = self._homes[number]
-                        self._homes[number] = home_of(self._step.held[name].home)
-                        regions.add(number)
-        changed = {self._slot_of[name]: launch for name, launch in launches.items() if name in self._slot_of}
-        for launch in changed.values():
-            regions.update(self._number[requirement.region.id] for requirement in launch.requirements)
-        self._swap(changed, sorted(regions), change)
+        primitives = self._primitives()
+        if _form(primitives) != _form(self._program.primitives):
+            self._replace(change)
+        else:
+            self._alter(change, primitives)
         return self.ledger.settle()
+
+    def _primitives(self) -> dict[str, OperatorPlan]:
+        """The configurations after composites are replaced."""
+        return dict(lowered(self.graph, self.plan, training=True)[1].operators)
+
+    def _expanded(self) -> _Program:
+        """The program of the present plan, nothing in the ledger yet."""
+        return _Program(StepLaunches(self.graph, self.plan, self.machine, self._optimizer), self._primitives())
+
+    def _replace(self, change: _Change) -> None:
+        """Replace the whole program: a composite was split, or made whole."""
+        change.program, self._program = self._program, self._expanded()
+        old, new = change.program, self._program
+        self.ledger.remove(
+            [slot.block for slot in old.slots.values()] + [region.moves for region in old.rows.values()],
+            [region.edges for region in old.rows.values()],
+        )
+        for region in old.rows.values():
+            self.memory_bytes -= region.rows.memory_bytes
+        self._add(dict(enumerate(new.step.program.launches)), range(len(new.regions)))
+
+    def _alter(self, change: _Change, primitives: dict[str, OperatorPlan]) -> None:
+        """Replace the launches of what has another configuration or home, and the regions that they touch."""
+        program = self._program
+        launches: dict[str, Launch] = {}
+        for name, configuration in primitives.items():
+            if configuration != program.primitives[name]:
+                change.primitives[name] = program.primitives[name]
+                if program.step.node(name) is not None:
+                    launches.update((launch.name, launch) for launch in program.step.of_operator(name, configuration))
+        program.primitives = primitives
+        regions: set[int] = set()
+        for name in change.weights:
+            launches.update((launch.name, launch) for launch in program.step.of_weight(name, self._weights[name]))
+            for region in program.step.held[name].regions:
+                if region.id in program.number:
+                    number = program.number[region.id]
+                    change.homes[number] = program.homes[number]
+                    program.homes[number] = home_of(program.step.held[name].home)
+                    regions.add(number)
+        changed = {program.slot_of[name]: launch for name, launch in launches.items() if name in program.slot_of}
+        for launch in changed.values():
+            regions.update(program.number[requirement.region.id] for requirement in launch.requirements)
+        self._swap(changed, sorted(regions), change)
 
     def accept(self) -> None:
         """Keep the proposal."""
@@ -236,19 +283,27 @@ class Simulation:
         """Take the proposal back."""
         change = self._required()
         self.ledger.undo()
-        for number, region in change.regions.items():
-            self.memory_bytes += region.rows.memory_bytes - self._rows[number].rows.memory_bytes
-        self._slots.update(change.slots)
-        self._rows.update(change.regions)
-        self._homes.update(change.homes)
         self._operators.update(change.operators)
         self._weights.update(change.weights)
-        for name, config in change.operators.items():
-            if self._step.node(name) is not None:
-                self._step.place(name, config)
-        for name, home in change.weights.items():
-            self._step.of_weight(name, home)
         self._change = None
+        if change.program is not None:
+            for sign, program in ((1, change.program), (-1, self._program)):
+                for region in program.rows.values():
+                    self.memory_bytes += sign * region.rows.memory_bytes
+            self._program = change.program
+            return
+        program = self._program
+        for number, region in change.regions.items():
+            self.memory_bytes += region.rows.memory_bytes - program.rows[number].rows.memory_bytes
+        program.slots.update(change.slots)
+        program.rows.update(change.regions)
+        program.homes.update(change.homes)
+        program.primitives = {**program.primitives, **change.primitives}
+        for name, config in change.primitives.items():
+            if program.step.node(name) is not None:
+                program.step.place(name, config)
+        for name, home in change.weights.items():
+            program.step.of_weight(name, home)
 
     def _required(self) -> _Change:
         if self._change is None:
@@ -264,24 +319,26 @@ class Simulation:
             if name in self._weights
         }
 
-    def _swap(self, launches: Mapping[int, Launch], regions: object, change: _Change) -> None:
+    def _swap(self, launches: Mapping[int, Launch], regions: Iterable[int], change: _Change) -> None:
         """Replace the rows of some launches and of some regions."""
-        numbers = list(regions)  # type: ignore[call-overload]
-        change.slots.update({slot: self._slots[slot] for slot in launches if slot in self._slots})
-        change.regions.update({number: self._rows[number] for number in numbers if number in self._rows})
+        numbers, program = list(regions), self._program
+        change.slots.update({slot: program.slots[slot] for slot in launches if slot in program.slots})
+        change.regions.update({number: program.rows[number] for number in numbers if number in program.rows})
         self.ledger.remove(
             [slot.block for slot in change.slots.values()] + [region.moves for region in change.regions.values()],
             [region.edges for region in change.regions.values()],
         )
+        for region in change.regions.values():
+            self.memory_bytes -= region.rows.memory_bytes
+        self._add(launches, numbers)
+
+    def _add(self, launches: Mapping[int, Launch], regions: Iterable[int]) -> None:
+        """Add the rows of some launches and of some regions."""
         for slot, launch in launches.items():
-            self._slots[slot] = self._placed(slot, launch)
-        for number in numbers:
-            found = self._added(number)
-            before = self._rows.get(number)
-            self.memory_bytes += found.rows.memory_bytes
-            if before is not None:
-                self.memory_bytes -= before.rows.memory_bytes
-            self._rows[number] = found
+            self._program.slots[slot] = self._placed(slot, launch)
+        for number in regions:
+            self._program.rows[number] = self._added(number)
+            self.memory_bytes += self._program.rows[number].rows.memory_bytes
 
     def _placed(self, slot: int, launch: Launch) -> _Slot:
         """Add the tasks of a launch."""
@@ -304,9 +361,10 @@ class Simulation:
 
     def _added(self, number: int) -> _Region:
         """Add the movements and dependences of a region."""
-        users = self._users[number]
+        program = self._program
+        users = program.users[number]
         rows = self.cache.rows(
-            self._regions[number], self._homes[number], [self._slots[slot].uses[place] for slot, place in users]
+            program.regions[number], program.homes[number], [program.slots[slot].uses[place] for slot, place in users]
         )
         table = np.asarray(users, dtype=np.int64)
         columns, before = rows.columns.copy(), rows.moves[:, USE]
@@ -314,8 +372,13 @@ class Simulation:
             (table[before, 0] << SLOT_BITS) + (table[before, 1] << REQUIREMENT_BITS) + np.arange(len(columns))
         )
         moves = self.ledger.add_rows(RowBlock(columns, rows.held))
-        first = np.asarray([self._slots[slot].block.first for slot, _ in users], dtype=np.int64)
+        first = np.asarray([program.slots[slot].block.first for slot, _ in users], dtype=np.int64)
         return _Region(rows, moves, self.ledger.add_edges(_ends(rows.edges, rows.tasks, first, moves.first)))
+
+
+def _form(primitives: Mapping[str, OperatorPlan]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What tells whether composites are replaced by the same primitives: names and factors of all operators."""
+    return tuple((name, tuple(factor for factor, _ in config.degrees)) for name, config in primitives.items())
 
 
 @numba.njit(cache=True)

@@ -29,8 +29,9 @@ __all__: list[str] = []
 class StepLaunches(Expansion):
     """An expansion whose launches can be had one by one, under configurations that change.
 
-    The launches of a step and the requirements of each are the graph's; a plan decides their points, rectangles and
-    privileges. So a launch keeps its place in the program whatever the plan.
+    The launches of a step and the requirements of each are the graph's, once composites are replaced; a plan decides
+    their points, rectangles and privileges. So a launch keeps its place in the program while no composite is split that
+    was whole, or the other way round. Operators have the names that they have after the replacement.
 
     Args:
         graph: the graph.
@@ -45,7 +46,7 @@ class StepLaunches(Expansion):
         self._optimizer = optimizer
         self.program = self.training_step(optimizer)
         self._nodes = {node.name: node for node in self._needed([*self._targets()])}
-        self._gradients = Backward(graph, tuple(self._nodes.values()), self._regions)
+        self._gradients = Backward(self.graph, tuple(self._nodes.values()), self._regions)
 
     def _targets(self) -> Iterator[int]:
         if self.graph.loss_tensor is not None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from maniple.strategies.simulation.kernel import inner
+
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 # Columns of `rows`, 64 bytes in all. READY is NEW while a row has no time, DEAD once it has left the graph. IN and OUT
@@ -29,7 +31,7 @@ ROWS, EDGES = range(2)
 NONE = -1
 
 
-@numba.njit(cache=True)
+@inner
 def put(table: Table, which: int, log: Table, place: int, column: int, value: int) -> None:
     """Write one number; the log (its length in the last entry) remembers the old one."""
     length = log[-1, 0]

@@ -87,14 +87,14 @@ class RegionRows:
 
 def use_shape(launch: Launch, requirement: Requirement) -> UseShape:
     """Give one requirement of a launch as arrays."""
-    points = [point for point, rect in enumerate(requirement.rects) if not rect.is_empty]
+    points = [point for point, rect in enumerate(requirement.rects) if rect.volume]
     numbers: dict[tuple[int, ...], int] = {}
     colors = [numbers.setdefault(launch.points[point].color, len(numbers)) for point in points]
     return UseShape(
         _code(requirement.privilege),
         np.asarray(points, dtype=np.int64),
         np.asarray(colors, dtype=np.int64),
-        boxes_of((0, requirement.rects[point]) for point in points),
+        boxes_of((0, rect) for point in points for rect in requirement.rects[point].rects),
     )
 
 

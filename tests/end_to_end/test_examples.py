@@ -157,7 +157,9 @@ def test_pickle_does_raise_without_pickle(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nodes", [0, 2])
 @pytest.mark.parametrize("example", [path for path in EXAMPLES if path != DIGITS], ids=lambda path: path.stem)
 def test_examples_run(example: Path, nodes: int, tmp_path: Path) -> None:
-    assert run(tmp_path / "run", str(example), nodes=nodes).out != ""
+    out = run(tmp_path / "run", str(example), nodes=nodes).out
+    assert out != ""
+    assert "BAD" not in out
 
 
 @pytest.mark.parametrize(("nodes", "processors"), [(0, 1), (2, 2)])
@@ -172,3 +174,9 @@ def test_a_custom_mapper_changes_places_and_nothing_else(nodes: int, processors:
         assert len(set(places[0])) == 4
         assert places[1] == ["p3", "p0", "p2", "p0", "p1", "p0"]
     assert out.rstrip().endswith("the same under both mappers: True")
+
+
+@pytest.mark.parametrize("nodes", [0, 2])
+def test_a_traced_factorisation_is_right_every_time(nodes: int, tmp_path: Path) -> None:
+    out = run(tmp_path / "run", str(ROOT / "examples" / "cholesky.py"), nodes=nodes).out
+    assert out.splitlines() == [f"matrix {seed}: relative error below 1e-14" for seed in range(3)]

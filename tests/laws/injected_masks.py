@@ -35,7 +35,7 @@ def masks_of(graph: Graph, seed: int, step: int) -> Iterator[None]:
         shape = tuple(value.shape)
         return drawn_factors(RandomStream.of(name, clock), p, shape, Rect.of_shape(shape), value.dtype)
 
-    def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
         return input * factors(next(names), p, input) if training and p else input
 
     def attention(

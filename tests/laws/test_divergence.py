@@ -67,7 +67,19 @@ def region(session: Session, extent: int = 4) -> mp.Region:
     return made
 
 
+def replayed(session: Session, rank: int, *, length: int) -> None:
+    """The third run of a trace has another value, or another length, on each rank."""
+    x = region(session)
+    for number in range(3):
+        differs = rank if number == 2 else 0
+        with session.trace("step", on_mismatch="rerecord"):
+            for _ in range(2 + length * differs):
+                session.launch(add, 1 + (1 - length) * differs, x)
+
+
 PROGRAMS: dict[str, Program] = {
+    "replayed value": lambda session, rank: replayed(session, rank, length=0),
+    "replayed length": lambda session, rank: replayed(session, rank, length=1),
     "fill": lambda session, rank: region(session).fill(float(rank)),
     "write": lambda session, rank: region(session).write(torch.full((4,), float(rank))),
     "shape": lambda session, rank: session.region((4 + rank,)),

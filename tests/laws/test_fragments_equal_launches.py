@@ -82,7 +82,7 @@ def of_schedule(schedule: Schedule) -> Layout:
 def of_launches(steps: Program, machine: mp.Machine) -> Layout:
     """Feed the launches, in program order, to the analysis that programs of launches go through."""
     layout = Layout()
-    analysis = ProgramAnalysis(machine)
+    analysis = ProgramAnalysis(machine, moving=False)
     regions = {region.id: region for region in steps.regions()}
     for region in regions.values():
         home = steps.homes.get(region.id, ())

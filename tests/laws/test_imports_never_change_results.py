@@ -154,7 +154,7 @@ def test_an_imported_module_trains_as_in_torch(name: str, strategy: str, samples
         return found.trained(graph, plan, world, samples)
 
     losses, state = found.judged(graph, samples)
-    for ours, ours_state in run_on_ranks(2, train, nodes=2):
+    for ours, ours_state in run_on_ranks(2, train, nodes=2, deadline_s=240):
         assert ours == pytest.approx(losses, rel=found.tolerance, abs=found.tolerance)
         assert sorted(ours_state) == sorted(state)
         for key, value in state.items():

@@ -69,12 +69,12 @@ def decoder() -> mp.Graph:
     parts = []
     for name, heads in (("q", 4), ("k", 2), ("v", 2)):
         part = g.linear(normal, 2 * heads, bias=False, name=name)
-        parts.append(g.opaque(lambda t, heads=heads: t.view(*t.shape[:2], heads, 2).transpose(1, 2).clone(), part)[0])
+        parts.append(g.call(lambda t, heads=heads: t.view(*t.shape[:2], heads, 2).transpose(1, 2).clone(), part)[0])
     attended = g.scaled_dot_product_attention(*parts, dropout_p=0.2, is_causal=True, enable_gqa=True)
-    (joined,) = g.opaque(lambda t: t.transpose(1, 2).flatten(2), attended)
+    (joined,) = g.call(lambda t: t.transpose(1, 2).flatten(2), attended)
     h = g.add(h, g.linear(joined, WIDTH, name="o"))
     out = g.linear(h, WORDS, bias=False, weight=table)
-    (across,) = g.opaque(lambda t: t.transpose(1, 2).clone(), out)
+    (across,) = g.call(lambda t: t.transpose(1, 2).clone(), out)
     g.loss(g.cross_entropy(across, y, ignore_index=2, label_smoothing=0.1))
     g.output("out", out)
     return g
@@ -191,9 +191,9 @@ def recurrent() -> mp.Graph:
     x, y = g.input("x", (BATCH, 3, 4), "float64"), g.input("y", (BATCH, 6), "float64")
     h, _, _ = g.lstm(x, 3, num_layers=2, batch_first=True, dropout=0.4, bidirectional=True)
     h, last = g.gru(h, 6, batch_first=True, bias=False)
-    (state,) = g.opaque(lambda t: t[0].clone(), last)
+    (state,) = g.call(lambda t: t[0].clone(), last)
     hidden, cell = g.lstm_cell(state, (state, state))
-    (first,) = g.opaque(lambda t: t[:, 0].clone(), h)
+    (first,) = g.call(lambda t: t[:, 0].clone(), h)
     hidden, _ = g.lstm_cell(
         first,
         (hidden, cell),

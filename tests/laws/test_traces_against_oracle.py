@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from placed_program import opened
 from test_launches_against_oracle import (
+    PLAIN,
     SHAPES,
     WORLDS,
     Looked,
@@ -59,7 +60,7 @@ def cases(draw: st.DrawFn) -> Case:
     world = draw(st.sampled_from(WORLDS))
     shapes = tuple(draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3)))
     numbers = st.integers(0, len(shapes) - 1)
-    launch = launches(shapes, world[0] * world[1])
+    launch = launches(shapes, world[0] * world[1], PLAIN)
     inside = st.one_of(launch, launch, launch, st.builds(Written, numbers, st.integers(0, 9)))
     traces = tuple(tuple(draw(st.lists(inside, min_size=1, max_size=5))) for _ in range(draw(st.integers(1, 2))))
     runs = st.builds(Traced, st.integers(0, len(traces) - 1), st.integers(0, 9))

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.regions.arrangement import arrange, meetings
-from maniple.regions.rectangle import Rect, RectSet
+from maniple.regions.index_space import RectSet
+from maniple.regions.rectangle import Rect
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=300)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.regions.error import RequestError
-from maniple.regions.rectangle import Rect, RectSet, merged, overlapping
+from maniple.regions.rectangle import Rect, merged, overlapping
 
 settings.register_profile("regions", derandomize=True, deadline=None, max_examples=300)
 PROFILE = settings.get_profile("regions")
@@ -84,7 +84,6 @@ def test_split_puts_the_remainder_first_and_empty_pieces_last() -> None:
         lambda: Rect((0,), (4,)).slices((1,)),
         lambda: Rect((0,), (4,)).split(1, 2),
         lambda: Rect((0,), (4,)).split(0, 0),
-        lambda: RectSet.of([Rect((0,), (4,)), Rect((0, 0), (4, 4))]),
     ],
 )
 def test_what_does_not_fit_is_refused(wrong: object) -> None:
@@ -149,52 +148,6 @@ def test_overlapping_finds_every_pair(rects: list[Rect]) -> None:
     assert set(found) == wanted
 
 
-@given(dimensions.flatmap(lambda n: st.tuples(many(n), many(n), boxes(n))))
-@PROFILE
-def test_sets_against_their_points(case: tuple[list[Rect], list[Rect], Rect]) -> None:
-    rects, added, rect = case
-    base = RectSet.of(rects)
-    inside, extra = points(*rects), points(rect)
-    for result, wanted in [
-        (base, inside),
-        (base.union(rect), inside | extra),
-        (base.subtract(rect), inside - extra),
-        (base.union_all(added), inside | points(*added)),
-    ]:
-        assert points(*result.rects) == wanted
-        assert_disjoint(result.rects)
-        assert result.volume == len(wanted)
-        assert result.is_empty == (not wanted)
-    shared = base.intersect(rect)
-    assert points(*shared) == inside & extra
-    assert_disjoint(shared)
-    assert base.covers(rect) == (extra <= inside)
-    assert base.overlaps(rect) == bool(inside & extra)
-
-
-@given(dimensions.flatmap(lambda n: st.tuples(many(n), many(n))))
-@PROFILE
-def test_sets_are_equal_when_their_points_are(case: tuple[list[Rect], list[Rect]]) -> None:
-    first, second = RectSet.of(case[0]), RectSet.of(case[1])
-    assert (first == second) == (points(*case[0]) == points(*case[1]))
-    rebuilt = RectSet.empty()
-    for rect in reversed(case[0]):
-        rebuilt = rebuilt.union(rect)
-    assert rebuilt == first
-    assert hash(rebuilt) == hash(first)
-
-
-def test_a_set_is_not_equal_to_something_else() -> None:
-    assert RectSet.empty() != ()
-
-
 def test_neighbours_are_joined() -> None:
     tiles = [Rect((i, j), (i + 1, j + 1)) for i in range(8) for j in range(8)]
     assert merged(tiles) == (Rect((0, 0), (8, 8)),)
-    grown = RectSet.empty()
-    for tile in tiles:
-        grown = grown.union(tile)
-    assert grown.rects == (Rect((0, 0), (8, 8)),)
-    assert str(grown) == "{[0:8, 0:8]}"
-    hole = grown.subtract(Rect((2, 2), (3, 3)))
-    assert hole.union(Rect((2, 2), (3, 3))).rects == (Rect((0, 0), (8, 8)),)

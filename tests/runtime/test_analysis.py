@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.regions.error import RequestError
+from maniple.regions.index_space import IndexSpace, RectSet, meets, simplest
+from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import Rect
 from maniple.regions.validity import UnwrittenRead
 from maniple.runtime.analysis import Move, Node, PlacedUse, RegionAnalysis
+from maniple.runtime.launch import Requirement
 from maniple.runtime.schedule import Access, InstanceKind, RowKind
 
 SIZE = 8
@@ -26,13 +29,18 @@ def span(low: int, high: int) -> Rect:
     return Rect((low,), (high,))
 
 
-def on(memory: int, rect: Rect, point: int = 0) -> PlacedUse:
+def on(memory: int, rect: IndexSpace, point: int = 0) -> PlacedUse:
     """A task on the only processor of a memory."""
     return PlacedUse(point, (point,), memory, memory, rect)
 
 
-def fresh(*, persistent: bool = True) -> RegionAnalysis:
-    return RegionAnalysis(WHOLE, {}, persistent=persistent)
+def fresh(*, persistent: bool = True, moving: bool = False) -> RegionAnalysis:
+    """Without movers, or with one where the only processor of a memory has its number."""
+    return RegionAnalysis(WHOLE, {}, persistent=persistent, mover=(lambda memory: memory) if moving else None)
+
+
+def at(space: IndexSpace) -> list[int]:
+    return [point for (point,) in space.points()]
 
 
 def test_a_far_read_brings_a_copy_between_its_dependences() -> None:
@@ -112,7 +120,7 @@ def test_an_advance_changes_nothing_until_it_is_used() -> None:
     region = fresh()
     first = region.advance(WRITE_DISCARD, [on(0, WHOLE)])
     second = region.advance(READ, [on(1, WHOLE)], first)
-    assert (region.uses, region.validity.cells, region.extents) == (0, (), [])
+    assert (region.uses, region.validity.cells, region.extents) == (0, (), {})
     assert (first.ordinal, second.ordinal) == (0, 1)
     region.use(WRITE_DISCARD, [on(0, WHOLE)], first)
     region.use(READ, [on(1, WHOLE)], second)
@@ -163,7 +171,10 @@ def programs(draw: st.DrawFn) -> list[Use]:
         rects = [span(a, b) for a, b in pairwise(cuts)]
         if not privilege.writes:
             rects = [draw(st.sampled_from([rect, WHOLE])) for rect in rects]
-        uses = [on(draw(st.integers(0, 2)), rect, point) for point, rect in enumerate(rects)]
+        spaces: list[IndexSpace] = list(rects)
+        if len(rects) > 2 and draw(st.booleans()):
+            spaces = [simplest(RectSet.of(rects[::2]), 1), simplest(RectSet.of(rects[1::2]), 1)]
+        uses = [on(draw(st.integers(0, 2)), space, point) for point, space in enumerate(spaces)]
         program.append((privilege, tuple(uses)))
     program.append((READ, (on(draw(st.integers(0, 2)), WHOLE),)))
     return program
@@ -179,7 +190,7 @@ def meaning(program: Sequence[Use]) -> list[np.ndarray]:
     seen = []
     for ordinal, (privilege, uses) in enumerate(program):
         for use in uses:
-            part = array[use.rect.lo[0] : use.rect.hi[0]]
+            part = array[at(use.rect)]
             if privilege.reads:
                 seen.append(part.copy())
             given_ = value(ordinal, use.point)
@@ -189,6 +200,7 @@ def meaning(program: Sequence[Use]) -> list[np.ndarray]:
                 part[:] = 2 * part + given_
             elif privilege.op is not None:
                 part[:] = part + given_ if privilege.op.symbol == "+" else np.maximum(part, given_)
+            array[at(use.rect)] = part
     return seen
 
 
@@ -198,16 +210,18 @@ class Storage:
     def __init__(self) -> None:
         self.arrays: dict[int, np.ndarray] = {}
 
-    def view(self, instance: int, rect: Rect) -> np.ndarray:
-        array = self.arrays.setdefault(instance, np.full(SIZE, -(10**6), dtype=np.int64))
-        return array[rect.lo[0] : rect.hi[0]]
+    def get(self, instance: int, rect: IndexSpace) -> np.ndarray:
+        return self.arrays.setdefault(instance, np.full(SIZE, -(10**6), dtype=np.int64))[at(rect)]
 
-    def fold(self, target: int, parts: Sequence[int], rect: Rect, op: str) -> None:
+    def put(self, instance: int, rect: IndexSpace, values: object) -> None:
+        self.arrays.setdefault(instance, np.full(SIZE, -(10**6), dtype=np.int64))[at(rect)] = values
+
+    def fold(self, target: int, parts: Sequence[int], rect: IndexSpace, op: str) -> None:
         combine = {"+": np.add, "max": np.maximum}[op]
-        total = self.view(parts[0], rect).copy()
+        total = self.get(parts[0], rect)
         for part in parts[1:]:
-            total = combine(total, self.view(part, rect))
-        self.view(target, rect)[:] = total
+            total = combine(total, self.get(part, rect))
+        self.put(target, rect, total)
 
     def move(self, move: Move) -> None:
         if move.kind == RowKind.FOLD:
@@ -215,20 +229,33 @@ class Storage:
             self.fold(target.instance, [part.instance for part in parts], target.rect, move.op)
         pushed = [push for push in move.transfers if push.after < 0]
         for push in pushed:
-            self.view(push.target, push.rect)[:] = self.view(push.source, push.rect)
+            self.put(push.target, push.rect, self.get(push.source, push.rect))
         for piece in move.pieces:
             self.fold(piece.target, piece.parts, piece.rect, piece.op)
         for push in move.transfers:
             if push.after >= 0:
-                self.view(push.target, push.rect)[:] = self.view(push.source, push.rect)
+                self.put(push.target, push.rect, self.get(push.source, push.rect))
 
 
-@given(programs())
-def test_programs_mean_what_they_mean_on_one_array(program: list[Use]) -> None:
-    region = fresh()
+def roomy(region: RegionAnalysis, privilege: Privilege, uses: Sequence[PlacedUse]) -> None:
+    """Make room for the tasks of a launch, as a program does before it uses the region."""
+    advance = region.advance(privilege, uses)
+    requirement = Requirement(LogicalRegion(0, "x", WHOLE, "int64"), privilege, ())
+    hulls: dict[int, Rect] = {}
+    for memory, rect in advance.needs(requirement, [use for use in uses if not use.rect.is_empty]):
+        hulls[memory] = hulls.get(memory, rect).hull(rect)
+    for memory, rect in hulls.items():
+        region.make_room(memory, rect)
+
+
+@given(programs(), st.booleans())
+def test_programs_mean_what_they_mean_on_one_array(program: list[Use], moving: bool) -> None:
+    region = fresh(moving=moving)
     storage = Storage()
     seen = []
     for ordinal, (privilege, uses) in enumerate(program):
+        if moving:
+            roomy(region, privilege, uses)
         accesses = dict(region.use(privilege, uses))
         _, moves, _ = region.take()
         for move in moves:
@@ -239,25 +266,28 @@ def test_programs_mean_what_they_mean_on_one_array(program: list[Use]) -> None:
                 if privilege.reads:
                     seen.append(np.zeros(0, dtype=np.int64))
                 continue
-            view = storage.view(accesses[use.point].instance, use.rect)
+            instance = accesses[use.point].instance
+            held = storage.get(instance, use.rect)
             if privilege.reads:
-                seen.append(view.copy())
+                seen.append(held)
             if privilege.op is not None:
-                view[:] = value(ordinal, use.point)
+                storage.put(instance, use.rect, value(ordinal, use.point))
             elif privilege.writes:
-                view[:] = value(ordinal, use.point) + (2 * view if privilege.reads else 0)
+                storage.put(instance, use.rect, value(ordinal, use.point) + (2 * held if privilege.reads else 0))
     expected = meaning(program)
     assert len(seen) == len(expected)
     for got, wanted in zip(seen, expected, strict=True):
         assert got.tolist() == wanted.tolist()
 
 
-@given(programs())
-def test_conflicting_accesses_are_ordered_by_edges(program: list[Use]) -> None:
-    region = fresh()
+@given(programs(), st.booleans())
+def test_conflicting_accesses_are_ordered_by_edges(program: list[Use], moving: bool) -> None:
+    region = fresh(moving=moving)
     nodes: list[tuple[Node, tuple[Access, ...]]] = []
     edges: list[tuple[Node, Node]] = []
     for ordinal, (privilege, uses) in enumerate(program):
+        if moving:
+            roomy(region, privilege, uses)
         accesses = region.use(privilege, uses)
         first, moves, found = region.take()
         edges += found
@@ -272,7 +302,7 @@ def test_conflicting_accesses_are_ordered_by_edges(program: list[Use]) -> None:
     for j, (_, later) in enumerate(nodes):
         for i, (_, earlier) in enumerate(nodes[:j]):
             conflict = any(
-                a.instance == b.instance and a.rect.overlaps(b.rect) and (a.writes or b.writes)
+                a.instance == b.instance and meets(a.rect, b.rect) and (a.writes or b.writes)
                 for a in earlier
                 for b in later
             )
@@ -287,10 +317,10 @@ def test_every_instance_has_room_for_its_accesses_and_the_right_kind(program: li
             memory, kind, rect = region.extents[access.instance]
             assert memory == next(use.memory for use in uses if use.point == point)
             assert kind == (InstanceKind.REDUCTION if privilege.reduces else InstanceKind.MAIN)
-            assert rect.contains(access.rect)
+            assert rect.contains(access.rect.bounds)
         for move in region.take()[1]:
             assert move.elements == sum(push.rect.volume for push in move.transfers)
             for access in move.accesses:
-                assert region.extents[access.instance][2].contains(access.rect)
+                assert region.extents[access.instance][2].contains(access.rect.bounds)
             for push in move.transfers:
                 assert region.extents[push.source][0] != region.extents[push.target][0]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.operators.program import FragmentCache, Program, lower
+from maniple.regions.index_space import IndexSpace
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import Rect
@@ -97,8 +98,16 @@ class Interpreter:
         self.seen: Seen = {}
 
     def view(self, instance: int, rect: Rect) -> np.ndarray:
+        """The elements of a dense rectangle; a sparse one is moved by `get` and `put`."""
         assert self.schedule.instances[instance].rect.contains(rect)
         return self.arrays[instance][rect.lo[0] : rect.hi[0]]
+
+    def get(self, instance: int, space: IndexSpace) -> np.ndarray:
+        return np.concatenate([self.view(instance, rect) for rect in space.rects])
+
+    def put(self, instance: int, space: IndexSpace, values: np.ndarray) -> None:
+        for rect in space.rects:
+            self.view(instance, rect)[:], values = values[: rect.volume], values[rect.volume :]
 
     def run(self, row: int, step: int) -> None:
         schedule = self.schedule
@@ -112,15 +121,15 @@ class Interpreter:
             return
         if schedule.kind[row] == RowKind.FOLD:
             target, *parts = accesses
-            self.view(target.instance, target.rect)[:] = sum(self.view(p.instance, p.rect).copy() for p in parts)
+            self.put(target.instance, target.rect, sum(self.get(p.instance, p.rect) for p in parts))
         for push in schedule.transfers(row):
             if push.after < 0:
-                self.view(push.target, push.rect)[:] = self.view(push.source, push.rect)
+                self.put(push.target, push.rect, self.get(push.source, push.rect))
         for piece in schedule.pieces.get(row, ()):
-            self.view(piece.target, piece.rect)[:] = sum(self.view(p, piece.rect).copy() for p in piece.parts)
+            self.put(piece.target, piece.rect, sum(self.get(p, piece.rect) for p in piece.parts))
         for push in schedule.transfers(row):
             if push.after >= 0:
-                self.view(push.target, push.rect)[:] = self.view(push.source, push.rect)
+                self.put(push.target, push.rect, self.get(push.source, push.rect))
 
 
 @settings(max_examples=60)

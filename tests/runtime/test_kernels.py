@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from maniple.regions.index_space import RectSet
+from maniple.regions.rectangle import Rect
 from maniple.runtime.kernels import bind_fold, bind_pack, bind_unpack, torch_dtype
 
 OPS = {
@@ -89,3 +91,42 @@ def test_a_scalar_travels() -> None:
 def test_a_name_of_torch_that_is_no_dtype_is_refused() -> None:
     with pytest.raises(TypeError, match="'nn' is not a dtype"):
         torch_dtype("nn")
+
+
+SPARSE = [
+    RectSet.of([Rect((1,), (2,)), Rect((4,), (5,)), Rect((6,), (9,))]),
+    RectSet.of([Rect((0,), (40,)), Rect((50,), (99,))]),
+    RectSet.of([Rect((1, 1), (2, 2)), Rect((3, 0), (4, 2))]),
+    RectSet.of([Rect((0, 0), (2, 40)), Rect((5, 1), (7, 30))]),
+]
+
+
+@pytest.mark.parametrize("points", SPARSE, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_only_a_sparse_spaces_elements_are_packed_and_unpacked(points: RectSet, dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    storage = torch.randint(2, [extent + 3 for extent in points.bounds.hi], generator=draw).to(dtype)
+    view = storage[points.bounds.slices((0,) * points.ndim)]
+    payload = bind_pack(view, points)()
+    assert payload.nbytes == points.volume * view.element_size()
+    target = torch.zeros_like(storage)
+    bind_unpack(target[points.bounds.slices((0,) * points.ndim)], points)(payload)
+    wanted = torch.zeros_like(storage)
+    for point in points.points():
+        wanted[point] = storage[point]
+    assert torch.equal(target, wanted)
+
+
+@pytest.mark.parametrize("points", SPARSE, ids=str)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_only_a_sparse_spaces_elements_are_folded(points: RectSet, in_place: bool) -> None:
+    draw = torch.Generator().manual_seed(0)
+    parts = [torch.rand(points.bounds.shape, generator=draw, dtype=torch.float64) for _ in range(3)]
+    target = parts[1] if in_place else torch.full(points.bounds.shape, -1.0, dtype=torch.float64)
+    order = [parts[1], parts[0], parts[2]] if in_place else parts
+    wanted = target.clone()
+    for point in points.points():
+        place = tuple(i - low for i, low in zip(point, points.lo, strict=True))
+        wanted[place] = order[0][place] + order[1][place] + order[2][place]
+    bind_fold("+", target, parts, points)()
+    assert torch.equal(target, wanted)

@@ -130,7 +130,11 @@ def test_the_file_gives_the_machine_back(
         ("launch_s = 5e-06", "launch_s = -1", r"processors\[0\]\.launch_s: expected a finite number >= 0, got -1"),
         ("switches = []", 'switches = ["s", "s"]', "switches: expected different names"),
         ("between_hosts", "# between_hosts", r"links: no way leads from memory 0 to memory 1; add the missing links"),
-        ("links = []", 'links = [{ source = 0, target = "s", latency_s = 0, bandwidth = 1 }]', r"links\[0\]: a link from 0"),
+        (
+            "links = []",
+            'links = [{ source = 0, target = "s", latency_s = 0, bandwidth = 1 }]',
+            r"links\[0\]: a link from 0",
+        ),
         ("links = []", "links = 3", "links: expected a list, got 3"),
         ("links = []", "links = [{ source = 0, target = 5, latency_s = 0, bandwidth = 1 }]", "joins no two memories"),
         ("host = 1", "host = 9", "memory 1: host 9 does not exist"),

@@ -80,9 +80,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     count = draw(st.integers(1, 12))
     durations = draw(st.lists(st.integers(0, 4), min_size=count, max_size=count))
     held = st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)
-    holds = [
-        tuple((lane, draw(st.integers(0, duration))) for lane in draw(held)) for duration in durations
-    ]
+    holds = [tuple((lane, draw(st.integers(0, duration))) for lane in draw(held)) for duration in durations]
     names = draw(st.permutations(range(count)))
     pairs = [(i, j) for j in range(count) for i in range(j)]
     chosen = draw(st.lists(st.sampled_from(pairs), max_size=20)) if pairs else []

@@ -1,0 +1,162 @@
+"""The simulator's truth: predicted against measured steps of many plans, here.
+
+    maniple run --nodes 2 --cores 1 benchmarks/simulator_accuracy.py [--machine here.toml] [--plans 8] [--json FILE]
+
+Run it on two one-core processors with nothing else going on, after `maniple calibrate -o here.toml`. Every model is
+trained under named and random plans; each task is measured once on rank 0, and all ranks use those measurements. Prints
+relative errors, Kendall's tau over pairs further apart than the noise, and how far the plan predicted fastest is from
+the fastest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from itertools import combinations
+from pathlib import Path
+
+import torch
+
+import maniple as mp
+from maniple.models import model
+from maniple.operators.graph import Graph
+from maniple.operators.plan import Plan
+from maniple.runtime.machine import Machine
+from maniple.runtime.world import current
+from maniple.strategies.cost_model.measured import Measured
+from maniple.strategies.cost_model.measurement import Measurements
+from maniple.strategies.registry import lookup
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.strategy import Problem
+
+NAMED = ("data_parallel", "model_parallel", "expert", "spatial")
+WARM_UP, STEPS = 3, 15
+
+
+def wide(batch: int) -> Graph:
+    """Convolutions with many channels and few weights in the end."""
+    g = mp.Graph("wide")
+    x, y = g.input("x", (batch, 3, 32, 32)), g.input("y", (batch,), dtype="int64")
+    h = g.relu(g.conv2d(x, out_channels=32, kernel_size=3, padding=1))
+    h = g.relu(g.conv2d(h, out_channels=64, kernel_size=3, stride=2, padding=1))
+    h = g.relu(g.conv2d(h, out_channels=64, kernel_size=3, stride=2, padding=1))
+    g.loss(g.cross_entropy(g.linear(g.flatten(h), out_features=10), y))
+    return g
+
+
+def deep(batch: int) -> Graph:
+    """Many small dense layers."""
+    g = mp.Graph("deep")
+    x, y = g.input("x", (batch, 512)), g.input("y", (batch,), dtype="int64")
+    h = x
+    for _ in range(8):
+        h = g.relu(g.linear(h, out_features=512))
+    g.loss(g.cross_entropy(g.linear(h, out_features=10), y))
+    return g
+
+
+def branched(batch: int) -> Graph:
+    """Two branches that operators could share out."""
+    g = mp.Graph("branched")
+    x, y = g.input("x", (batch, 1024)), g.input("y", (batch,), dtype="int64")
+    left, right = (g.relu(g.linear(x, out_features=1024)) for _ in range(2))
+    g.loss(g.cross_entropy(g.linear(g.add(left, right), out_features=10), y))
+    return g
+
+
+GRAPHS = (model("digits_cnn", 256), model("mlp", 128), wide(32), deep(256), branched(128))
+
+
+def batch_of(graph: Graph) -> dict[str, torch.Tensor]:
+    """One batch, the same on every rank."""
+    made = torch.Generator().manual_seed(0)
+    return {
+        tensor.name: torch.rand(tensor.shape, generator=made)
+        if tensor.dtype.startswith("float")
+        else torch.randint(0, 10, tensor.shape, generator=made)
+        for tensor in graph.inputs
+    }
+
+
+def measured_steps(graph: Graph, plan: Plan) -> list[float]:
+    """Seconds of steps, each waited for."""
+    batch, found = batch_of(graph), []
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.01, momentum=0.9)) as trainer:
+        for step in range(WARM_UP + STEPS):
+            begun = time.perf_counter()
+            trainer.step(**batch)
+            if step >= WARM_UP:
+                found.append(time.perf_counter() - begun)
+    return found
+
+
+def kendall(pairs: list[tuple[float, float]], noise: float) -> float:
+    """Kendall's tau over pairs whose measured times differ by more than the noise (relative)."""
+    agree = total = 0
+    for (predicted, measured), (other_predicted, other_measured) in combinations(pairs, 2):
+        if abs(measured - other_measured) > noise * min(measured, other_measured):
+            total += 1
+            agree += 1 if (predicted - other_predicted) * (measured - other_measured) > 0 else -1
+    return agree / total if total else 1.0
+
+
+def summary(rows: list[dict[str, object]]) -> dict[str, object]:
+    """The figures that the issue asks for, by model and over all."""
+    result: dict[str, object] = {}
+    errors = []
+    for name in dict.fromkeys(str(row["model"]) for row in rows):
+        mine = [row for row in rows if row["model"] == name]
+        pairs = [(float(str(row["predicted_s"])), float(str(row["measured_s"]))) for row in mine]
+        noise = statistics.median(float(str(row["noise"])) for row in mine)
+        errors += [abs(predicted - measured) / measured for predicted, measured in pairs]
+        fastest = min(measured for _, measured in pairs)
+        result[name] = {
+            "plans": len(pairs),
+            "span": max(measured for _, measured in pairs) / fastest,
+            "kendall_tau": kendall(pairs, noise),
+            "chosen_over_fastest": min(pairs)[1] / fastest,
+            "noise": noise,
+        }
+    result["median_error"], result["worst_error"] = statistics.median(errors), max(errors)
+    return result
+
+
+def main() -> None:
+    """Measure, and print a table and JSON on rank 0."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--machine", type=Path, help="what `maniple calibrate -o` wrote; default: priors")
+    parser.add_argument("--plans", type=int, default=8, help="plans of each model; at least a third are random")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    world = current()
+    machine = Machine.detect() if given.machine is None else Machine.load(given.machine)
+    costs = Measured(machine, Measurements.here(), time_box_s=600)
+    rows: list[dict[str, object]] = []
+    for graph in GRAPHS:
+        names = [*NAMED, *(f"random {seed}" for seed in range(given.plans - len(NAMED)))]
+        for name in names:
+            strategy, _, seed = name.partition(" ")
+            plan = lookup(strategy)().plan(Problem(graph, machine, seed=int(seed or 0)))
+            # Only rank 0 predicts, while the others wait in the trainer: measuring alone, as in a search.
+            predicted = Simulation(graph, machine, plan, costs).makespan_ns / 1e9 if world.rank == 0 else 0.0
+            steps = measured_steps(graph, plan)
+            if world.rank == 0:
+                middle = statistics.median(steps)
+                noise = statistics.median(abs(step - middle) for step in steps) / middle
+                rows.append(
+                    {"model": graph.name, "plan": name, "predicted_s": predicted, "measured_s": middle, "noise": noise}
+                )
+                print(
+                    f"{graph.name:12s} {name:16s} {1e3 * predicted:9.2f} ms predicted {1e3 * middle:9.2f} ms measured"
+                )
+    if world.rank == 0:
+        result = {"summary": summary(rows), "rows": rows, "cores": torch.get_num_threads()}
+        print(json.dumps(result["summary"], indent=1))
+        if given.json is not None:
+            given.json.write_text(json.dumps(result), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

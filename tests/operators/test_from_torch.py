@@ -1,0 +1,195 @@
+"""The importer: names, ties, buffers, in-place operators, constants, batches of another size, and refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import maniple as mp
+from maniple.operators.library.aten import AtenLinear
+from maniple.operators.torch_import.pattern_text import broadcast, reshaped
+from maniple.regions.error import RequestError
+
+
+class Tied(nn.Module):
+    """An embedding whose weight is also the last layer's, with an in-place operator and a running buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("scale", torch.full((4,), 2.0), persistent=False)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        hidden = self.norm(self.embedding(tokens).mean(1) * self.scale)
+        hidden = hidden.relu_()
+        logits = self.head(hidden)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def tied() -> tuple[Tied, mp.Graph]:
+    torch.manual_seed(0)
+    module = Tied()
+    return module, mp.from_torch(module, (torch.zeros(4, 3, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)))
+
+
+def test_names_are_the_module_s() -> None:
+    module, graph = tied()
+    assert [tensor.name for tensor in graph.inputs] == ["tokens", "labels"]
+    assert [tensor.name for tensor in graph.parameters] == [name for name, _ in module.named_parameters()]
+    assert {"embedding", "norm", "head", "relu"} <= {node.name for node in graph.nodes}
+    assert list(graph.outputs) == ["logits"]
+    assert graph.opaque == ()
+
+
+def test_a_state_dict_goes_round_trip_with_ties_and_buffers() -> None:
+    module, graph = tied()
+    assert graph.state_dict().keys() == module.state_dict().keys()
+    for name, value in module.state_dict().items():
+        assert torch.equal(graph.state_dict()[name], value), name
+    fresh = Tied()
+    fresh.load_state_dict(graph.state_dict())
+    graph.load_state_dict(fresh.state_dict())
+
+
+def test_a_graph_of_a_module_goes_round_trip_through_a_file(tmp_path: object) -> None:
+    path = f"{tmp_path}/graph.json"
+    _, graph = tied()
+    graph.save(path)
+    assert mp.Graph.load(path).fingerprint() == graph.fingerprint()
+
+
+def test_a_buffer_is_assigned_and_a_constant_is_not_in_the_state() -> None:
+    _, graph = tied()
+    assigned = {graph.tensors[buffer].name for buffer in graph.assignments}
+    assert assigned == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    assert "scale" not in graph.state_dict()
+    assert torch.equal(graph.state["scale"], torch.full((1,), 2.0))  # equal values are kept once
+
+
+def test_numbers_that_count_samples_follow_the_batch() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Parameter(torch.ones(1, 1, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            joined = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+            return joined.sum() / joined.shape[0]
+
+    graph = mp.from_torch(Counting(), (torch.zeros(4, 2, 3),))
+    assert graph.with_batch(7).fingerprint() == mp.from_torch(Counting(), (torch.zeros(7, 2, 3),)).fingerprint()
+    assert graph.with_batch(1).batch == 1
+
+
+def test_what_nothing_needs_is_left_out() -> None:
+    class Wasteful(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            first, _, _ = self.layer(x).chunk(3, 1)
+            x.exp()
+            return first.sum()
+
+    graph = mp.from_torch(Wasteful(), (torch.zeros(4, 3),))
+    assert [node.name for node in graph.nodes] == ["layer", "chunk", "sum"]
+
+
+def test_an_operator_without_a_rule_is_listed_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    class Inverse(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.eye(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x @ torch.linalg.inv(self.weight)).sum()
+
+    graph = mp.from_torch(Inverse(), (torch.zeros(4, 3),))
+    (line,) = graph.opaque
+    assert "linalg_inv at " in line
+    assert "test_from_torch.py:" in line
+    assert line in capsys.readouterr().err
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.layer(x).sum()
+        return found if found > 0 else -found
+
+
+class Lossless(nn.Linear):
+    pass
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("module", "examples", "said"),
+    [
+        (Branching(), (torch.zeros(4, 3),), "test_from_torch.py.*two ways out"),
+        (Lossless(3, 2), (torch.zeros(4, 3),), "gives no loss"),
+        (Lossless(3, 2), torch.zeros(4, 3), "a tuple or a dict"),
+        (Lossless(3, 2), (torch.zeros(4, 3), 1), r"takes \(input"),
+        (Lossless(3, 2), (torch.zeros(4, 3, device="meta"),), "is on meta, the module on cpu"),
+        (Complex(), (torch.zeros(4, 3),), "parameter 'weight' is torch.complex64"),
+        ("no module", (), "expected a torch.nn.Module"),
+    ],
+    ids=["branch", "no loss", "no tuple", "arguments", "device", "complex", "no module"],
+)
+def test_what_cannot_be_imported_is_refused(module: nn.Module, examples: object, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        mp.from_torch(module, examples)  # type: ignore[arg-type]
+
+
+def test_a_loss_may_be_given() -> None:
+    graph = mp.from_torch(
+        nn.Linear(3, 2), (torch.zeros(4, 3),), loss=nn.CrossEntropyLoss(), targets=(torch.zeros(4, dtype=torch.int64),)
+    )
+    assert [tensor.name for tensor in graph.inputs] == ["input", "target"]
+    assert list(graph.outputs) == ["output"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rule"),
+    [
+        ((4, 6, 8), (24, 8), "b f1 f2 -> (b f1) f2"),
+        ((24, 8), (4, 6, 8), "(b f1) f2 -> b f1 f2"),
+        ((6, 4), (8, 3), "6 4 -> 8 3"),
+        ((4, 8, 16), (4, 8, 2, 8), "b f1 (f2 f3) -> b f1 f2 f3"),
+        ((4, 1, 8), (4, 8, 1), "b 1 f1 -> b f1 1"),
+        ((2, 6, 4), (2, 8, 3), "b 6 4 -> b 8 3"),
+        ((1,), (), "1 ->"),
+    ],
+)
+def test_a_reshape_has_the_common_refinement_as_its_rule(
+    before: tuple[int, ...], after: tuple[int, ...], rule: str
+) -> None:
+    text, sizes = reshaped(before, after)
+    assert text == rule
+    bound = AtenLinear("reshape(x0, shape0)", text, ("float32",), sizes).rule((before,)).bind((before,))
+    assert bound.result_shapes == (after,)
+
+
+def test_pointwise_operands_align_at_the_end() -> None:
+    operands, result = broadcast((4, 2, 8, 8), [(4, 2, 8, 8), (1, 1, 8, 8), (8,), ()])
+    assert operands == [["b", "c", "y", "x"], ["1", "1", "y", "x"], ["x"], []]
+    assert result == ["b", "c", "y", "x"]
+
+
+def test_a_call_is_text_of_literals_and_names_alone() -> None:
+    for call in ("gelu(x0", "gelu(x0.data)", "gelu(lambda: 1)", "(x0 + 1)"):
+        with pytest.raises(RequestError, match="aten operator"):
+            AtenLinear(call, "b -> b", ("float32",))

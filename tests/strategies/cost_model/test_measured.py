@@ -1,0 +1,133 @@
+"""The measured cost model: measured once, interpolated and marked, within its time box, kept in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from maniple.models import model
+from maniple.operators.expansion import Expansion
+from maniple.operators.graph import Graph
+from maniple.operators.optimizer import SGD
+from maniple.operators.weight import weights
+from maniple.regions.error import RequestError
+from maniple.runtime.launch import Launch
+from maniple.runtime.machine import Machine
+from maniple.runtime.region_table import RegionTable
+from maniple.runtime.roofline import task_ns
+from maniple.strategies.cost_model import measured as module
+from maniple.strategies.cost_model.measured import Measured
+from maniple.strategies.cost_model.measurement import (
+    Measurement,
+    Measurements,
+    measure,
+    read_measurements,
+    task_key,
+    work,
+    write_measurements,
+)
+from maniple.strategies.data_parallel import DataParallel
+from maniple.strategies.strategy import Problem
+
+MACHINE = Machine.preset("cpu:2x1")
+
+
+def launches(graph: Graph) -> dict[str, Launch]:
+    plan = DataParallel().plan(Problem(graph, MACHINE))
+    table, optimizer = RegionTable(), SGD(lr=0.1)
+    held = weights(graph, plan, MACHINE, optimizer, table)
+    return {
+        launch.name: launch for launch in Expansion(graph, plan, MACHINE, held, table).training_step(optimizer).launches
+    }
+
+
+class Timer:
+    """Takes a second for every measurement, which comes to three times the roofline."""
+
+    def __init__(self) -> None:
+        self.now, self.calls = 0.0, 0
+
+    def __call__(self, launch: Launch, point: int, cores: int) -> Measurement:
+        self.now += 1.0
+        self.calls += 1
+        return Measurement(3 * task_ns(launch, point, MACHINE), 0, work(launch, point))
+
+    def clock(self) -> float:
+        return self.now
+
+
+def test_each_distinct_task_is_measured_once() -> None:
+    timer = Timer()
+    costs = Measured(MACHINE, Measurements.here(), timer=timer, clock=timer.clock)
+    launch = launches(model("digits_cnn", batch=8))["conv2d.forward"]
+    for _ in range(2):
+        assert costs.task_ns(launch).tolist() == [3 * task_ns(launch, point, MACHINE) for point in range(2)]
+    assert timer.calls == 1  # both points have the same shapes
+    assert costs.source(launch, 1) == "measured"
+
+
+def test_forward_backward_and_update_are_apart_and_what_only_passes_values_is_not_measured() -> None:
+    found = launches(model("digits_cnn", batch=8))
+    kinds = ("conv2d_1.forward", "conv2d_1.backward", "conv2d_1.weight_gradient", "conv2d_1.weight.update")
+    assert len({task_key(found[name], 0, 1) for name in kinds}) == len(kinds)
+    assert task_key(found["x.input"], 0, 1) is None
+    assert Measured(MACHINE, Measurements.here(), measuring=False).source(found["x.input"], 0) == "analytic"
+
+
+def test_the_time_box_ends_measuring_and_the_rest_is_interpolated() -> None:
+    timer = Timer()
+    costs = Measured(MACHINE, Measurements.here(), time_box_s=1.5, timer=timer, clock=timer.clock)
+    small, large = (launches(model("mlp", batch=batch))["relu.forward"] for batch in (8, 64))
+    other = launches(model("mlp", batch=16))["relu.forward"]
+    costs.task_ns(small)
+    costs.task_ns(large)
+    assert (timer.calls, costs.source(other, 0)) == (2, "interpolated")
+    assert costs.task_ns(other)[0] == pytest.approx(3 * task_ns(other, 0, MACHINE), abs=1)
+    assert costs.source(launches(model("mlp", batch=8))["linear.forward"], 0) == "analytic"
+
+
+def test_the_table_of_the_docstring() -> None:
+    factor = module._between([(2**10, 1.5), (2**14, 1.1)], 2**12)
+    assert factor == pytest.approx(1.3)
+    assert f"? = {factor:.1f}" in (Measured.__doc__ or "")
+    assert module._between([(4, 1.5)], 100) == 1.5
+    assert module._between([(4, 1.5)], 1) == 1.5
+    assert module._between([], 1) is None
+
+
+def test_a_body_is_timed_with_warm_up_median_and_spread() -> None:
+    ticks = iter(range(0, 10**9, 10**6))
+    launch = launches(model("digits_cnn", batch=8))["relu.forward"]
+    found = measure(launch, 0, 1, lambda: next(ticks))
+    assert found == Measurement(500_000, 0, work(launch, 0))  # two calls in each millisecond
+
+
+def test_files_give_measurements_back(tmp_path: Path) -> None:
+    timer = Timer()
+    costs = Measured(MACHINE, Measurements.here(), timer=timer, clock=timer.clock)
+    for launch in launches(model("digits_cnn", batch=8)).values():
+        costs.task_ns(launch)
+    write_measurements(tmp_path / "tasks.json", costs.measurements)
+    assert read_measurements(tmp_path / "tasks.json") == costs.measurements
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"version": 1', '"version": 2', "version: expected a version of at most 1, got 2"),
+        ('"median_ns": ', '"median_ns": -', r"tasks\[0\]\.median_ns: expected an integer >= 1"),
+        ('"cores"', '"cors"', r"tasks\[0\]\.cors: unknown key; did you mean 'cores'"),
+    ],
+)
+def test_wrong_files_name_the_entry(tmp_path: Path, old: str, new: str, message: str) -> None:
+    timer = Timer()
+    costs = Measured(MACHINE, Measurements.here(), timer=timer, clock=timer.clock)
+    costs.task_ns(launches(model("digits_cnn", batch=8))["relu.forward"])
+    path = tmp_path / "tasks.json"
+    write_measurements(path, costs.measurements)
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(RequestError, match=message):
+        read_measurements(path)

@@ -1,0 +1,196 @@
+"""Simulations against the lowering that the runtime uses: the same rows, bytes, memory and times, after any change."""
+
+from __future__ import annotations
+
+from itertools import count
+from random import Random
+
+import numpy as np
+import pytest
+
+from maniple.models import model
+from maniple.operators.expansion import Expansion
+from maniple.operators.graph import Graph
+from maniple.operators.optimizer import SGD
+from maniple.operators.plan import Plan
+from maniple.operators.program import FragmentCache, Program
+from maniple.operators.weight import weights
+from maniple.regions.error import RequestError
+from maniple.runtime.composition import Composer
+from maniple.runtime.fragment import Fragment, analyse, distance
+from maniple.runtime.launch import Launch, Requirement
+from maniple.runtime.machine import Machine
+from maniple.runtime.order import order
+from maniple.runtime.region_table import RegionTable
+from maniple.runtime.schedule import RowKind, Schedule
+from maniple.strategies.registry import lookup
+from maniple.strategies.simulation.full import first_come, in_order
+from maniple.strategies.simulation.history import ELEMENTS
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.simulation.use import RegionCache, Use, home_of, use_shape
+from maniple.strategies.strategy import Problem
+
+# The first simulation of an installation compiles.
+pytestmark = pytest.mark.timeout(900)
+OPTIMIZER = SGD(lr=0.1, momentum=0.9)
+NUMBERS = count()
+MACHINES = ("cpu:2", "cpu:2x1", "cpu:2x2", "cpu:3x2", "p100x4", "p100x6", "k80x8", "v100x3")
+STRATEGIES = ("random", "random", "random", "data_parallel", "expert", "model_parallel", "spatial")
+
+
+def planned(graph: Graph, machine: Machine, strategy: str, seed: int) -> Plan:
+    return lookup(strategy)().plan(Problem(graph, machine, seed=seed))
+
+
+def drawn(seed: int) -> tuple[Random, Graph, Machine, Plan]:
+    chance = Random(seed)
+    machine = Machine.preset(chance.choice(MACHINES))
+    graph = model(chance.choice(["digits_cnn", "mlp"]), batch=chance.choice([8, 12, 64]))
+    return chance, graph, machine, planned(graph, machine, chance.choice(STRATEGIES), seed)
+
+
+def expanded(graph: Graph, machine: Machine, plan: Plan) -> Program:
+    table = RegionTable()
+    held = weights(graph, plan, machine, OPTIMIZER, table)
+    return Expansion(graph, plan, machine, held, table).training_step(OPTIMIZER)
+
+
+def lowered(graph: Graph, machine: Machine, plan: Plan) -> tuple[Schedule, int]:
+    """The schedule that the runtime would run, and its makespan by the simulation that orders it."""
+    program = expanded(graph, machine, plan)
+    cache = FragmentCache(machine)
+    fragments = [cache.fragment(key) for key in program.keys(machine)]
+    composer = Composer(machine, program.launches, program.regions(), fragments)
+    schedule = composer.compose()
+    _, begin = order(composer.durations, composer.holds, schedule.successors)
+    return schedule, max(at + duration for at, duration in zip(begin, composer.durations, strict=True))
+
+
+def assert_as_lowered(simulation: Simulation) -> None:
+    schedule, makespan = lowered(simulation.graph, simulation.machine, simulation.plan)
+    assert simulation.makespan_ns == makespan
+    assert schedule.memory_bytes() == dict(enumerate(simulation.memory_bytes.tolist()))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_proposal_gives_what_lowering_the_plan_gives(seed: int) -> None:
+    chance, graph, machine, plan = drawn(seed)
+    simulation = Simulation(graph, machine, plan)
+    assert_as_lowered(simulation)
+    for number in range(4):
+        before = simulation.makespan_ns
+        other = planned(graph, machine, "random", 1000 * seed + number)
+        chosen = chance.sample(other.operators, chance.randint(1, 2))
+        simulation.propose(dict(chosen))
+        assert_as_lowered(simulation)
+        if chance.random() < 0.5:
+            simulation.accept()
+        else:
+            simulation.reject()
+            assert simulation.makespan_ns == before
+            assert_as_lowered(simulation)
+
+
+def implied(edges: list[tuple[int, int]], size: int) -> list[frozenset[int]]:
+    """What waits for each node, directly or not."""
+    after: list[set[int]] = [set() for _ in range(size)]
+    before = [0] * size
+    for first, second in set(edges):
+        after[first].add(second)
+        before[second] += 1
+    found: list[frozenset[int]] = [frozenset()] * size
+    ready = [node for node in range(size) if not before[node]]
+    ranked = []
+    while ready:
+        ranked.append(ready.pop())
+        for node in after[ranked[-1]]:
+            before[node] -= 1
+            if not before[node]:
+                ready.append(node)
+    for node in reversed(ranked):
+        found[node] = frozenset(after[node].union(*(found[other] for other in after[node])))
+    return found
+
+
+def placed(launch: Launch, requirement: Requirement) -> Use:
+    shape = use_shape(launch, requirement)
+    processors = np.asarray([launch.points[point].processor for point in shape.points], dtype=np.int64)
+    return Use(shape, processors, (next(NUMBERS), processors.tobytes()))
+
+
+def assert_region_as_analysed(cache: RegionCache, program: Program, number: int, fragment: Fragment) -> None:
+    region = program.regions()[number]
+    uses = [
+        placed(launch, requirement)
+        for launch in program.launches
+        for requirement in launch.requirements
+        if requirement.region is region
+    ]
+    rows = cache.rows(region, home_of(program.homes.get(region.id, ())), uses)
+    expected = [(move.use, int(move.kind), move.processor) for move in fragment.moves]
+    assert [tuple(row) for row in rows.moves[:, :3].tolist()] == expected
+    for row, move in zip(rows.moves, fragment.moves, strict=True):
+        folded = sum(access.rect.volume for access in move.accesses)
+        assert row[ELEMENTS] == (folded if move.kind == RowKind.FOLD else move.elements)
+    nodes = {tuple(task): number for number, task in enumerate(rows.tasks.tolist())}
+    size = len(nodes) + len(expected)
+    edges = [
+        tuple(len(nodes) + node.item if node.use < 0 else nodes[node.use, node.item] for node in pair)
+        for pair in fragment.edges
+    ]
+    found = [(first, second) for first, second in rows.edges.tolist() if first != second]
+    assert implied(found, size) == implied([(a, b) for a, b in edges if a != b], size)
+
+
+@pytest.mark.parametrize("seed", range(200, 212))
+def test_compiled_analysis_finds_what_the_runtime_finds(seed: int) -> None:
+    """The same movements in the same order, and the same dependences but for those that follow from others."""
+    _, graph, machine, plan = drawn(seed)
+    program = expanded(graph, machine, plan)
+    cache, near = RegionCache(machine), distance(machine)
+    for number, key in enumerate(program.keys(machine)):
+        assert_region_as_analysed(cache, program, number, analyse(key, near))
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_full_simulations_agree_with_the_delta_simulation(seed: int) -> None:
+    _, graph, machine, plan = drawn(seed)
+    simulation = Simulation(graph, machine, plan)
+    duration, held, successors, lanes = simulation.columns()
+    begin, sequence, makespan = first_come(duration, held, successors, lanes)
+    assert makespan == simulation.makespan_ns
+    again, last = in_order(sequence, duration, held, successors, lanes)
+    assert (begin == again).all()
+    assert last == makespan
+
+
+def test_a_prediction_adds_up() -> None:
+    _, graph, machine, plan = drawn(7)
+    simulation = Simulation(graph, machine, plan)
+    schedule, makespan = lowered(graph, machine, plan)
+    found = simulation.predict()
+    assert (found.step_ns, found.rows, found.bytes) == (makespan, len(schedule), schedule.total_bytes)
+    path = found.critical_path
+    assert path[0][1] == 0
+    assert path[-1][2] == makespan
+    assert dict(found.sources) == {"analytic": len(schedule)}
+    assert max(event.time_ns for event in found.timeline.events) == makespan
+    assert {event.name for event in found.timeline.events} == {schedule.label(row) for row in range(len(schedule))}
+
+
+def test_proposals_are_accepted_or_rejected_one_at_a_time() -> None:
+    _, graph, machine, plan = drawn(3)
+    simulation = Simulation(graph, machine, plan)
+    with pytest.raises(RequestError, match="there is no proposal"):
+        simulation.accept()
+    name, config = plan.operators[0]
+    simulation.propose({name: config})
+    with pytest.raises(RequestError, match="a proposal is under way"):
+        simulation.propose({name: config})
+    simulation.reject()
+
+
+def test_a_proposal_for_an_operator_that_is_not_there() -> None:
+    _, graph, machine, plan = drawn(3)
+    with pytest.raises(RequestError, match="operator 'conv9'"):
+        Simulation(graph, machine, plan).propose({"conv9": plan.operators[0][1]})

@@ -1,0 +1,84 @@
+"""`maniple simulate`: one JSON object that agrees with the plan's bytes and memory, a timeline, and wrong requests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from maniple import cli
+from maniple.models import model
+from maniple.runtime.machine import Machine
+from maniple.strategies.data_parallel import DataParallel
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.strategy import Problem
+
+# The first simulation of an installation compiles.
+pytestmark = pytest.mark.timeout(900)
+
+
+def status_of(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ending:
+        cli.main(arguments)
+    assert isinstance(ending.value.code, int)
+    return ending.value.code
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    graph, machine = model("digits_cnn", batch=16), Machine.preset("p100x4")
+    found = DataParallel().plan(Problem(graph, machine))
+    said = (("model", "digits_cnn"), ("batch", 16), ("machine", "p100x4"))
+    replace(found, explanation=(("", said),)).save(tmp_path / "plan.json")
+    return tmp_path / "plan.json"
+
+
+def test_json_is_one_object_with_what_the_simulation_says(
+    plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timeline = tmp_path / "step.json"
+    assert status_of("simulate", str(plan), "--json", "--timeline", str(timeline)) == 0
+    told = json.loads(capsys.readouterr().out)
+    graph, machine = model("digits_cnn", batch=16), Machine.preset("p100x4")
+    found = Simulation(graph, machine, DataParallel().plan(Problem(graph, machine))).predict()
+    assert told["step_s"] == found.step_ns / 1e9
+    assert (told["bytes"], told["rows"]) == (found.bytes, found.rows)
+    assert told["peak_memory_bytes"] == max(found.memory_bytes)
+    assert told["simulate_s"] > 0
+    assert told["critical_path"][-1]["end_s"] == told["step_s"]
+    assert sum(told["sources"].values()) == told["rows"]
+    assert json.loads(timeline.read_text(encoding="utf-8"))["traceEvents"]
+
+
+def test_text_names_the_busiest_links_and_the_critical_path(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("simulate", str(plan)) == 0
+    shown = capsys.readouterr().out
+    assert "plan by data_parallel" in shown
+    assert "0 -> 1" in shown
+    assert "conv2d.forward" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing.json"], "missing.json: cannot be read"),
+        (["PLAN", "--model", "digits"], "there is no model 'digits'"),
+        (["PLAN", "--machine", "p10x4"], "there is no GPU 'p10'"),
+        (["PLAN", "--batch", "32"], "plan: graph: the plan is for the graph"),
+        (["PLAN", "--machine", "p100x2"], "processor 2 does not exist"),
+        (["PLAN", "--costs", "none.json"], "none.json: cannot be read"),
+    ],
+)
+def test_wrong_requests(arguments: list[str], said: str, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("simulate", *(str(plan) if word == "PLAN" else word for word in arguments)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_plan_that_does_not_say_its_model_needs_the_option(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(plan.read_text(encoding="utf-8"))
+    document["explanation"] = {}
+    plan.write_text(json.dumps(document), encoding="utf-8")
+    assert status_of("simulate", str(plan), "--machine", "p100x4") == 2
+    assert "name it with --model" in capsys.readouterr().err
