@@ -154,31 +154,76 @@ def merged(boxes: Boxes) -> Boxes:
 
 
 @inner
-def by_low(table: Boxes) -> Boxes:
-    """The boxes by ascending lows, then by label."""
-    count = len(table)
-    order = np.arange(count)
-    other = np.empty(count, dtype=np.int64)
-    width = 1
-    while width < count:
-        for start in range(0, count, 2 * width):
-            middle, stop = min(start + width, count), min(start + 2 * width, count)
-            left, right = start, middle
-            for place in range(start, stop):
-                if left < middle and (right >= stop or not _lower(table, order[right], order[left])):
-                    other[place] = order[left]
-                    left += 1
-                else:
-                    other[place] = order[right]
-                    right += 1
-        order, other = other, order
-        width *= 2
-    return _taken(table, order)
+def grouped(table: Boxes) -> tuple[Boxes, Column]:
+    """Boxes with those of one label together, labels by the bounds of all their boxes; and where each label starts.
+
+    Args:
+        table: boxes by ascending label.
+    """
+    count = 0
+    bounds, first = np.empty_like(table), np.empty(len(table) + 1, dtype=np.int64)
+    for row in range(len(table)):
+        if row == 0 or table[row, 0] != table[row - 1, 0]:
+            put(bounds, count, table, row)
+            first[count] = row
+            count += 1
+        for axis in range(AXES):
+            bounds[count - 1, LOW + axis] = min(bounds[count - 1, LOW + axis], table[row, LOW + axis])
+            bounds[count - 1, HIGH + axis] = max(bounds[count - 1, HIGH + axis], table[row, HIGH + axis])
+    first[count] = len(table)
+    result, starts = np.empty_like(table), np.zeros(count + 1, dtype=np.int64)
+    for place in range(count):
+        # Few labels, or few that are not in order already: an insertion sort of the labels' numbers is enough.
+        number, at = first[place], place
+        starts[at + 1] = number
+        while at > 0 and _lower(bounds, place, bounds, _number(first, count, starts[at])):
+            starts[at + 1] = starts[at]
+            at -= 1
+        starts[at + 1] = number
+    used = 0
+    for place in range(count):
+        number = _number(first, count, starts[place + 1])
+        starts[place] = used
+        for row in range(first[number], first[number + 1]):
+            put(result, used, table, row)
+            used += 1
+    starts[count] = used
+    return result, starts
 
 
 @inner
-def _lower(table: Boxes, i: int, j: int) -> bool:
+def _number(first: Column, count: int, row: int) -> int:
+    """The number of the label that starts at a row."""
+    return int(np.searchsorted(first[:count], row))
+
+
+@inner
+def _lower(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     for axis in range(AXES):
-        if table[i, LOW + axis] != table[j, LOW + axis]:
-            return table[i, LOW + axis] < table[j, LOW + axis]
-    return table[i, 0] < table[j, 0]
+        if a[i, LOW + axis] != b[j, LOW + axis]:
+            return a[i, LOW + axis] < b[j, LOW + axis]
+    for axis in range(AXES):
+        if a[i, HIGH + axis] != b[j, HIGH + axis]:
+            return a[i, HIGH + axis] < b[j, HIGH + axis]
+    return a[i, 0] < b[j, 0]
+
+
+@inner
+def volume_of(table: Boxes) -> int:
+    """The number of points of disjoint boxes."""
+    total = 0
+    for row in range(len(table)):
+        total += volume(table, row)
+    return total
+
+
+@inner
+def bounding_volume(table: Boxes) -> int:
+    """The number of points of the smallest box that contains all."""
+    product = 1
+    for axis in range(AXES):
+        low, high = table[0, LOW + axis], table[0, HIGH + axis]
+        for row in range(1, len(table)):
+            low, high = min(low, table[row, LOW + axis]), max(high, table[row, HIGH + axis])
+        product *= high - low
+    return product
