@@ -20,7 +20,7 @@ from maniple.operators.optimizer import SGD
 from maniple.runtime.roofline import bandwidth, task_ns
 from maniple.strategies.placement import complete, whole
 from maniple.strategies.simulation.step import StepLaunches
-from maniple.strategies.soap.space import OperatorSpace
+from maniple.strategies.space import OperatorSpace
 from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.strategies.soap.move import Choices, Proposal
-    from maniple.strategies.soap.space import Choice, Space
+    from maniple.strategies.space import Choice, Space
 
 __all__: list[str] = []
 
@@ -84,7 +84,7 @@ def advance(chain: Chain, space: Space, evaluator: Evaluator, temperature: float
         scale: seconds, see the module.
     """
     chance = Random()
-    chance.setstate(chain.random)  # type: ignore[arg-type]
+    chance.setstate(chain.random)
     proposal = _next(chain, space, chance)
     cost = evaluator.evaluate(proposal.changes)
     accepted = cost < inf and chance.random() < exp(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from maniple.strategies.soap.chain import Evaluator
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.soap.space import Space
+    from maniple.strategies.space import Space
 
 __all__: list[str] = []
 

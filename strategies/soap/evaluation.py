@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.plan import Plan
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.soap.space import Choice, Space
+    from maniple.strategies.space import Choice, Space
 
 __all__: list[str] = []
 

@@ -27,7 +27,7 @@ from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.chain import Chain, advance
 from maniple.strategies.soap.descent import Descent, descend
 from maniple.strategies.soap.evaluation import Evaluation
-from maniple.strategies.soap.space import Space
+from maniple.strategies.space import Space
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:

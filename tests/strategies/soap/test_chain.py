@@ -14,7 +14,7 @@ from maniple.operators.graph import Graph
 from maniple.strategies.soap.chain import Chain, advance
 from maniple.strategies.soap.descent import Descent, descend
 from maniple.strategies.soap.move import Choices
-from maniple.strategies.soap.space import Choice, Space
+from maniple.strategies.space import Choice, Space
 
 
 class Tabulated:

@@ -12,7 +12,7 @@ import pytest
 
 from maniple.operators.graph import Graph
 from maniple.strategies.soap.move import MOVES, Choices, Proposal, apply
-from maniple.strategies.soap.space import Space
+from maniple.strategies.space import Space
 
 Move = Callable[[Space, Choices, Random], Proposal | None]
 
