@@ -172,19 +172,11 @@ def grouped(table: Boxes) -> tuple[Boxes, Column]:
             bounds[count - 1, HIGH + axis] = max(bounds[count - 1, HIGH + axis], table[row, HIGH + axis])
     first[count] = len(table)
     result, starts = np.empty_like(table), np.zeros(count + 1, dtype=np.int64)
-    for place in range(count):
-        # Few labels, or few that are not in order already: an insertion sort of the labels' numbers is enough.
-        number, at = first[place], place
-        starts[at + 1] = number
-        while at > 0 and _lower(bounds, place, bounds, _number(first, count, starts[at])):
-            starts[at + 1] = starts[at]
-            at -= 1
-        starts[at + 1] = number
     used = 0
+    order = _placed(bounds, count)
     for place in range(count):
-        number = _number(first, count, starts[place + 1])
         starts[place] = used
-        for row in range(first[number], first[number + 1]):
+        for row in range(first[order[place]], first[order[place] + 1]):
             put(result, used, table, row)
             used += 1
     starts[count] = used
@@ -192,20 +184,33 @@ def grouped(table: Boxes) -> tuple[Boxes, Column]:
 
 
 @inner
-def _number(first: Column, count: int, row: int) -> int:
-    """The number of the label that starts at a row."""
-    return int(np.searchsorted(first[:count], row))
+def _placed(bounds: Boxes, count: int) -> Column:
+    """The numbers of the first `count` boxes by bounds, then by label (a merge sort)."""
+    order = np.arange(count)
+    other = np.empty(count, dtype=np.int64)
+    width = 1
+    while width < count:
+        for start in range(0, count, 2 * width):
+            middle, stop = min(start + width, count), min(start + 2 * width, count)
+            left, right = start, middle
+            for place in range(start, stop):
+                if left < middle and (right >= stop or not _lower(bounds, order[right], order[left])):
+                    other[place] = order[left]
+                    left += 1
+                else:
+                    other[place] = order[right]
+                    right += 1
+        order, other = other, order
+        width *= 2
+    return order
 
 
 @inner
-def _lower(a: Boxes, i: int, b: Boxes, j: int) -> bool:
-    for axis in range(AXES):
-        if a[i, LOW + axis] != b[j, LOW + axis]:
-            return a[i, LOW + axis] < b[j, LOW + axis]
-    for axis in range(AXES):
-        if a[i, HIGH + axis] != b[j, HIGH + axis]:
-            return a[i, HIGH + axis] < b[j, HIGH + axis]
-    return a[i, 0] < b[j, 0]
+def _lower(table: Boxes, i: int, j: int) -> bool:
+    for column in range(LOW, WIDTH):
+        if table[i, column] != table[j, column]:
+            return table[i, column] < table[j, column]
+    return table[i, 0] < table[j, 0]
 
 
 @inner
