@@ -322,7 +322,7 @@ class RegionAnalysis:
         """Order the pushes of a collective: contributions first, then each memory to the next ones round the ring."""
         source = place[self.extents[push.source][0]]
         target = place[self.extents[push.target][0]]
-        return (push.after >= 0, (target - source) % len(place), source, push.rect.lo)
+        return (push.after >= 0, (target - source) % len(place), source, push.rect.bounds.lo)
 
     def _emit(self, move: Move) -> None:
         node = Node(self.step, -1, self._moved)

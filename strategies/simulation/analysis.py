@@ -144,12 +144,16 @@ def _move(given: Given, state: State, past: History, use: int, first: int, last:
         return emission.distribution(given, past, use, kind, group, region.pieces(given, labels), sources)
     kind, members = collective.reduction(given, state, cells)
     folds, copies, described = region.planned(given, state, cells, region.pieces(given, labels), kind == NONE)
+    folds, starts = boxes.grouped(folds)
     if kind != NONE:
-        return emission.reduction(given, state, past, use, kind, bits.members(members, 0), folds, described)
-    for row in range(len(folds)):
-        past = emission.fold(given, state, past, use, np.arange(first, last), folds, row, described)
-    for row in range(len(copies)):
-        past = emission.copy(given, past, use, copies, row)
+        group = bits.members(members, 0)
+        return emission.reduction(given, state, past, use, kind, group, folds, starts, described)
+    for number in range(len(starts) - 1):
+        block = folds[starts[number] : starts[number + 1]]
+        past = emission.fold(given, state, past, use, np.arange(first, last), block, described)
+    copies, starts = boxes.grouped(copies)
+    for number in range(len(starts) - 1):
+        past = emission.copy(given, past, use, copies[starts[number] : starts[number + 1]])
     return past
 
 

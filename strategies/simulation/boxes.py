@@ -154,9 +154,38 @@ def merged(boxes: Boxes) -> Boxes:
 
 
 @inner
-def by_low(table: Boxes) -> Boxes:
-    """The boxes by ascending lows, then by label."""
-    count = len(table)
+def grouped(table: Boxes) -> tuple[Boxes, Column]:
+    """Boxes with those of one label together, labels by the bounds of all their boxes; and where each label starts.
+
+    Args:
+        table: boxes by ascending label.
+    """
+    count = 0
+    bounds, first = np.empty_like(table), np.empty(len(table) + 1, dtype=np.int64)
+    for row in range(len(table)):
+        if row == 0 or table[row, 0] != table[row - 1, 0]:
+            put(bounds, count, table, row)
+            first[count] = row
+            count += 1
+        for axis in range(AXES):
+            bounds[count - 1, LOW + axis] = min(bounds[count - 1, LOW + axis], table[row, LOW + axis])
+            bounds[count - 1, HIGH + axis] = max(bounds[count - 1, HIGH + axis], table[row, HIGH + axis])
+    first[count] = len(table)
+    result, starts = np.empty_like(table), np.zeros(count + 1, dtype=np.int64)
+    used = 0
+    order = _placed(bounds, count)
+    for place in range(count):
+        starts[place] = used
+        for row in range(first[order[place]], first[order[place] + 1]):
+            put(result, used, table, row)
+            used += 1
+    starts[count] = used
+    return result, starts
+
+
+@inner
+def _placed(bounds: Boxes, count: int) -> Column:
+    """The numbers of the first `count` boxes by bounds, then by label (a merge sort)."""
     order = np.arange(count)
     other = np.empty(count, dtype=np.int64)
     width = 1
@@ -165,7 +194,7 @@ def by_low(table: Boxes) -> Boxes:
             middle, stop = min(start + width, count), min(start + 2 * width, count)
             left, right = start, middle
             for place in range(start, stop):
-                if left < middle and (right >= stop or not _lower(table, order[right], order[left])):
+                if left < middle and (right >= stop or not _lower(bounds, order[right], order[left])):
                     other[place] = order[left]
                     left += 1
                 else:
@@ -173,12 +202,33 @@ def by_low(table: Boxes) -> Boxes:
                     right += 1
         order, other = other, order
         width *= 2
-    return _taken(table, order)
+    return order
 
 
 @inner
 def _lower(table: Boxes, i: int, j: int) -> bool:
-    for axis in range(AXES):
-        if table[i, LOW + axis] != table[j, LOW + axis]:
-            return table[i, LOW + axis] < table[j, LOW + axis]
+    for column in range(LOW, WIDTH):
+        if table[i, column] != table[j, column]:
+            return table[i, column] < table[j, column]
     return table[i, 0] < table[j, 0]
+
+
+@inner
+def volume_of(table: Boxes) -> int:
+    """The number of points of disjoint boxes."""
+    total = 0
+    for row in range(len(table)):
+        total += volume(table, row)
+    return total
+
+
+@inner
+def bounding_volume(table: Boxes) -> int:
+    """The number of points of the smallest box that contains all."""
+    product = 1
+    for axis in range(AXES):
+        low, high = table[0, LOW + axis], table[0, HIGH + axis]
+        for row in range(1, len(table)):
+            low, high = min(low, table[row, LOW + axis]), max(high, table[row, HIGH + axis])
+        product *= high - low
+    return product

@@ -15,46 +15,45 @@ READS, WRITES = False, True
 
 
 @inner
-def copy(given: Given, past: History, use: int, table: Boxes, row: int) -> History:
-    """Emit a copy labelled source * memories + target."""
-    source, target = table[row, 0] // len(given[4]), table[row, 0] % len(given[4])
-    past, node = history.move(past, len(given[0]), use, COPY, NONE, boxes.volume(table, row))
+def copy(given: Given, past: History, use: int, table: Boxes) -> History:
+    """Emit a copy of boxes labelled source * memories + target."""
+    source, target = table[0, 0] // len(given[4]), table[0, 0] % len(given[4])
+    past, node = history.move(past, len(given[0]), use, COPY, NONE, boxes.volume_of(table))
     past[0][node - len(given[0]), FROM], past[0][node - len(given[0]), TO] = source, target
-    past = history.depend(past, node, source, table, row, READS)
-    past = history.depend(past, node, target, table, row, WRITES)
-    past = history.record(past, node, source, table, row, READS)
-    return history.record(past, node, target, table, row, WRITES)
+    for recording in (False, True):
+        past = _touched(past, node, source, table, READS, recording)
+        past = _touched(past, node, target, table, WRITES, recording)
+    return past
 
 
 @inner
-def _part(
-    given: Given, past: History, use: int, table: Boxes, row: int, listed: Column, group: Column
-) -> tuple[History, int]:
+def _part(given: Given, past: History, use: int, table: Boxes, listed: Column, group: Column) -> tuple[History, int]:
     """Give the node whose result one memory adds to a fold: a contribution, or a fold of several; none for a base."""
     first, last, has_base = group[1], group[2], group[3]
     if last - first + has_base == 1:
         return past, NONE if has_base else int(listed[first])
-    size = boxes.volume(table, row)
     by = given[0][listed[first], PROCESSOR]
-    past, node = history.move(past, len(given[0]), use, FOLD, by, size * (last - first + has_base + 1))
-    given[5][group[0]] += size
+    touched = boxes.volume_of(table) * (last - first + has_base + 1)
+    past, node = history.move(past, len(given[0]), use, FOLD, by, touched)
+    given[5][group[0]] += boxes.bounding_volume(table)
     for place in range(first, last):
         past = history.edge(past, listed[place], node)
     if has_base:
-        past = history.depend(past, node, group[0], table, row, READS)
-        past = history.record(past, node, group[0], table, row, READS)
+        for recording in (False, True):
+            past = _touched(past, node, group[0], table, READS, recording)
     return past, node
 
 
 @inner
-def _folding(given: Given, use_tasks: Column, memory: int, table: Boxes, row: int) -> int:
-    """Choose who folds in a memory: the first task there that needs the box, or else the first there."""
+def _folding(given: Given, use_tasks: Column, memory: int, table: Boxes) -> int:
+    """Choose who folds in a memory: the first task there that needs some of the boxes, or else the first there."""
     tasks, task_boxes = given[0], given[1]
     fallback = NONE
     for task in use_tasks:
         if tasks[task, MEMORY] == memory:
-            if boxes.overlap(task_boxes, task, table, row):
-                return int(tasks[task, PROCESSOR])
+            for row in range(len(table)):
+                if boxes.overlap(task_boxes, task, table, row):
+                    return int(tasks[task, PROCESSOR])
             if fallback == NONE:
                 fallback = tasks[task, PROCESSOR]
     return fallback
@@ -62,13 +61,13 @@ def _folding(given: Given, use_tasks: Column, memory: int, table: Boxes, row: in
 
 @inner
 def fold(
-    given: Given, state: State, past: History, use: int, use_tasks: Column, folds: Boxes, row: int, described: Table
+    given: Given, state: State, past: History, use: int, use_tasks: Column, folds: Boxes, described: Table
 ) -> History:
-    """Emit a fold and what it needs first: a fold of several contributions and a copy for each far memory."""
+    """Emit a fold of boxes and what it needs first: a fold of several contributions and a copy for each far memory."""
     count = len(given[0])
-    owner, description = folds[row, 0] // len(described), folds[row, 0] % len(described)
+    owner, description = folds[0, 0] // len(described), folds[0, 0] % len(described)
     listed, groups = region.parts(given, state, described[description, 0], described[description, 1])
-    size = boxes.volume(folds, row)
+    size = boxes.volume_of(folds)
     waits = np.empty(len(listed) + len(groups), dtype=np.int64)
     items = near = 0
     for number in range(len(groups)):
@@ -79,49 +78,58 @@ def fold(
                 items += 1
             near += has_base
             continue
-        past, source = _part(given, past, use, folds, row, listed, groups[number])
+        past, source = _part(given, past, use, folds, listed, groups[number])
         past, node = history.move(past, count, use, COPY, NONE, size)
         past[0][node - count, FROM], past[0][node - count, TO] = memory, owner
-        given[5][owner] += size
+        given[5][owner] += boxes.bounding_volume(folds)
         if source == NONE:
-            past = history.depend(past, node, memory, folds, row, READS)
-            past = history.record(past, node, memory, folds, row, READS)
+            for recording in (False, True):
+                past = _touched(past, node, memory, folds, READS, recording)
         else:
             past = history.edge(past, source, node)
         waits[items] = node
         items += 1
-    by = _folding(given, use_tasks, owner, folds, row)
+    by = _folding(given, use_tasks, owner, folds)
     past, node = history.move(past, count, use, FOLD, by, size * (items + near + 1))
     for item in range(items):
         past = history.edge(past, waits[item], node)
-    past = history.depend(past, node, owner, folds, row, WRITES)
-    return history.record(past, node, owner, folds, row, WRITES)
+    for recording in (False, True):
+        past = _touched(past, node, owner, folds, WRITES, recording)
+    return past
 
 
 @inner
 def reduction(
-    given: Given, state: State, past: History, use: int, kind: int, group: Column, folds: Boxes, described: Table
+    given: Given,
+    state: State,
+    past: History,
+    use: int,
+    kind: int,
+    group: Column,
+    folds: Boxes,
+    starts: Column,
+    described: Table,
 ) -> History:
     """Emit an all-reduce or reduce-scatter: every block is folded by its owner, and then copied to all others."""
     count = len(given[0])
     volume = waiting = 0
     owned = np.zeros(len(given[4]), dtype=np.int64)
-    waits = np.empty(len(folds) * len(group), dtype=np.int64)
+    waits = np.empty(len(starts) * len(group), dtype=np.int64)
     last_cell = NONE
     listed, groups = np.empty(0, dtype=np.int64), np.empty((0, 4), dtype=np.int64)
-    for row in range(len(folds)):
-        owner, description = folds[row, 0] // len(described), folds[row, 0] % len(described)
-        size = boxes.volume(folds, row)
-        volume += size
-        owned[owner] += size
-        given[5][owner] += size * (len(group) - 1)
+    for number in range(len(starts) - 1):
+        block = folds[starts[number] : starts[number + 1]]
+        owner, description = block[0, 0] // len(described), block[0, 0] % len(described)
+        volume += boxes.volume_of(block)
+        owned[owner] += boxes.volume_of(block)
+        given[5][owner] += boxes.bounding_volume(block) * (len(group) - 1)
         if described[description, 0] != last_cell or described[description, 1] != NONE:
             last_cell = described[description, 0]
             listed, groups = region.parts(given, state, last_cell, described[description, 1])
         elif len(listed) == len(groups):
             continue  # the same contributions as for the block before, and none to fold first
-        for number in range(len(groups)):
-            past, waits[waiting] = _part(given, past, use, folds, row, listed, groups[number])
+        for part in range(len(groups)):
+            past, waits[waiting] = _part(given, past, use, block, listed, groups[part])
             waiting += 1
     pushes = volume * (len(group) - 1) * (2 if kind == ALL_REDUCE else 1)
     past, node = history.move(past, count, use, kind, NONE, pushes)

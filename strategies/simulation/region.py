@@ -202,6 +202,7 @@ def planned(
     memories = len(hosts)
     folds, copies = np.empty((8, WIDTH), dtype=np.int64), np.empty((8, WIDTH), dtype=np.int64)
     described = np.empty((len(cells) * (memories + 1), 2), dtype=np.int64)
+    alike = _alike(waiting, cells)
     fold_count = copy_count = 0
     for piece in range(len(pieces)):
         label = pieces[piece, 0]
@@ -222,7 +223,7 @@ def planned(
         blocks = _split(pieces, piece, len(chosen))
         for block in range(len(blocks)):
             owner, start = chosen[block], base(given, state, cell, chosen[block])
-            description = label * (memories + 1) + start + 1
+            description = alike[label] * (memories + 1) + start + 1
             described[description, 0], described[description, 1] = cell, start
             folds = boxes.grown(folds, fold_count + 1)
             boxes.put(folds, fold_count, blocks, block)
@@ -234,7 +235,20 @@ def planned(
                     boxes.put(copies, copy_count, blocks, block)
                     copies[copy_count, 0] = owner * memories + reader
                     copy_count += 1
-    return boxes.by_low(boxes.merged(folds[:fold_count])), boxes.by_low(boxes.merged(copies[:copy_count])), described
+    return boxes.merged(folds[:fold_count]), boxes.merged(copies[:copy_count]), described
+
+
+@inner
+def _alike(waiting: Bits, cells: Column) -> Column:
+    """For each kind of cell the first kind for which the same contributions wait."""
+    first = np.arange(len(cells))
+    for label in range(len(cells)):
+        if not bits.is_empty(waiting, cells[label]):
+            for other in range(label):
+                if bits.equal(waiting, cells[other], waiting, cells[label]):
+                    first[label] = other
+                    break
+    return first
 
 
 @inner

@@ -78,13 +78,13 @@ def test_forward_backward_and_update_are_apart_and_what_only_passes_values_is_no
 def test_the_time_box_ends_measuring_and_the_rest_is_interpolated() -> None:
     timer = Timer()
     costs = Measured(MACHINE, Measurements.here(), time_box_s=1.5, timer=timer, clock=timer.clock)
-    small, large = (launches(model("mlp", batch=batch))["relu.forward"] for batch in (8, 64))
-    other = launches(model("mlp", batch=16))["relu.forward"]
+    small, large = (launches(model("mlp", batch=batch))["layers.1.forward"] for batch in (8, 64))
+    other = launches(model("mlp", batch=16))["layers.1.forward"]
     costs.task_ns(small)
     costs.task_ns(large)
     assert (timer.calls, costs.source(other, 0)) == (2, "interpolated")
     assert costs.task_ns(other)[0] == pytest.approx(3 * task_ns(other, 0, MACHINE), abs=1)
-    assert costs.source(launches(model("mlp", batch=8))["linear.forward"], 0) == "analytic"
+    assert costs.source(launches(model("mlp", batch=8))["layers.0.forward"], 0) == "analytic"
 
 
 def test_the_table_of_the_docstring() -> None:
