@@ -184,6 +184,11 @@ class Simulation:
                     lanes = [(self.machine.memories[memory].rank, COPY_ENGINE) for memory in memories]
                 yield Named(region.moves.first + place, f"{what} {name}", what, "analytic", tuple(lanes))
 
+    def held_in(self, memory: int) -> list[tuple[str, int]]:
+        """Give what each region takes of a memory, by its name, in bytes."""
+        names = self._program.regions
+        return [(names[n].name, int(found.rows.memory_bytes[memory])) for n, found in self._program.rows.items()]
+
     def columns(self) -> Columns:
         """The step as it is now for a full simulation: durations, holds, successors and the number of lanes.
 
@@ -218,10 +223,9 @@ class Simulation:
         self._operators.update(operators)
         if weights is None:
             weights = self._default_homes(operators)
-        for name, home in weights.items():
-            if home != self._weights[name]:
-                change.weights[name] = self._weights[name]
-                self._weights[name] = home
+        moved = {name: home for name, home in weights.items() if home != self._weights[name]}
+        change.weights = {name: self._weights[name] for name in moved}
+        self._weights.update(moved)
         primitives = self._primitives()
         if _form(primitives) != _form(self._program.primitives):
             self._replace(change)
@@ -241,10 +245,8 @@ class Simulation:
         """Replace the whole program: a composite was split, or made whole."""
         change.program, self._program = self._program, self._expanded()
         old, new = change.program, self._program
-        self.ledger.remove(
-            [slot.block for slot in old.slots.values()] + [region.moves for region in old.rows.values()],
-            [region.edges for region in old.rows.values()],
-        )
+        blocks = [slot.block for slot in old.slots.values()] + [region.moves for region in old.rows.values()]
+        self.ledger.remove(blocks, [region.edges for region in old.rows.values()])
         for region in old.rows.values():
             self.memory_bytes -= region.rows.memory_bytes
         self._add(dict(enumerate(new.step.program.launches)), range(len(new.regions)))

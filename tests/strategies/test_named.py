@@ -20,7 +20,7 @@ from maniple.strategies.placement import configure, follow, node_flops
 from maniple.strategies.registry import BUILT_IN, lookup
 from maniple.strategies.strategy import Problem
 
-NAMES = tuple(point.name for point in BUILT_IN)
+NAMES = tuple(point.name for point in BUILT_IN if not lookup(point.name).needs_budget)
 MACHINES = ("cpu:1", "cpu:2", "cpu:3", "cpu:4", "cpu:2x1", "cpu:2x2", "cpu:3x1")
 
 
@@ -243,6 +243,8 @@ g = Graph()
 g.loss(g.cross_entropy(g.linear(g.input("x", (4, 3)), 5), g.input("y", (4,), dtype="int64")))
 for name in strategy_names():
     strategy = lookup(name)()
+    if strategy.needs_budget:
+        continue  # these simulate a step, which torch computes
     machine = Machine.preset("cpu:2")
     strategy.result(strategy.step(strategy.init(Problem(g, machine)))).validate(g, machine)
 sys.exit("torch" in sys.modules)
