@@ -334,13 +334,14 @@ class RegionAnalysis:
 
 def _joined(accesses: Iterable[Access]) -> tuple[Access, ...]:
     """Give accesses of a collective as few as say the same: a member writes n - 1 blocks, but one rectangle."""
-    rects: dict[tuple[int, bool, int], dict[Rect, None]] = {}
+    rects: dict[tuple[int, bool, int], dict[IndexSpace, None]] = {}
     for access in accesses:
-        rects.setdefault((access.instance, access.writes, access.slot), {})[access.rect] = None
+        known = rects.setdefault((access.instance, access.writes, access.slot), {})
+        known.update(dict.fromkeys(access.rect.rects))
     return tuple(
         Access(instance, rect, writes, slot)
         for (instance, writes, slot), found in rects.items()
-        for rect in RectSet.of(found).rects
+        for rect in RectSet.of(rect for space in found for rect in space.rects).rects
     )
 
 

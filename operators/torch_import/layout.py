@@ -40,20 +40,6 @@ def permute(into: Translation, tensor: Tensor, order: list[int]) -> Tensor:
     return into.apply(AtenLinear(f"permute(x0, {order})", rule, (tensor.dtype,)), (tensor,))[0]
 
 
-def expand(into: Translation, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Dimensions of one element repeated; new ones come in front."""
-    if tensor.shape == shape:
-        return tensor
-    names = list(activation_axes(len(shape)))
-    offset = len(shape) - len(tensor.shape)
-    kept = [extent == shape[offset + axis] for axis, extent in enumerate(tensor.shape)]
-    before = [names[offset + axis] if keep else "1" for axis, keep in enumerate(kept)]
-    new = [axis for axis in range(len(shape)) if axis < offset or not kept[axis - offset]]
-    sizes = tuple((names[axis], shape[axis]) for axis in new)
-    found = AtenLinear("expand(x0, shape0)", text([before], [names]), (tensor.dtype,), sizes)
-    return into.apply(found, (tensor,))[0]
-
-
 def part(into: Translation, tensor: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     """Every step-th element of a range along one dimension."""
     extent = tensor.shape[axis]
@@ -128,12 +114,12 @@ def _permute(into: Translation, call: Call) -> Any:
 
 @handles("expand", "expand_as", "broadcast_to")
 def _expand(into: Translation, call: Call) -> Any:
-    return expand(into, into.tensor(call["self"]), call.shape)
+    return into.expanded(into.tensor(call["self"]), call.shape)
 
 
 @handles("broadcast_tensors")
 def _broadcast(into: Translation, call: Call) -> Any:
-    return [expand(into, into.tensor(item), shape) for item, shape in zip(call["tensors"], call.shapes, strict=True)]
+    return [into.expanded(into.tensor(item), shape) for item, shape in zip(call["tensors"], call.shapes, strict=True)]
 
 
 @handles("contiguous", "alias", "clone", "lift_fresh_copy", "lift_fresh", "positive", "resolve_conj", "resolve_neg")

@@ -230,9 +230,16 @@ class Translation:
 
     def expanded(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A tensor whose dimensions of one element are repeated; new ones come in front."""
-        from maniple.operators.torch_import.layout import expand
-
-        return expand(self, tensor, shape)
+        if tensor.shape == shape:
+            return tensor
+        names = list(activation_axes(len(shape)))
+        offset = len(shape) - len(tensor.shape)
+        kept = [extent == shape[offset + axis] for axis, extent in enumerate(tensor.shape)]
+        before = [names[offset + axis] if keep else "1" for axis, keep in enumerate(kept)]
+        new = [axis for axis in range(len(shape)) if axis < offset or not kept[axis - offset]]
+        sizes = tuple((names[axis], shape[axis]) for axis in new)
+        found = AtenLinear("expand(x0, shape0)", text([before], [names]), (tensor.dtype,), sizes)
+        return self.apply(found, (tensor,))[0]
 
     def _check(self, call: Call, found: Any) -> None:
         """Refuse results that are not what torch says: a fault of the import, never of the user."""

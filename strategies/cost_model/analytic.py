@@ -37,7 +37,8 @@ class Analytic:
             touched += np.asarray([rect.volume for rect in requirement.rects]) * requirement.region.itemsize
         flops = np.asarray(launch.flops) if launch.flops else np.zeros(len(where))
         busy = np.maximum(flops / (efficiency(launch) * self._peak[where]), touched / self._bandwidth[where])
-        return np.maximum(1, np.rint(1e9 * (self._launch_s[where] + busy))).astype(np.int64)
+        nanoseconds: Column = np.maximum(1, np.rint(1e9 * (self._launch_s[where] + busy))).astype(np.int64)
+        return nanoseconds
 
     def source(self, launch: Launch, point: int) -> str:
         """Where the number of one task comes from."""

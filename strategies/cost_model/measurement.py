@@ -95,7 +95,7 @@ def task_key(launch: Launch, point: int, cores: int) -> TaskKey | None:
     node = getattr(launch.binder, "node", None)
     body = repr(launch.binder if node is None else node.operator)
     shapes = tuple(
-        "-" if rect.is_empty else f"{'x'.join(map(str, rect.shape))}:{requirement.region.dtype}"
+        "-" if rect.is_empty else f"{'x'.join(map(str, rect.bounds.shape))}:{requirement.region.dtype}"
         for requirement in launch.requirements
         for rect in (requirement.rects[point],)
     )
@@ -124,7 +124,7 @@ def measure(launch: Launch, point: int, cores: int, clock: Callable[[], int] = t
     if launch.binder is None:
         raise RequestError(f"{launch.name}: there is no body to measure")
     views = [
-        None if (rect := requirement.rects[point]).is_empty else _tensor(rect.shape, requirement.region.dtype)
+        None if (rect := requirement.rects[point]).is_empty else _tensor(rect.bounds.shape, requirement.region.dtype)
         for requirement in launch.requirements
     ]
     threads = torch.get_num_threads()

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maniple.regions import validity
+from maniple.regions import movement_plan
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace, RectSet, by_place, meets, simplest
+from maniple.regions.movement_plan import MOST_PENDING
 from maniple.regions.partition import blocks, halo
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, ReductionOp, reduce
 from maniple.regions.rectangle import Rect
 from maniple.regions.validity import (
-    MOST_PENDING,
     Contribution,
     Copy,
     Fold,
@@ -209,7 +209,7 @@ def distance(target: int, holder: int) -> int:
 @given(programs(), st.booleans(), st.sampled_from([2, MOST_PENDING]))
 @settings(derandomize=True, deadline=None, max_examples=1500)
 def test_any_program_reads_the_truth_for_the_least_volume(program: list[Launch], nearby: bool, most: int) -> None:
-    with mock.patch.object(validity, "MOST_PENDING", most):
+    with mock.patch.object(movement_plan, "MOST_PENDING", most):
         follow(program, nearby)
 
 
