@@ -79,6 +79,11 @@ def lowered(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
     return made, replace(plan, operators=tuple(configurations))
 
 
+def is_composite(graph: Graph, plan: Plan, name: str, configuration: OperatorPlan) -> bool:
+    """Whether an operator with a configuration is replaced by primitives, by the semantics of a plan."""
+    return _is_split(graph.node(name).operator.under(dict(plan.semantics)), configuration)
+
+
 def _is_split(operator: AbstractOperator, configuration: OperatorPlan) -> bool:
     """Whether a factor that the operator exchanges is split."""
     exchanged = operator.exchanges()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import signal
+import time
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 
 import maniple as mp
 from maniple import search as face
 from maniple.regions.error import RequestError
+from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.registry import installed
+from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 
 def network(*, loss: bool = True) -> mp.Graph:
@@ -63,3 +69,96 @@ def test_a_graph_needs_a_loss() -> None:
 
 def test_the_face_is_the_function() -> None:
     assert callable(face)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The state of `Counting`: how many steps were made."""
+
+    problem: Problem
+    steps: int = 0
+
+
+class Counting(AbstractStrategy[Counted]):
+    """A strategy without an end, whose steps take a tenth of a second each by the clock of the test."""
+
+    name: ClassVar[str] = "counting"
+    needs_budget: ClassVar[bool] = True
+    now: ClassVar[float] = 0.0
+    interrupted_at: ClassVar[int] = -1
+
+    def init(self, problem: Problem) -> Counted:
+        return Counted(problem)
+
+    def step(self, state: Counted) -> Counted:
+        type(self).now += 0.1
+        if state.steps == self.interrupted_at:
+            signal.raise_signal(signal.SIGINT)
+        return Counted(state.problem, state.steps + 1)
+
+    def terminate(self, state: Counted) -> bool:
+        return False
+
+    def progress(self, state: Counted) -> Progress:
+        return Progress(state.steps, best_s=1.0 / state.steps if state.steps else None)
+
+    def result(self, state: Counted) -> mp.Plan:
+        plan = DataParallel().plan(state.problem)
+        return replace(plan, strategy=self.name, explanation=(("", (("steps", state.steps),)),))
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> type[Counting]:
+    installed().register("counting", Counting)
+    monkeypatch.setattr(Counting, "now", 0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: Counting.now)
+    return Counting
+
+
+def steps_of(plan: mp.Plan) -> object:
+    return dict(dict(plan.explanation)[""])["steps"]
+
+
+def test_a_search_ends_with_the_step_in_which_its_budget_does(counting: type[Counting]) -> None:
+    seen: list[float] = []
+    plan = mp.search(network(), MACHINE, strategy="counting", budget=1.05, watch=lambda _, s: seen.append(s))
+    assert steps_of(plan) == 11
+    assert seen == pytest.approx([0.1 * step for step in range(1, 12)])
+
+
+def test_a_search_ends_at_its_number_of_proposals(counting: type[Counting]) -> None:
+    assert steps_of(mp.search(network(), MACHINE, strategy="counting", proposals=7)) == 7
+    assert steps_of(mp.search(network(), MACHINE, strategy="counting", proposals=7, budget=0.25)) == 3
+
+
+def test_an_interrupted_search_ends_its_step_and_keeps_the_best(
+    counting: type[Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counting, "interrupted_at", 4)
+    assert steps_of(mp.search(network(), MACHINE, strategy="counting", proposals=100)) == 5
+
+
+def test_a_search_without_a_budget_is_refused(counting: type[Counting]) -> None:
+    with pytest.raises(RequestError, match=r"'counting' needs a budget: pass budget=SECONDS or proposals=NUMBER"):
+        mp.search(network(), MACHINE, strategy="counting")
+    with pytest.raises(RequestError, match="proposals: expected at least 1, got 0"):
+        mp.search(network(), MACHINE, strategy="counting", proposals=0)
+
+
+def test_a_plan_found_in_seconds_is_found_again_in_proposals() -> None:
+    graph = network()
+    timed = mp.search(graph, MACHINE, strategy="soap", budget=0.3, seed=4)
+    proposals = int(str(dict(dict(timed.explanation)[""])["proposals"]))
+    assert proposals > 0
+    again = mp.search(graph, MACHINE, strategy="soap", proposals=proposals, seed=4)
+    assert again.to_json() == timed.to_json()
+
+
+def test_an_interrupted_soap_search_gives_a_plan_that_fits() -> None:
+    def interrupt(progress: Progress, elapsed_s: float) -> None:
+        if progress.proposals == 9:
+            signal.raise_signal(signal.SIGINT)
+
+    plan = mp.search(network(), MACHINE, strategy="soap", proposals=1000, watch=interrupt)
+    plan.validate(network(), MACHINE)
+    assert dict(dict(plan.explanation)[""])["proposals"] == 9

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
+from maniple.runtime.interruption import uninterrupted
 from maniple.strategies.registry import installed
 from maniple.strategies.strategy import Problem
 
@@ -65,6 +66,7 @@ def search(
         RequestError: an unknown strategy or objective, a graph that cannot be trained, a budget that is missing or
             not above zero, or no plan that fits in memory.
     """
+    began = time.monotonic()
     graph.validate()
     if objective not in {"time", "memory", "pareto"}:
         raise RequestError(f"objective {objective!r}: expected time, memory or pareto")
@@ -77,9 +79,9 @@ def search(
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
     problem = Problem(graph, machine, objective, seed)
     if budget is None:
-        plan = _drive(chosen, problem, None, proposals, watch)
+        plan = _drive(chosen, problem, began, None, proposals, watch)
     else:
-        plan = _on_rank_0(chosen, problem, budget, proposals, watch)
+        plan = _on_rank_0(chosen, problem, began, budget, proposals, watch)
     plan.validate(graph, machine)
     return plan
 
@@ -87,16 +89,17 @@ def search(
 def _drive(
     strategy: AbstractStrategy[Any],
     problem: Problem,
+    began: float,
     budget: float | None,
     proposals: int | None,
     watch: Watch | None,
 ) -> Plan:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
-    began = time.monotonic()
     state = strategy.init(problem)
     try:
         while not strategy.terminate(state):
-            state = strategy.step(state)
+            with uninterrupted():
+                state = strategy.step(state)
             if watch is None and budget is None and proposals is None:
                 continue
             progress, elapsed = strategy.progress(state), time.monotonic() - began
@@ -113,15 +116,22 @@ def _drive(
 
 
 def _on_rank_0(
-    strategy: AbstractStrategy[Any], problem: Problem, budget: float, proposals: int | None, watch: Watch | None
+    strategy: AbstractStrategy[Any],
+    problem: Problem,
+    began: float,
+    budget: float,
+    proposals: int | None,
+    watch: Watch | None,
 ) -> Plan:
     """Search on rank 0 and give its plan to all; alone, just search."""
     from maniple.runtime import environment, world
 
     if environment.read() is None:
-        return _drive(strategy, problem, budget, proposals, watch)
+        return _drive(strategy, problem, began, budget, proposals, watch)
     here = world.current()
-    told = _drive(strategy, problem, budget, proposals, watch).text().encode() if here.rank == 0 else b""
+    told = b""
+    if here.rank == 0:
+        told = _drive(strategy, problem, began, budget, proposals, watch).text().encode()
     size = int.from_bytes(here.control.gather(len(told).to_bytes(8, "big"))[0], "big")
     pieces = [here.control.gather(told[at : at + PIECE_BYTES])[0] for at in range(0, size, PIECE_BYTES)]
     return Plan.parse(b"".join(pieces).decode(), "the plan of rank 0")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 import numba
 import numpy as np
 
-from maniple.operators.composite import lowered
+from maniple.operators.composite import is_composite, lowered
 from maniple.operators.home import default_home
 from maniple.operators.optimizer import SGD
 from maniple.regions.error import RequestError
@@ -17,7 +17,7 @@ from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.simulation.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO, USE
 from maniple.strategies.simulation.ledger import Ledger, Placed, RowBlock
 from maniple.strategies.simulation.prediction import COPY_ENGINE, Named, prediction
-from maniple.strategies.simulation.step import StepLaunches
+from maniple.strategies.simulation.step import StepLaunches, form
 from maniple.strategies.simulation.use import RegionCache, Use, UseShape, home_of, use_shape
 
 if TYPE_CHECKING:
@@ -184,6 +184,11 @@ class Simulation:
                     lanes = [(self.machine.memories[memory].rank, COPY_ENGINE) for memory in memories]
                 yield Named(region.moves.first + place, f"{what} {name}", what, "analytic", tuple(lanes))
 
+    def held_in(self, memory: int) -> list[tuple[str, int]]:
+        """Give what each region takes of a memory, by its name, in bytes."""
+        names = self._program.regions
+        return [(names[n].name, int(found.rows.memory_bytes[memory])) for n, found in self._program.rows.items()]
+
     def columns(self) -> Columns:
         """The step as it is now for a full simulation: durations, holds, successors and the number of lanes.
 
@@ -218,12 +223,11 @@ class Simulation:
         self._operators.update(operators)
         if weights is None:
             weights = self._default_homes(operators)
-        for name, home in weights.items():
-            if home != self._weights[name]:
-                change.weights[name] = self._weights[name]
-                self._weights[name] = home
-        primitives = self._primitives()
-        if _form(primitives) != _form(self._program.primitives):
+        moved = {name: home for name, home in weights.items() if home != self._weights[name]}
+        change.weights = {name: self._weights[name] for name in moved}
+        self._weights.update(moved)
+        primitives = self._primitives_after(change.operators, operators)
+        if form(primitives) != form(self._program.primitives):
             self._replace(change)
         else:
             self._alter(change, primitives)
@@ -233,6 +237,12 @@ class Simulation:
         """The configurations after composites are replaced."""
         return dict(lowered(self.graph, self.plan, training=True)[1].operators)
 
+    def _primitives_after(self, *changes: Mapping[str, OperatorPlan]) -> dict[str, OperatorPlan]:
+        """The same after a change from some configurations to others, in less time where no composite is split."""
+        if any(is_composite(self.graph, self._plan, *item) for change in changes for item in change.items()):
+            return self._primitives()
+        return {**self._program.primitives, **changes[-1]}
+
     def _expanded(self) -> _Program:
         """The program of the present plan, nothing in the ledger yet."""
         return _Program(StepLaunches(self.graph, self.plan, self.machine, self._optimizer), self._primitives())
@@ -241,10 +251,8 @@ class Simulation:
         """Replace the whole program: a composite was split, or made whole."""
         change.program, self._program = self._program, self._expanded()
         old, new = change.program, self._program
-        self.ledger.remove(
-            [slot.block for slot in old.slots.values()] + [region.moves for region in old.rows.values()],
-            [region.edges for region in old.rows.values()],
-        )
+        blocks = [slot.block for slot in old.slots.values()] + [region.moves for region in old.rows.values()]
+        self.ledger.remove(blocks, [region.edges for region in old.rows.values()])
         for region in old.rows.values():
             self.memory_bytes -= region.rows.memory_bytes
         self._add(dict(enumerate(new.step.program.launches)), range(len(new.regions)))
@@ -374,11 +382,6 @@ class Simulation:
         moves = self.ledger.add_rows(RowBlock(columns, rows.held))
         first = np.asarray([program.slots[slot].block.first for slot, _ in users], dtype=np.int64)
         return _Region(rows, moves, self.ledger.add_edges(_ends(rows.edges, rows.tasks, first, moves.first)))
-
-
-def _form(primitives: Mapping[str, OperatorPlan]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """What tells whether composites are replaced by the same primitives: names and factors of all operators."""
-    return tuple((name, tuple(factor for factor, _ in config.degrees)) for name, config in primitives.items())
 
 
 @numba.njit(cache=True)

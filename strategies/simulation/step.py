@@ -13,7 +13,7 @@ from maniple.operators.weight import at_home, weights
 from maniple.runtime.region_table import RegionTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from maniple.operators.configuration import OperatorPlan, WeightPlan
     from maniple.operators.graph import Graph
@@ -88,3 +88,8 @@ class StepLaunches(Expansion):
         elif tensor.id in self.graph.assignments:
             self._assign(weight, self._regions.value(self.graph.assignments[tensor.id]))
         return self._launches
+
+
+def form(primitives: Mapping[str, OperatorPlan]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What tells whether composites are replaced by the same primitives: names and factors of all operators."""
+    return tuple((name, tuple(factor for factor, _ in config.degrees)) for name, config in primitives.items())

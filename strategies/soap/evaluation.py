@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, final
 
 from maniple.strategies.simulation.simulation import Simulation
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 NS = 1e-9
+UNFIT = 1e9
+"""What a plan that does not fit in memory costs at least; the more is beyond the capacities, the more it costs."""
 
 
 @final
@@ -33,18 +34,19 @@ class Evaluation:
         self._simulation, self._space = simulation, space
         self._capacity = [memory.capacity_bytes for memory in simulation.machine.memories]
         self._choices, self._next = choices, choices
-        self.least_excess: tuple[int, int] | None = None
-        """The least (bytes over capacity, memory) of all plans seen that did not fit; None once one fits."""
+        self.least: tuple[int, int, Choices] | None = None
+        """The least (bytes beyond the capacity, memory) of all plans seen that did not fit, and its choices."""
 
     @property
     def cost(self) -> float:
-        """Seconds of a step as it is now, a change under way included; infinite where it does not fit in memory."""
+        """Seconds of a step as it is now, a change under way included; from ``UNFIT`` on where it does not fit."""
         used = self._simulation.memory_bytes
-        excess, memory = max((int(used[i]) - held, i) for i, held in enumerate(self._capacity))
+        beyond = [int(used[memory]) - held for memory, held in enumerate(self._capacity)]
+        excess, memory = max((excess, memory) for memory, excess in enumerate(beyond))
         if excess > 0:
-            if self.least_excess is None or excess < self.least_excess[0]:
-                self.least_excess = excess, memory
-            return inf
+            if self.least is None or excess < self.least[0]:
+                self.least = excess, memory, self._next
+            return UNFIT * (1.0 + sum(excess for excess in beyond if excess > 0) / sum(self._capacity))
         return self._simulation.makespan_ns * NS
 
     def evaluate(self, changes: Sequence[tuple[int, Choice]]) -> float:
@@ -64,6 +66,7 @@ class Evaluation:
     def reject(self) -> None:
         """See ``Evaluator.reject``."""
         self._simulation.reject()
+        self._next = self._choices
 
     def move_to(self, choices: Choices) -> float:
         """Go to any choices, and give their cost."""
@@ -75,6 +78,23 @@ class Evaluation:
     def plan(self) -> Plan:
         """The plan of the choices as they are now, with the homes of the weights that go with them."""
         return self._simulation.plan
+
+    def largest(self, memory: int) -> tuple[str, int]:
+        """The operator whose values, weights and their gradients take the most of a memory, and how many bytes."""
+        graph = self._simulation.graph
+        owners = {tensor.name: graph.producer(tensor.id) for tensor in graph.tensors}
+        for node in reversed(graph.nodes):
+            for operand in node.operands:
+                if operand is not None and graph.producer(operand) is None:
+                    owners[graph.tensors[operand].name] = node
+        sizes: dict[str, int] = {}
+        for region, size in self._simulation.held_in(memory):
+            parts = region.split(".")
+            names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+            owner = next((owners[name] for name in names if name in owners), None)
+            name = parts[0] if owner is None else owner.name
+            sizes[name] = sizes.get(name, 0) + size
+        return max(sizes.items(), key=lambda item: (item[1], item[0]))
 
     @property
     def memory_bytes(self) -> int:

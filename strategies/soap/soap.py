@@ -14,7 +14,6 @@ until no change of a single one helps.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.plan import Plan, Predicted
@@ -26,7 +25,7 @@ from maniple.strategies.model_parallel import ModelParallel
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.chain import Chain, advance
 from maniple.strategies.soap.descent import Descent, descend
-from maniple.strategies.soap.evaluation import Evaluation
+from maniple.strategies.soap.evaluation import UNFIT, Evaluation
 from maniple.strategies.space import Space
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
@@ -53,6 +52,7 @@ class SoapState:
         evaluation: a simulation that stands at the choices of the chain, or else of the descent.
         waiting: (cost, name, choices) of the seeds whose chains are still to come, the fastest first.
         scale: the step time of the fastest seed, for the temperature.
+        bound: seconds below which no plan can go.
         best: the fastest choices found.
         best_cost: their step time.
         chain: the chain that goes on now.
@@ -66,6 +66,7 @@ class SoapState:
     evaluation: Evaluation
     waiting: tuple[tuple[float, str, Choices], ...]
     scale: float
+    bound: float
     best: Choices
     best_cost: float
     chain: Chain | None = None
@@ -95,8 +96,9 @@ class Soap(AbstractStrategy[SoapState]):
         costs = [(evaluation.move_to(choices), name, choices) for name, choices, _ in seeds]
         costs.sort(key=lambda seed: seed[:2])
         best_cost, _, best = costs[0]
-        scale = next((cost for cost, _, _ in costs if cost < inf), 1.0)
-        return SoapState(problem, space, evaluation, tuple(costs), scale, best, best_cost)
+        bound = lower_bound_s(problem.graph, problem.machine)
+        scale = best_cost if best_cost < UNFIT else 1.0
+        return SoapState(problem, space, evaluation, tuple(costs), scale, bound, best, best_cost)
 
     def step(self, state: SoapState) -> SoapState:
         """The state after one more proposal."""
@@ -119,7 +121,7 @@ class Soap(AbstractStrategy[SoapState]):
 
     def progress(self, state: SoapState) -> Progress:
         """How far a state has come."""
-        best = None if state.best_cost == inf else state.best_cost
+        best = None if state.best_cost >= UNFIT else state.best_cost
         return Progress(state.proposals, state.accepted, best)
 
     def result(self, state: SoapState) -> Plan:
@@ -128,14 +130,8 @@ class Soap(AbstractStrategy[SoapState]):
         Raises:
             RequestError: no plan that was tried fits in memory.
         """
-        graph, machine = state.problem.graph, state.problem.machine
-        if state.best_cost == inf:
-            excess, memory = state.evaluation.least_excess or (0, 0)
-            held = machine.memories[memory].capacity_bytes
-            raise RequestError(
-                f"no plan that was tried fits in memory: the least needs {held + excess} bytes in memory {memory}, "
-                f"which holds {held}; search longer, use a smaller batch, or a machine with more memory"
-            )
+        if state.best_cost >= UNFIT:
+            raise RequestError(_nothing_fits(state))
         here = state.descent.choices if state.descent else state.chain.choices if state.chain else None
         if here != state.best:
             state.evaluation.move_to(state.best)
@@ -144,14 +140,29 @@ class Soap(AbstractStrategy[SoapState]):
         if here is not None and here != state.best:
             state.evaluation.move_to(here)
         local = "locally optimal" if self.terminate(state) else "the budget ended before the search did"
-        bound = lower_bound_s(graph, machine)
         return replace(
             plan,
             strategy=self.name,
             seed=state.problem.seed,
             explanation=(("", (("proposals", state.proposals), ("search", local))),),
-            predicted=Predicted(state.best_cost, memory_bytes, None, bound),
+            predicted=Predicted(state.best_cost, memory_bytes, None, state.bound),
         )
+
+
+def _nothing_fits(state: SoapState) -> str:
+    """Say how much too large the plan is that needs the least memory of all that were tried, and what fills it."""
+    evaluation, memories = state.evaluation, state.problem.machine.memories
+    if evaluation.least is None:
+        raise RequestError("soap: no plan was tried yet; call step() first")
+    excess, memory, choices = evaluation.least
+    evaluation.move_to(choices)
+    operator, size = evaluation.largest(memory)
+    held = memories[memory].capacity_bytes
+    return (
+        f"no plan that was tried fits in memory: the least needs {held + excess} bytes in memory {memory}, which holds "
+        f"{held}; operator {operator} stands in the way with {size} bytes there; search longer, use a smaller batch, "
+        "or a machine with more memory"
+    )
 
 
 def _choices(space: Space, plan: Plan) -> Choices | None:

@@ -257,3 +257,12 @@ def test_rank_0_sees_the_terminal_that_the_launcher_has(tmp_path: Path) -> None:
     ended(launcher)
     os.close(ours)
     assert shown.startswith(b"terminal True")
+
+
+def test_a_search_with_a_budget_runs_on_rank_0_and_reaches_all(tmp_path: Path) -> None:
+    """Clocks differ: searches of their own would end at different plans."""
+    done = run("--nodes", "2", str(SCRIPTS / "search.py"), logs=tmp_path)
+    assert done.status == 0, done.err
+    first, searched, second, searched_too = done.out.split("plans ")[1].split()
+    assert first == second
+    assert (searched, searched_too) == ("True", "False")

@@ -20,7 +20,7 @@ from maniple.strategies.placement import configure, follow, node_flops
 from maniple.strategies.registry import BUILT_IN, lookup
 from maniple.strategies.strategy import Problem
 
-NAMES = tuple(point.name for point in BUILT_IN)
+NAMES = tuple(point.name for point in BUILT_IN if not lookup(point.name).needs_budget)
 MACHINES = ("cpu:1", "cpu:2", "cpu:3", "cpu:4", "cpu:2x1", "cpu:2x2", "cpu:3x1")
 
 
@@ -236,12 +236,12 @@ PLANNING = """
 import sys
 from maniple.operators.graph import Graph
 from maniple.runtime.machine import Machine
-from maniple.strategies.registry import lookup, strategy_names
+from maniple.strategies.registry import lookup
 from maniple.strategies.strategy import Problem
 
 g = Graph()
 g.loss(g.cross_entropy(g.linear(g.input("x", (4, 3)), 5), g.input("y", (4,), dtype="int64")))
-for name in strategy_names():
+for name in sys.argv[1:]:
     strategy = lookup(name)()
     machine = Machine.preset("cpu:2")
     strategy.result(strategy.step(strategy.init(Problem(g, machine)))).validate(g, machine)
@@ -250,5 +250,5 @@ sys.exit("torch" in sys.modules)
 
 
 def test_planning_does_not_import_torch() -> None:
-    done = subprocess.run([sys.executable, "-c", PLANNING], check=False, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", PLANNING, *NAMES], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

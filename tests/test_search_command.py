@@ -1,0 +1,164 @@
+"""The commands search, explain and compare: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from maniple import cli
+from maniple.operators.plan import Plan
+
+MODEL = """
+import maniple as mp
+
+def small():
+    graph = mp.Graph("small")
+    x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(x, 3), y))
+    return graph
+
+def sour():
+    raise ValueError("the milk is sour")
+
+def number():
+    return 3
+"""
+
+KEYS = [
+    "strategy",
+    "model",
+    "machine",
+    "step_s",
+    "data_parallel_step_s",
+    "bytes",
+    "peak_memory_bytes",
+    "lower_bound_s",
+    "exact",
+    "search_s",
+    "proposals",
+    "seed",
+    "plan",
+]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.py"
+    path.write_text(MODEL, encoding="utf-8")
+    return path
+
+
+def status_of(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ending:
+        cli.main(arguments)
+    assert isinstance(ending.value.code, int)
+    return ending.value.code
+
+
+def searched(*arguments: str) -> int:
+    return status_of("search", *arguments, "--proposals", "40")
+
+
+def test_json_has_exactly_its_keys_and_the_plan_is_the_saved_one(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "plan.json"
+    assert searched(f"{model}:small", "--machine", "cpu:2x1", "--seed", "3", "-o", str(saved), "--json") == 0
+    shown = capsys.readouterr()
+    document = json.loads(shown.out)
+    assert shown.err == ""
+    assert list(document) == KEYS
+    assert document["plan"] == json.loads(saved.read_text(encoding="utf-8"))
+    assert (document["strategy"], document["seed"], document["proposals"]) == ("soap", 3, 40)
+    assert 0 < document["lower_bound_s"] <= document["step_s"] <= document["data_parallel_step_s"]
+    assert Plan.load(saved).predicted.step_s == document["step_s"]
+
+
+def test_simulate_says_what_search_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "plan.json"
+    assert searched("digits_cnn", "--machine", "cpu:2x1", "--batch", "16", "-o", str(saved), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert status_of("simulate", str(saved), "--json") == 0
+    simulated = json.loads(capsys.readouterr().out)
+    assert [simulated[key] for key in ("step_s", "bytes", "peak_memory_bytes")] == [
+        found[key] for key in ("step_s", "bytes", "peak_memory_bytes")
+    ]
+
+
+def test_the_text_names_operators_speed_up_and_bound(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert searched(f"{model}:small", "--machine", "cpu:2") == 0
+    shown = capsys.readouterr().out
+    assert "operator" in shown.splitlines()[0]
+    assert "cross_entropy" in shown
+    assert "the speed of data parallelism" in shown
+    assert "no plan is faster than" in shown
+    assert "soap, seed 0: 40 proposals" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["digits_cn", "--machine", "cpu:2"], "did you mean 'digits_cnn'"),
+        (["digits_cnn", "--machine", "cpux2"], "cpux2"),
+        (["digits_cnn", "--machine", "cpu:2", "--strategy", "soup"], "did you mean 'soap'"),
+        (["digits_cnn", "--machine", "cpu:2", "--budget", "0"], "budget: expected more than 0 seconds"),
+        (["digits_cnn", "--machine", "cpu:2", "--budget", "-1"], "budget: expected more than 0 seconds"),
+        (["digits_cnn", "--machine", "cpu:2", "--budget", "nan"], "budget: expected more than 0 seconds"),
+        (["digits_cnn", "--machine", "cpu:2", "--batch", "0"], "--batch: expected at least 1 sample"),
+        (["digits_cnn", "--machine", "cpu:2", "--memory", "lots"], "--memory: expected more than 0 bytes"),
+        (["digits_cnn", "--machine", "cpu:2", "--memory", "1KiB"], "stands in the way"),
+        (["digits_cnn", "--machine", "cpu:2", "--objective", "speed"], "speed"),
+        (["digits_cnn"], "--machine"),
+        (["missing.py:small", "--machine", "cpu:2"], "missing.py is no Python file"),
+        (["MODEL:smal", "--machine", "cpu:2"], "did you mean 'small'"),
+        (["MODEL:sour", "--machine", "cpu:2"], "raised ValueError: the milk is sour"),
+        (["MODEL:number", "--machine", "cpu:2"], "to return a Graph, got int"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_status_2(
+    arguments: list[str], said: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert searched(*(word.replace("MODEL", str(model)) for word in arguments)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert said in shown.err
+
+
+def test_explain_shows_all_operators_or_one(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "plan.json"
+    searched(f"{model}:small", "--machine", "cpu:2", "-o", str(saved))
+    capsys.readouterr()
+    assert status_of("explain", str(saved)) == 0
+    assert "plan by soap, seed 0; semantics: exact" in capsys.readouterr().out
+    assert status_of("explain", str(saved), "--operator", "linear", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == ["plan", "reasons", "operators"]
+    assert list(document["operators"]) == ["linear"]
+    assert document["reasons"]["proposals"] == 40
+    assert status_of("explain", str(saved), "--operator", "linea") == 2
+    assert "did you mean 'linear'" in capsys.readouterr().err
+
+
+def test_compare_puts_plans_of_one_graph_side_by_side(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(tmp_path / f"{name}.json") for name in ("data_parallel", "model_parallel")]
+    for path in paths:
+        searched(f"{model}:small", "--machine", "cpu:2", "--strategy", Path(path).stem, "-o", path)
+    other = str(tmp_path / "other.json")
+    searched(f"{model}:small", "--machine", "cpu:2", "--batch", "4", "-o", other)
+    capsys.readouterr()
+    assert status_of("compare", *paths, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [plan["strategy"] for plan in document["plans"]] == ["data_parallel", "model_parallel"]
+    assert all(plan["step_s"] > 0 for plan in document["plans"])
+    assert document["operators"]["linear"] == ["b=2 on 2", "whole on 1"]
+    assert status_of("compare", *paths) == 0
+    shown = capsys.readouterr().out
+    assert "b=2 on 2" in shown
+    assert "step_s" in shown
+    assert status_of("compare", paths[0], other) == 2
+    assert "is for another graph than" in capsys.readouterr().err
