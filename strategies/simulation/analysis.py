@@ -4,6 +4,9 @@ The same answers as `runtime/analysis.py`, which says what the rules are and aga
 a region adds to a step, in the same order, with the same dependences but for those that follow from others.
 """
 
+# pyright: reportArgumentType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
 from __future__ import annotations
 
 import numba

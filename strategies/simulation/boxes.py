@@ -1,5 +1,8 @@
 """Boxes for compiled code: tables with a label, the lows and the highs (half-open) in each row."""
 
+# pyright: reportArgumentType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
 from __future__ import annotations
 
 import numpy as np

@@ -4,6 +4,9 @@ The kinds are those of `regions/collective.py`. They are recognised from what ce
 listing who sends what to whom: n members would make n (n - 1) copies.
 """
 
+# pyright: reportArgumentType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
 from __future__ import annotations
 
 import numpy as np

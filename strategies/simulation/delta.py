@@ -18,6 +18,9 @@ step is so tightly coupled that nearly all rows between the two bounds change, a
     p1    bb ff       bff: b and f get other times
 """
 
+# pyright: reportArgumentType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
 from __future__ import annotations
 
 import numba

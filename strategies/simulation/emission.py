@@ -1,5 +1,8 @@
 """Compiled emission of movements: copies, folds and collectives become rows with the dependences that they have."""
 
+# pyright: reportArgumentType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,8 @@
 """Compiled record of one region's rows: what was moved, who waits for whom, and who used which memory last."""
 
+# pyright: reportArgumentType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
 from __future__ import annotations
 
 import numpy as np

@@ -4,6 +4,9 @@ The region is cut into the cells of one grid, by the bounds of everything that u
 hold it and the contributions that wait as bits, so nothing here grows with memories times memories unless copies do.
 """
 
+# pyright: reportArgumentType=false, reportReturnType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
 from __future__ import annotations
 
 import numpy as np
