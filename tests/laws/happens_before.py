@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from maniple.regions.index_space import meets
 from maniple.runtime.schedule import Access, Schedule
 
 RUNS = 2
@@ -128,7 +129,7 @@ class HappensBefore:
         for instance, found in sorted(uses.items()):
             for a, (row, access) in enumerate(found):
                 for b, (other, second) in enumerate(found):
-                    if not (access.writes or second.writes) or not access.rect.overlaps(second.rect):
+                    if not (access.writes or second.writes) or not meets(access.rect, second.rect):
                         continue
                     yield instance, 0, row, 1, other
                     if a < b and row != other:

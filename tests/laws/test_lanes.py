@@ -13,6 +13,7 @@ from planned_step import lowered, plans
 from trained_networks import NETWORKS
 
 import maniple as mp
+from maniple.regions.index_space import meets
 from maniple.regions.rectangle import Rect
 from maniple.runtime.lane import Lanes, Layout, Step, StepKind
 from maniple.runtime.schedule import Schedule
@@ -91,7 +92,7 @@ def races(schedule: Schedule, lanes: dict[int, tuple[Step, ...]]) -> Iterator[st
 
     for instance, found in users.items():
         for (a, i, one, rect, writes), (b, j, other, second, rewrites) in product(found, found):
-            if not (writes or rewrites) or not rect.overlaps(second):
+            if not (writes or rewrites) or not meets(rect, second):
                 continue
             across = ordered((a, 1, i), (b, 2, j))
             within = ordered((a, 1, i), (b, 1, j)) or (one.row == other.row and ordered((b, 1, j), (a, 1, i)))

@@ -129,9 +129,9 @@ def test_the_costs_of_operators(digits: Graph) -> None:
 def test_a_shared_weight_counts_once() -> None:
     g = Graph()
     x, y = g.input("x", (4, 5)), g.input("y", (4,), dtype="int64")
-    first = g.linear(x, 5, name="first")
-    weight = next(p for p in g.parameters if p.name == "first.weight")
-    g.loss(g.cross_entropy(g.linear(first, 5, bias=False, weight=g._handle(weight)), y))
+    weight, bias = g.parameter("weight", (5, 5)), g.parameter("bias", (5,))
+    first = g.linear(x, 5, weight=weight, bias=bias, name="first")
+    g.loss(g.cross_entropy(g.linear(first, 5, bias=False, weight=weight), y))
     sizes = [node.parameter_bytes for node in cost_graph(g, Machine.preset("cpu:1")).nodes]
     assert sizes == [(25 + 5) * 4, 0, 0]
 

@@ -90,7 +90,7 @@ def test_the_draw_is_the_same_in_every_process(digits: Graph) -> None:
         ("whole", "1", "1"),
         ("whole", "1", "1"),
         ("k=3", "1", "0 0 1"),
-        ("b=2", "1", "0 0"),
+        ("whole", "2", "0 1"),
     ]
 
 
