@@ -47,7 +47,7 @@ def test_bfloat16_is_as_the_other_floats() -> None:
 def test_equal_privileges_are_one_value() -> None:
     assert reduce("+") == Privilege("reduce", ReductionOp("sum", "+"))
     assert len({reduce("+"), reduce("+"), reduce("*"), READ}) == 3
-    assert [coherence.value for coherence in Coherence] == ["exclusive"]
+    assert [coherence.value for coherence in Coherence] == ["exclusive", "atomic", "simultaneous"]
 
 
 def test_wrong_requests_name_the_good_choices() -> None:

@@ -112,4 +112,7 @@ def test_other_regions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             program.launch(single(region, WRITE_DISCARD, 0, 0))
         launch = single(regions[count // 2], READ_WRITE, 0, 1)
         costs.append(counted(lambda launch=launch, program=program: program.launch(launch), monkeypatch))
-    assert len(set(costs)) == 1
+    assert len({compared for _, compared in costs}) == 1
+    # A few bytecodes are of the interpreter's own tables, which grow in steps.
+    executed = [bytecodes for bytecodes, _ in costs]
+    assert max(executed) <= 1.02 * min(executed)

@@ -100,6 +100,7 @@ def test_a_program_is_recorded_on_all_ranks_alike() -> None:
     assert found == sorted(
         [(rank, *what) for rank in (0, 1) for what in (*launched, *moved)]
         + [(r, f"p{r}", *w) for r in (0, 1) for w in ran]
+        + [(0, "p0", "fold", kind) for _, kind in ran]  # the instance that `total` reads grows to the whole region
     )
     for span in one.spans:
         times = [span.start_ns, *(time for kind, time in span.marks if kind == Kind.MAPPED), span.end_ns]
