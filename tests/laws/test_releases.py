@@ -13,6 +13,7 @@ from thread_ranks import run_on_ranks
 from trained_networks import NETWORKS, trained
 
 import maniple as mp
+from maniple.regions.index_space import IndexSpace
 from maniple.runtime import movement
 from maniple.runtime.analysis import Node
 from maniple.runtime.engine import HEADER, CopyEngine
@@ -116,8 +117,8 @@ def rewrite_what_is_read(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     landed = threading.Event()
     bind = movement.bind_unpack
 
-    def bind_unpack(view: torch.Tensor) -> Callable[[memoryview], object]:
-        land = bind(view)
+    def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], object]:
+        land = bind(view, points)
 
         def landing(payload: memoryview) -> None:
             land(payload)
@@ -159,8 +160,8 @@ def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) 
     sent: Counter[int] = Counter()
     bind, put = movement.bind_unpack, LoopbackHub.put
 
-    def bind_unpack(view: torch.Tensor) -> Callable[[memoryview], object]:
-        land = bind(view)
+    def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], object]:
+        land = bind(view, points)
 
         def landing(payload: memoryview) -> None:
             assert gate.wait(30)

@@ -12,6 +12,7 @@ from thread_ranks import run_on_worlds
 from trained_networks import NETWORKS, Training, trained
 
 import maniple as mp
+from maniple.regions.index_space import IndexSpace
 from maniple.runtime import binding
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.kernels import Wire
@@ -58,8 +59,10 @@ def test_bytes_are_counted_where_they_are_written(monkeypatch: pytest.MonkeyPatc
     """A push that writes twice is measured twice: what is counted is what was copied, not what was planned."""
     bind, lock, written = binding.bind_push, threading.Lock(), [0]
 
-    def bind_push(view: torch.Tensor, target: Bits, wire: Wire) -> Callable[[], object]:
-        push = bind(view, target, wire)
+    def bind_push(
+        view: torch.Tensor, target: Bits, wire: Wire, points: IndexSpace | None = None
+    ) -> Callable[[], object]:
+        push = bind(view, target, wire, points)
 
         def counted() -> None:
             push()
