@@ -45,7 +45,7 @@ def lower_bound_s(graph: Graph, machine: Machine) -> float:
     launch_ns = min(processor.launch_s for processor in machine.processors) / NS
     work = longest = 0.0
     ends: dict[int, float] = {}
-    for launches in zip(*(_whole(graph, machine, processor) for processor in _kinds(machine)), strict=True):
+    for launches in zip(*(whole_step(graph, machine, processor) for processor in _kinds(machine)), strict=True):
         first = launches[0]
         name, _, part = first.name.rpartition(".")
         if name not in shares and part != "update":
@@ -70,7 +70,7 @@ def _kinds(machine: Machine) -> tuple[int, ...]:
     return tuple(found.values())
 
 
-def _whole(graph: Graph, machine: Machine, processor: int) -> tuple[Launch, ...]:
+def whole_step(graph: Graph, machine: Machine, processor: int) -> tuple[Launch, ...]:
     """The launches of a step that one processor computes alone."""
     operators = tuple((node.name, whole(graph, node, processor)) for node in graph.nodes)
     plan = complete(Problem(graph, machine), "whole", operators)
