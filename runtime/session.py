@@ -151,8 +151,7 @@ class Session:
         Raises:
             RequestError: arguments that do not fit, points that interfere, or a read before the first write.
         """
-        call = self._operate(task, domain, args, mapper, must_epoch=must_epoch)
-        return FutureMap(self.runtime, self.machine, call)
+        return FutureMap(self.runtime, self.machine, self._operate(task, domain, args, mapper, must_epoch=must_epoch))
 
     def fill(self, target: Region | PartitionedRegion, value: float) -> None:
         """Write one value to every element of a region, in every memory, or of the tiles of a partition, one by one.
@@ -210,21 +209,20 @@ class Session:
         everywhere: bool = False,
         must_epoch: bool = False,
     ) -> Call:
-        """Compare a launch with the trace that is replayed, or start it."""
+        """Have a launch taken by the replay under way, or start it."""
         if inside_task():
             self.runtime.refuse_inside_a_task("launch")
         if must_epoch:
             self.tracing.pause("a must-epoch launch")
-        call = self.tracing.take(task, domain, args)
-        if call is not None:
-            return call
+        elif self.tracing.replaying is not None:
+            call = self.tracing.replaying.take(task, domain, args)
+            if call is not None:
+                return call
         for region in handles(args):
             self._own(region)
         operation = state(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
         if not (self.debugging or must_epoch) and self.tracing.admit(operation):
-            call = self.tracing.take(task, domain, args)
-            if call is not None:
-                return call
+            return self._operate(task, domain, args, mapper)
         call = Call(operation.values, len(self._replicas) if everywhere else len(operation.colors))
         self._start(operation, call)
         return call

@@ -93,6 +93,12 @@ def point_task(inputs: int) -> mp.Task[..., None]:
     return mp.task(name=f"point of {inputs} inputs")(body)
 
 
+@cache
+def _points(first: int, end: int) -> mp.Rect:
+    """The launch domain of a step."""
+    return mp.Rect((first,), (end,))
+
+
 class Program:
     """A graph as regions and launches.
 
@@ -115,7 +121,7 @@ class Program:
             runs = [(*found, *[(0, 0)] * (count - len(found))) for found in spans]
             tiles = [self._tiles(tuple(found[number] for found in runs)) for number in range(count)]
             views = (buffers[step % 2][own], *(buffers[(step - 1) % 2][read] for read in tiles))
-            self._launches.append((point_task(count), mp.Rect((first,), (end,)), step, views))
+            self._launches.append((point_task(count), _points(first, end), step, views))
             Known.reads.append([tuple((low, high - low) for low, high in found) for found in runs])
 
     @cache  # noqa: B019  (a program ends with its process)
