@@ -47,7 +47,7 @@ class Future:
     @property
     def done(self) -> bool:
         """Whether the value is at this rank."""
-        return self._call.results[self._index] is not PENDING
+        return self._call.look(self._index) is not PENDING
 
     def get(self) -> Any:
         """Wait for the value and give it, the same on every rank.

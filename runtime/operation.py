@@ -13,12 +13,12 @@ from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
+from maniple.runtime.launch import Requirement
 from maniple.runtime.tiles import Tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.runtime.launch import Requirement
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.task import Task
 
@@ -101,6 +101,31 @@ class Operation:
             return other.rects(self.colors, self.domain) == tiles.rects(self.colors, self.domain)
         except RequestError:  # the launch that is not this one is refused where it is mapped
             return False
+
+    def requirements(self, copies: int = 1, *, fill: bool = False) -> tuple[Requirement, ...]:
+        """How its tasks use regions.
+
+        Args:
+            copies: how many replicas of each point run.
+            fill: whether the tasks give all elements one value, which an instance of a whole region may also get when
+                it is made.
+
+        Raises:
+            RequestError: a point has no tile.
+        """
+        found: list[Requirement] = []
+        parameters = (parameter for parameter in self.task.parameters if not parameter.is_color)
+        for parameter, tiles in zip(parameters, self.arguments, strict=True):
+            if tiles is None or parameter.privilege is None:
+                continue
+            try:
+                rects = tiles.rects(self.colors, self.domain) * copies
+            except RequestError as error:
+                raise RequestError(f"task {self.task}: parameter {parameter.name}: {error}") from error
+            fills = fill and self.everywhere and tiles.space == tiles.columns[0].bounds
+            use = (parameter.privilege, rects, tiles.coherence, fills)
+            found.extend(Requirement(column, *use) for column in tiles.columns)
+        return tuple(found)
 
     def key(self) -> tuple[object, ...]:
         """What tells it from launches that it does not match; partitions count by identity."""

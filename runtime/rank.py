@@ -238,6 +238,9 @@ class RankRuntime:
         if _RUNTIMES.get(self.world) is self:
             del _RUNTIMES[self.world]
         atexit.unregister(self._end)
+        with self.lock:  # a lane must not wait for one that is dropped
+            self.error = self.error or RankStopped("the runtime of this rank was closed")
+            self.finished.notify_all()
         for processor in self.processors.values():
             processor.close()
         self.processors.clear()

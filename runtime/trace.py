@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from maniple.regions.error import RequestError
 from maniple.runtime.body import TaskBinder
-from maniple.runtime.call import Call, Frames
+from maniple.runtime.call import Call, Calls, Frames
 from maniple.runtime.digest import digest
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.launch import Launch
@@ -52,7 +52,7 @@ class Recording:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.frames = Frames([[], []])
+        self.frames = Frames([Calls(), Calls()])
         self._known: dict[object, Any] = {}
 
     def take_down(self, operation: Operation, launch: Launch) -> None:
@@ -112,7 +112,7 @@ class Trace:
         """Whether a launch of it names a region."""
         return region in self._regions
 
-    def run(self, calls: list[Call]) -> None:
+    def run(self, calls: Calls) -> None:
         """Start a replay; returns at once unless two are under way, or the regions were used otherwise since.
 
         Args:
@@ -178,7 +178,7 @@ class Replaying:
         self, trace: Trace, held: Callable[[], object], whole: Callable[[Replaying], object] | None = None
     ) -> None:
         self.trace = trace
-        self.calls: list[Call] = []
+        self.calls = Calls()
         self.waiting = True
         self._held = held
         self._whole = whole
@@ -195,7 +195,7 @@ class Replaying:
         values = record.operation.take(task, domain, args)
         if values is None:
             return None
-        call = Call(values, len(record.launch.points), record.launch, self._begin)
+        call = Call(values, len(record.launch.points), record.launch, self._begin, calls)
         calls.append(call)
         if self._whole is not None and self.complete:
             self._whole(self)

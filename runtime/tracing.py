@@ -41,8 +41,12 @@ class Tracing:
         self.replaying: Replaying | None = None  # asked first about every launch
         self._candidate: Candidate | None = None  # what is replayed, where no name is open
 
-    def admit(self, operation: Operation) -> bool:
-        """Make up one's mind about a launch that no replay took: whether `replaying` should be asked again.
+    def admit(self, operation: Operation, args: Sequence[object]) -> Call | None:
+        """Make up one's mind about a launch that no replay took; a call if it begins a repeated sequence.
+
+        Args:
+            operation: the launch.
+            args: its arguments as they were given.
 
         Raises:
             RequestError: it differs from the recording of the trace around it.
@@ -52,11 +56,9 @@ class Tracing:
         elif self.replaying is not None:
             self._diverge(self.replaying, operation)
         if self.automatic is None or self._open is not None:
-            return False
+            return None
         found = self.automatic.begun_by(operation)
-        if found is not None:
-            self._begin(found)
-        return found is not None
+        return None if found is None else self._begin(found).take(operation.task, operation.domain, args)
 
     def started(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
         """Take note of a launch that was started by itself; one that must not be kept spoils the recording."""
@@ -169,7 +171,7 @@ class Tracing:
             for operation, call in replaying.release():
                 self._start(operation, call)
 
-    def _begin(self, candidate: Candidate) -> None:
+    def _begin(self, candidate: Candidate) -> Replaying:
         """Expect a repeated sequence."""
         self._candidate = candidate
         self.replaying = Replaying(
@@ -177,6 +179,7 @@ class Tracing:
             lambda: self.pause("a value of a launch"),
             lambda replaying: self._finish(candidate, replaying),
         )
+        return self.replaying
 
     def _finish(self, candidate: Candidate, replaying: Replaying) -> None:
         """Start a repeated sequence that is complete, and expect it again."""
