@@ -23,6 +23,7 @@ _MODULES = {
     "data_parallel": "data_parallel:DataParallel",
     "expert": "expert:Expert",
     "model_parallel": "model_parallel:ModelParallel",
+    "optcnn": "optcnn.optcnn:OptCNN",
     "random": "random_plan:RandomPlan",
     "soap": "soap.soap:Soap",
     "spatial": "spatial:Spatial",
