@@ -132,7 +132,7 @@ def test_a_budget_that_ends_before_the_tables_gives_the_data_parallel_plan() -> 
     x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")
     graph.loss(graph.cross_entropy(graph.linear(x, 6), y))
     problem, strategy = Problem(graph, mp.Machine.preset("cpu:2")), OptCNN()
-    plan = strategy.result(strategy.step(strategy.init(problem)))
+    plan = strategy.result(strategy.init(problem))
     assert plan.strategy == "optcnn"
     assert "this is the data-parallel plan" in str(dict(dict(plan.explanation)[""])["search"])
     assert plan.operators == mp.search(graph, problem.machine).operators
