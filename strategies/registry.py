@@ -21,6 +21,7 @@ _MODULES = {
     "antichain": "antichain:Antichain",
     "bapipe": "bapipe:BaPipe",
     "data_parallel": "data_parallel:DataParallel",
+    "exhaustive": "exhaustive.exhaustive:Exhaustive",
     "expert": "expert:Expert",
     "model_parallel": "model_parallel:ModelParallel",
     "optcnn": "optcnn.optcnn:OptCNN",

@@ -114,6 +114,10 @@ class AdditiveCost:
                 if operand is not None and self._graph.tensors[operand].name in self._step.held:
                     self._users.setdefault(operand, []).append(node)
         self._bare = [self._launches(node, self._whole[node.name]) for node in self._nodes]
+        self._region_users: dict[int, set[int]] = {}
+        for node, launches in zip(self._nodes, self._bare, strict=True):
+            for requirement in (r for launch in launches for r in launch.requirements):
+                self._region_users.setdefault(requirement.region.id, set()).add(node.id)
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(self._signature(node), len(kinds)) for node in self._nodes]
         near = [(a, b) for b, found in enumerate(space.neighbours) for a in found if a < b]
@@ -168,6 +172,22 @@ class AdditiveCost:
             durations = tuple(self._costs.task_ns(launch) for launch in launches)
             self._placed[key] = Placed(launches, durations, tuple(self._uses(launch) for launch in launches))
         return self._placed[key]
+
+    def shared(self, writer: int, reader: int) -> tuple[Shared, ...]:
+        """The regions that two operators hand over."""
+        return self._shared[writer, reader]
+
+    def turns(self, number: int) -> bool:
+        """Whether an operator's backward pass reads what its own forward pass writes."""
+        forward, *others = self._bare[number] or (None,)
+        if forward is None:
+            return False
+        written = {r.region.id for r in forward.requirements if r.privilege.writes or r.privilege.reduces}
+        return any(r.region.id in written and r.privilege.reads for launch in others for r in launch.requirements)
+
+    def users(self, region: int) -> int:
+        """How many operators use a region."""
+        return len(self._region_users[region])
 
     def handed_over(self, writer: int, reader: int, ends: tuple[Placed, Placed]) -> list[RegionRows]:
         """What the regions between two operators add to a step if nobody else uses them."""
