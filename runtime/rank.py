@@ -234,10 +234,13 @@ class RankRuntime:
             self.engine.close()
 
     def close(self) -> None:
-        """End all threads of this rank, and forget it."""
+        """End all threads of this rank, and forget it; what is under way is dropped."""
         if _RUNTIMES.get(self.world) is self:
             del _RUNTIMES[self.world]
         atexit.unregister(self._end)
+        with self.lock:
+            if self.error is None:  # a processor may wait for one that is closed before it
+                self.error = RankStopped("the rank was closed")
         for processor in self.processors.values():
             processor.close()
         self.processors.clear()
