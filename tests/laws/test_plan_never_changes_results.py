@@ -74,7 +74,7 @@ def test_random_plans_train_as_torch_does(name: str, world: tuple[int, int], see
     check(name, "float64", train(name, "float64", "random", own, *world, shuffle=own))
 
 
-@pytest.mark.timeout(900)  # a new machine compiles the simulator first
+@pytest.mark.simulator
 @pytest.mark.parametrize(
     ("name", "world", "seed"), [("digits", (2, 2), 1), ("mlp13", (1, 3), 2), ("residual", (3, 1), 3)]
 )
