@@ -20,7 +20,7 @@ from maniple.runtime.program_analysis import ProgramAnalysis
 from maniple.runtime.schedule import Access, InstanceKind, RowKind, Schedule
 
 # Random plans of each network, over all machines.
-SEEDS = max(24, settings().max_examples // 8)
+SEEDS = max(16, settings().max_examples // 8)
 
 Named = tuple[str, int, int, int]
 Row = tuple[object, ...]
