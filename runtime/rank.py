@@ -234,7 +234,7 @@ class RankRuntime:
             self.engine.close()
 
     def close(self) -> None:
-        """End all threads of this rank, and forget it."""
+        """End all threads of this rank, and forget it; what is under way is dropped."""
         if _RUNTIMES.get(self.world) is self:
             del _RUNTIMES[self.world]
         atexit.unregister(self._end)
