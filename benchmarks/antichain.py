@@ -25,14 +25,14 @@ from maniple.models import model
 from maniple.runtime.machine import Machine
 from maniple.strategies.segmentation.baselines import MEASURES, baseline
 from maniple.strategies.segmentation.cost_graph import CostGraph
-from maniple.strategies.segmentation.costs import Assumptions, Level, Order, synchronization_s, work_s
+from maniple.strategies.segmentation.costs import Assumptions, Level, synchronization_s, work_s
 from maniple.strategies.segmentation.machine_levels import flat
 from maniple.strategies.segmentation.max_load import max_load
 from maniple.strategies.segmentation.operator_costs import cost_graph
 from maniple.strategies.segmentation.order_search import stage_times
 from maniple.strategies.segmentation.pipeline_timing import StageTimes, pipeline_s
 from maniple.strategies.segmentation.placement import Placement
-from maniple.strategies.segmentation.problem import Goal, Segmentation, SegmentationProblem, Stage
+from maniple.strategies.segmentation.problem import Segmentation, SegmentationProblem, Stage
 from maniple.strategies.segmentation.profile import read_profile
 from maniple.strategies.segmentation.sample_latency import sample_latency
 from maniple.strategies.segmentation.segment import load_compiled, segment
@@ -192,9 +192,7 @@ def zoo(runs: int) -> list[Row]:
     return rows
 
 
-def asked(
-    graph: CostGraph, machine: Machine, order: Order = "2bw", parts: int = 8, *, replicate: bool = True
-) -> SegmentationProblem:
+def asked(graph: CostGraph, machine: Machine, parts: int = 8, *, replicate: bool = True) -> SegmentationProblem:
     """State the problem of one row: every device of a machine, links that carry both directions at once.
 
     Straight pipelines cross the network once between two hosts. Replicas on both hosts may all use it at the same time,
@@ -203,23 +201,22 @@ def asked(
     level = flat(machine, len(machine.processors))
     if replicate and len(machine.hosts) > 1:
         level = Level(level.members, level.bandwidth / (level.members // len(machine.hosts)))
-    given = Assumptions(order=order, micro_batches=parts, synchronized=2.0)
-    goal: Goal = "throughput" if order == "2bw" else "latency"
-    return SegmentationProblem(graph, (level,), replicate, goal=goal, assumptions=given)
+    given = Assumptions(order="2bw", micro_batches=parts, synchronized=2.0)
+    return SegmentationProblem(graph, (level,), replicate, assumptions=given)
 
 
 def speed_ups(graph: CostGraph, machine: Machine) -> Row:
     """Time a pipelined step against one device that computes the mini-batch whole; ours and the baselines'.
 
-    Without a flush but for ``1f1b``; a baseline is a straight pipeline without a flush, as in the seed paper.
-    ``alike`` is against one device that starts as many micro-batches.
+    Without a flush: with one, a straight pipeline of 4 stages and 8 micro-batches cannot be faster than 4 * 8 / 11.
+    ``four_parts`` cuts the mini-batch into 4 micro-batches only. ``alike`` is against one device that starts as many
+    micro-batches as the pipeline does.
     """
     straight = asked(graph, machine, replicate=False)
     problems = {
         "replicated": asked(graph, machine),
         "straight": straight,
         "four_parts": asked(graph, machine, parts=4),
-        "1f1b": asked(graph, machine, "1f1b", replicate=False),
     }
     row: Row = {name: graph.compute_s / step_s(problem, segment(problem)) for name, problem in problems.items()}
     one_device = sum(work_s(straight.assumptions, node.compute_s, node.start_s, 1) for node in graph.nodes)
@@ -228,15 +225,13 @@ def speed_ups(graph: CostGraph, machine: Machine) -> Row:
 
 
 def step_s(problem: SegmentationProblem, found: Segmentation) -> float:
-    """Seconds of a mini-batch, event by event: from first to last with a flush, in the steady state without."""
+    """Seconds of a mini-batch in the steady state, event by event."""
     times = stage_times(problem, found)
     given, m = problem.assumptions, problem.assumptions.micro_batches
     synchronizing = [
         synchronization_s(given, problem.levels[0], stage.replicas, 1, weights(problem.graph, stage))
         for stage in found.stages
     ]
-    if given.order == "1f1b":
-        return pipeline_s(times, "1f1b", m) + max(synchronizing)
     steady = [
         StageTimes(stage.forward_s, stage.backward_s + seconds / m, stage.transfer_s)
         for stage, seconds in zip(times, synchronizing, strict=True)
@@ -252,7 +247,7 @@ def weights(graph: CostGraph, stage: Stage) -> float:
 
 def means(rows: list[Row]) -> list[Row]:
     """Give the geometric means of speed-ups over the models, with the seed paper's."""
-    kinds = ("replicated", "straight", "four_parts", "1f1b", "alike", *MEASURES)
+    kinds = ("replicated", "straight", "four_parts", "alike", *MEASURES)
     return [
         {
             "devices": devices,

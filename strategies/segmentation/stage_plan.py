@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from maniple.operators.plan import OperatorPlan, StagePlan
+from maniple.operators.plan import StagePlan
 from maniple.regions.error import RequestError
-from maniple.strategies.placement import complete, whole
+from maniple.strategies.placement import complete, shared
 from maniple.strategies.segmentation.report import ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from maniple.operators.graph import Graph, Node
-    from maniple.operators.plan import Plan, Term
+    from maniple.operators.plan import OperatorPlan, Plan, Term
     from maniple.strategies.segmentation.cost_graph import CostGraph
     from maniple.strategies.segmentation.costs import Assumptions
     from maniple.strategies.segmentation.problem import Segmentation
@@ -73,14 +70,3 @@ def refuse_other_objectives(problem: Problem, strategy: str) -> None:
         raise RequestError(
             f"strategy {strategy!r} minimises time, not {problem.objective}; ask for time, with a limit of memory"
         )
-
-
-def shared(graph: Graph, node: Node, processors: Sequence[int]) -> OperatorPlan:
-    """The configuration of an operator whose samples some processors share, as far as they can be split."""
-    bound = graph.bound(node)
-    sample = next((factor for factor in bound.factors if factor.role == "sample" and factor.splittable), None)
-    if len(processors) == 1 or sample is None:
-        return whole(graph, node, processors[0])
-    points = min(len(processors), sample.extent)
-    degrees = tuple((factor.name, points if factor.name == sample.name else 1) for factor in bound.factors)
-    return OperatorPlan(degrees, tuple(processors[:points]))
