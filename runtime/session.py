@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Lookup
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,7 +30,7 @@ from maniple.runtime.processor import inside_task
 from maniple.runtime.region_table import extents
 from maniple.runtime.task import Read, WriteDiscard, task
 from maniple.runtime.timeline import Kind
-from maniple.runtime.tracing import Tracing
+from maniple.runtime.tracing import Traced, Tracing
 from maniple.runtime.untraced import Untraced
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Session:
         self.debugging = False
         self.untraced = Untraced(runtime, machine, mapper)
         self._board = Board(machine)
-        self.tracing = Tracing(self.untraced, self._start)
+        self.tracing = Tracing(self.untraced, self._start, self._free_dropped, lambda: self.debugging)
         owners = [machine.processors_of(memory.id) for memory in machine.memories]
         self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
         runtime.employ(machine)
@@ -127,7 +127,7 @@ class Session:
             args: for each parameter a value, or for one with a privilege a region or a tile `X[P][color]`.
             mapper: placement of this launch.
         """
-        return Future(self.runtime, self.machine, self._launch(task, None, args, mapper))
+        return Future(self.runtime, self.machine, self.call(task, None, args, mapper))
 
     def index_launch(
         self,
@@ -151,7 +151,7 @@ class Session:
         Raises:
             RequestError: arguments that do not fit, points that interfere, or a read before the first write.
         """
-        call = self._launch(task, domain, args, mapper, must_epoch=must_epoch)
+        call = self.call(task, domain, args, mapper, must_epoch=must_epoch)
         return FutureMap(self.runtime, self.machine, call)
 
     def fill(self, target: Region | PartitionedRegion, value: float) -> None:
@@ -163,9 +163,9 @@ class Session:
         # A value that the type cannot hold is refused here, not in a task.
         torch.full((), value, dtype=torch_dtype(region.logical.dtype))
         if isinstance(target, PartitionedRegion):
-            self._launch(_fill, target.partition.colors, (value, target))
+            self.call(_fill, target.partition.colors, (value, target))
         else:
-            self._launch(_fill, None, (value, target), everywhere=True)
+            self.call(_fill, None, (value, target), everywhere=True)
 
     def write(self, region: Region, values: torch.Tensor) -> None:
         """Write a whole tensor to a region; every rank passes the same one, so nothing moves.
@@ -180,7 +180,7 @@ class Session:
                 f"got {tuple(values.shape)} and {values.dtype}"
             )
             raise RequestError(msg)
-        self._launch(_write, None, (values.detach().clone(), region), everywhere=True)
+        self.call(_write, None, (values.detach().clone(), region), everywhere=True)
 
     def copy(self, source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:
         """Copy a region, or tile by tile where both are partitioned; shapes must agree.
@@ -192,15 +192,15 @@ class Session:
             shapes = [[tile.shape for tile in side.partition.tiles] for side in (source, target)]
             if source.projection is None and target.projection is None and shapes[0] != shapes[1]:
                 raise RequestError(f"copy: the tiles of {source.region} and {target.region} differ in shape")
-            self._launch(_copy, target.partition.colors, (source, target))
+            self.call(_copy, target.partition.colors, (source, target))
             return
         if isinstance(source, PartitionedRegion) or isinstance(target, PartitionedRegion):
             raise RequestError("copy: partition both regions or none")
         if source.shape != target.shape:
             raise RequestError(f"copy: {source} and {target} differ in shape")
-        self._launch(_copy, None, (source, target))
+        self.call(_copy, None, (source, target))
 
-    def _launch(
+    def call(
         self,
         task: Task[..., Any],
         domain: Domain | None,
@@ -310,7 +310,7 @@ class Session:
             msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
             raise RequestError(msg)
 
-    def trace(self, name: str, *, on_mismatch: str = "error") -> AbstractContextManager[None]:
+    def trace(self, name: str, *, on_mismatch: str = "error") -> Traced:
         """Record the launches inside on the first run, and replay them from then on.
 
         Values may differ from run to run; tasks, domains and regions may not. Launches start together at the end,
@@ -323,8 +323,7 @@ class Session:
         Raises:
             RequestError: the launches differ from the recording; none of this run was started.
         """
-        self._free_dropped()
-        return self.tracing.trace(name, on_mismatch, plain=self.debugging)
+        return Traced(self.tracing, name, on_mismatch)
 
     def auto_trace(self, *, on: bool = True) -> None:
         """Look for repeated launches from now on and replay them as if they were traced, or stop to.
