@@ -15,6 +15,8 @@ from maniple.strategies.simulation import delta
 from maniple.strategies.simulation.ledger import Ledger, Placed, RowBlock
 from maniple.strategies.simulation.tables import END, READY
 
+pytestmark = pytest.mark.simulator
+
 Times = dict[int, tuple[int, int]]
 Rows = dict[int, tuple[int, list[tuple[int, int]]]]
 Oracle = Callable[[Rows, list[tuple[int, int]]], Times]

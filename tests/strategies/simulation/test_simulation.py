@@ -30,8 +30,7 @@ from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.use import RegionCache, Shapes, Use, boxes_of
 from maniple.strategies.strategy import Problem
 
-# The first simulation of an installation compiles.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.simulator
 OPTIMIZER = SGD(lr=0.1, momentum=0.9)
 SHAPES = Shapes()
 MACHINES = ("cpu:2", "cpu:2x1", "cpu:2x2", "cpu:3x2", "p100x4", "p100x6", "k80x8", "v100x3")
