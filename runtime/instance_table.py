@@ -129,7 +129,7 @@ class InstanceTable:
         return [(before, node) for before in dict.fromkeys(found[number] for number in sorted(found))]
 
     def record(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> None:
-        """Remember accesses; a write hides the older ones that lie inside it, for it waits for them."""
+        """Remember accesses; a write hides what it covers of the older ones, for it waits for them."""
         for access in accesses:
             touches = self._touches[access.instance]
             touch = _Touch(self._touched, node, access.rect, shared)
@@ -175,13 +175,18 @@ def _stretched(held: Rect, grown: Rect) -> Rect:
 
 
 def _hidden(tree: RectTree[_Touch], write: _Touch) -> RectTree[_Touch]:
-    """The tree without the touches inside a write, but for its own node's and those that it shares elements with."""
+    """The tree without what a write covers, but for its own node's touches and those that it shares elements with.
+
+    A touch that is covered in part stays for the rest, so that as much is remembered as lies side by side: a region that
+    is read with halos and written tile by tile would remember every reader else.
+    """
     found, rest = tree.take((write.rect.bounds,))
-    kept = [
-        touch
-        for touch in found
-        if touch.node == write.node or (touch.shared and write.shared) or without(touch.rect, write.rect)
-    ]
+    kept = []
+    for touch in found:
+        if touch.node == write.node or (touch.shared and write.shared):
+            kept.append(touch)
+        else:
+            kept += [_Touch(touch.number, touch.node, left, touch.shared) for left in without(touch.rect, write.rect)]
     return rest.add([(touch.rect.bounds, touch) for touch in kept])
 
 
