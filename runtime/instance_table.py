@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from maniple.regions.index_space import meets, without
+from maniple.regions.index_space import by_place, meets, without
 from maniple.regions.rect_tree import RectTree
 from maniple.regions.rectangle import Rect
 from maniple.runtime.schedule import InstanceKind
@@ -31,6 +32,8 @@ class Node(NamedTuple):
     item: int
 
 
+Names = list[list[Node]]
+"""Who made each access of a structure."""
 Member = tuple[int, Node]
 """A node that uses what a touch says, after a number that orders uses."""
 
@@ -52,6 +55,19 @@ class Touches:
     writers: RectTree[Touch]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Structure:
+    """What is remembered of a region whose only instances are those of valid values, without who did it.
+
+    Args:
+        description: the instances, and which elements of them were used last; equal for equal structures.
+        touches: the same as trees, whose slots count up from 0 in the order of the description.
+    """
+
+    description: object
+    touches: dict[int, Touches]
+
+
 class InstanceTable:
     """The instances of one region in all memories, as a program makes and uses them.
 
@@ -59,19 +75,21 @@ class InstanceTable:
     remembered. Numbers of instances count up and are not used again.
 
     `extents` says of every instance its memory, why it is there and what it has room for; `main` how many elements the
-    instance of valid values in each memory has room for; `temporary` how many all other instances ever made there had.
+    instance of valid values in each memory has room for; `temporary` how many all other instances ever made there had;
+    `made` how many instances there ever were.
     """
 
     def __init__(self) -> None:
         self.extents: dict[int, tuple[int, InstanceKind, Rect]] = {}
         self.main: dict[int, int] = {}
         self.temporary: dict[int, int] = {}
-        self._made = 0
+        self.made = 0
         self._touched = 0
         self._named: dict[tuple[object, ...], int] = {}
         self._touches: dict[int, Touches] = {}
         self._slots = 0
         self._members: dict[int, list[Member]] = {}
+        self._held: tuple[Structure, Names] | None = None  # in place of the touches and their members
 
     def valid(self, memory: int, rect: Rect) -> int:
         """Give the instance of valid values in a memory, made or grown to hold a rectangle."""
@@ -115,14 +133,16 @@ class InstanceTable:
         return index
 
     def _make(self, name: tuple[object, ...], memory: int, kind: InstanceKind, rect: Rect) -> int:
-        index = self._named[name] = self._made
-        self._made += 1
+        self._unfold()
+        index = self._named[name] = self.made
+        self.made += 1
         self.extents[index] = (memory, kind, rect)
         self._touches[index] = Touches(RectTree(), RectTree())
         return index
 
     def depend(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> list[tuple[Node, Node]]:
         """Give an edge from every earlier node whose access conflicts with one of these, in the order of those."""
+        self._unfold()
         found: dict[int, Node] = {}
         for access in accesses:
             touches = self._touches[access.instance]
@@ -137,6 +157,7 @@ class InstanceTable:
 
     def record(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> None:
         """Remember accesses; a write hides what it covers of the older ones, for it waits for them."""
+        self._unfold()
         for access in accesses:
             touches = self._touches[access.instance]
             member = (self._touched, node)
@@ -187,6 +208,10 @@ class InstanceTable:
             alive: whether a node may still be waited for.
             pinned: instances that hold contributions.
         """
+        if self._held is not None:
+            structure, names = self._held
+            self._held = structure, [[node for node in nodes if alive(node)] for nodes in names]
+            return
         for slot, members in self._members.items():
             self._members[slot] = [member for member in members if alive(member[1])]
         current = {self._named[memory, InstanceKind.MAIN] for memory in self.main}
@@ -209,6 +234,53 @@ class InstanceTable:
             else:
                 del self._members[touch.slot]
         return tree if len(kept) == len(tree) else RectTree[Touch]().add(kept)
+
+    def structure(self) -> tuple[Structure, Names] | None:
+        """Give what is remembered, and for each slot who did it; None where that is much, or not of valid values only."""
+        if self._held is not None:
+            return self._held
+        if len(self._members) > FEW or any(kind != InstanceKind.MAIN for _, kind, _ in self.extents.values()):
+            return None
+        names: Names = []
+        described: list[object] = []
+        touches: dict[int, Touches] = {}
+        for index, found in sorted(self._touches.items()):
+            sides: list[RectTree[Touch]] = []
+            for tree in (found.readers, found.writers):
+                ordered = sorted(tree, key=lambda touch: (by_place(touch.rect), touch.slot))
+                described.append((index, self.extents[index], tuple((touch.rect, touch.shared) for touch in ordered)))
+                entries = []
+                for touch in ordered:
+                    entries.append((touch.rect.bounds, Touch(len(names), touch.rect, touch.shared)))
+                    names.append([node for _, node in self._members[touch.slot]])
+                sides.append(RectTree[Touch]().add(entries))
+            touches[index] = Touches(*sides)
+        return Structure(tuple(described), touches), names
+
+    def adopt(self, structure: Structure, names: Names) -> None:
+        """Remember a structure of the same instances, and who made each of its accesses."""
+        self._held = structure, names
+
+    def _unfold(self) -> None:
+        """Make the trees of a structure that was adopted, which are about to change."""
+        if self._held is None:
+            return
+        structure, names = self._held
+        self._held = None
+        self._touches = {
+            index: Touches(touches.readers, touches.writers) for index, touches in structure.touches.items()
+        }
+        numbers = count(self._touched)
+        self._members = {slot: [(next(numbers), node) for node in nodes] for slot, nodes in enumerate(names)}
+        self._touched, self._slots = next(numbers), len(names)
+
+    def rename(self, named: Callable[[Node], Sequence[Node]]) -> None:
+        """Put others in the place of the nodes that are remembered."""
+        self._unfold()
+        numbers = count(self._touched)
+        for slot, members in self._members.items():
+            self._members[slot] = [(next(numbers), node) for _, old in members for node in named(old)]
+        self._touched = next(numbers)
 
     def evict(self, memory: int) -> int:
         """Stop to use the instance of valid values in a memory, and give it."""

@@ -104,13 +104,16 @@ class Untraced:
             freed.append(number)
         return freed
 
-    def issue(self, launch: Launch, mapping: Mapping | None = None, *, together: bool = False) -> None:
+    def issue(
+        self, launch: Launch, mapping: Mapping | None = None, *, together: bool = False, again: bool = False
+    ) -> None:
         """Analyse a mapped launch and start what of it runs here.
 
         Args:
             launch: the launch.
             mapping: what the mapper said of it, if it was asked.
             together: whether its tasks must run at the same time.
+            again: whether its points and requirements are objects of an earlier launch.
 
         Raises:
             RequestError: points that interfere, or a read before the first write; nothing was started.
@@ -120,7 +123,7 @@ class Untraced:
             self.runtime.drain()  # what was replayed has left no rows that a launch could wait for
         with uninterrupted():
             self.runtime.current = None
-            found = self.analysis.launch(launch)
+            found = self.analysis.launch(launch, again=again)
             self.version += 1
             try:
                 self._start(launch, found, mapping, together=together)
