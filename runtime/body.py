@@ -15,7 +15,7 @@ from maniple.runtime.kernels import torch_dtype
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from maniple.runtime.call import Frames
+    from maniple.runtime.call import Call, Frames
     from maniple.runtime.launch import Point, Requirement
     from maniple.runtime.task import Task
     from maniple.runtime.variant import Variant
@@ -50,7 +50,7 @@ class TaskBinder:
     debug: bool
     fields: tuple[int, ...] = ()
 
-    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> BoundBody:
         """Bind one point."""
         del cores
         variant = self.bodies[point]
@@ -72,7 +72,7 @@ class TaskBinder:
         body = _guarded(variant.call, seen.guarded) if seen.guarded else variant.call
         if seen.private:
             body = _private(body, seen.private)
-        return _Bound(self, point, body, arguments, tuple(enumerate(holes)), tuple(seen.identities))
+        return BoundBody(self, point, body, arguments, tuple(enumerate(holes)), tuple(seen.identities))
 
 
 class _Seen:
@@ -108,7 +108,7 @@ class _Seen:
         return label(view, space)
 
 
-class _Bound:
+class BoundBody:
     """A body with its views, which runs again and again; a slotted object, for a trace may hold a hundred thousand."""
 
     __slots__ = ("_arguments", "_body", "_holes", "_identities", "_number", "_point", "_runs", "_turn")
@@ -128,9 +128,13 @@ class _Bound:
         self._holes, self._identities = holes, identities
 
     def __call__(self) -> None:
-        turn, arguments = self._turn, self._arguments
-        call = self._runs[turn][self._number]
+        turn = self._turn
         self._turn = (turn + 1) % len(self._runs)
+        self.run(self._runs[turn][self._number])
+
+    def run(self, call: Call) -> None:
+        """Run with the values of a call, and put there what the body returns; never two at a time."""
+        arguments = self._arguments
         for index, hole in self._holes:
             arguments[hole] = call.values[index]
         for view, identity in self._identities:

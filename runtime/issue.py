@@ -209,10 +209,11 @@ class Issuer:
             self.runtime.under_way += 1
 
     def _movement(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
-        here, engine = self.runtime.memory.id, self.runtime.engine
+        here = self.runtime.memory.id
         extents = live.analysis.extents
         ends = {extents[end][0] for push in move.transfers for end in (push.source, push.target)}
-        if here not in ends or engine is None:
+        engine = self.runtime.mover(ends) if here in ends else None
+        if engine is None:
             return None
         movement, outgoing, incoming = bind_movement(
             node.item,

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError, RunError
+from maniple.runtime.body import BoundBody
 from maniple.runtime.fragment import distance
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.issue import Issuer, LiveRegion
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.validity import Near, Validity
     from maniple.runtime.analysis import Node
+    from maniple.runtime.call import Call
     from maniple.runtime.issue import Issued
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
@@ -105,13 +107,20 @@ class Untraced:
         return freed
 
     def issue(
-        self, launch: Launch, mapping: Mapping | None = None, *, together: bool = False, again: bool = False
+        self,
+        launch: Launch,
+        mapping: Mapping | None = None,
+        call: Call | None = None,
+        *,
+        together: bool = False,
+        again: bool = False,
     ) -> None:
         """Analyse a mapped launch and start what of it runs here.
 
         Args:
             launch: the launch.
             mapping: what the mapper said of it, if it was asked.
+            call: the values that its bodies take, if they take any.
             together: whether its tasks must run at the same time.
             again: whether its points and requirements are objects of an earlier launch.
 
@@ -126,13 +135,21 @@ class Untraced:
             found = self.analysis.launch(launch, again=again)
             self.version += 1
             try:
-                self._start(launch, found, mapping, together=together)
+                self._start(launch, found, mapping, call, together=together)
             except BaseException as error:
                 # The analysis counts the launch as done already, so nothing after it would be right.
                 self.runtime.fail(RunError(f"launch {launch.name} could not be started: {error}"))
                 raise
 
-    def _start(self, launch: Launch, found: Sequence[AnalysedUse], mapping: Mapping | None, *, together: bool) -> None:
+    def _start(
+        self,
+        launch: Launch,
+        found: Sequence[AnalysedUse],
+        mapping: Mapping | None,
+        call: Call | None,
+        *,
+        together: bool,
+    ) -> None:
         """Make, link and start the rows of an analysed launch that run here."""
         rows: list[Issued] = []
         nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
@@ -145,7 +162,7 @@ class Untraced:
                 if self.machine.memory_of(launch.points[point].processor) == here:
                     nodes[point].append((live, node))
                     views[point][slot] = live.view(self.runtime, access.instance, access.rect)
-        tasks = self._tasks(launch, nodes, views, mapping)
+        tasks = self._tasks(launch, nodes, views, mapping, call)
         for use in found:
             self._issuer.link(self._live[use.region], use.edges)
         self._issuer.line_up(rows, tasks, together=together)
@@ -160,13 +177,15 @@ class Untraced:
         nodes: Sequence[list[tuple[LiveRegion, Node]]],
         views: Sequence[Sequence[torch.Tensor | None]],
         mapping: Mapping | None,
+        call: Call | None,
     ) -> list[Issued]:
         rows: list[Issued] = []
         for number, point in enumerate(launch.points):
             if self.machine.memory_of(point.processor) != self.runtime.memory.id or launch.binder is None:
                 continue
-            call = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
-            guarded = self.runtime.guard(call, launch, number)
+            bound = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
+            body = partial(bound.run, call) if isinstance(bound, BoundBody) and call is not None else bound
+            guarded = self.runtime.guard(body, launch, number)
             if mapping is not None and mapping.options.profile:
                 guarded = self.profiler.measured(guarded, launch.name, point.processor)
             tell = self.runtime.teller(f"p{point.processor}", partial(launch.label, number), "task")
