@@ -36,8 +36,8 @@ __all__: list[str] = []
 KEPT_STATES = 64
 KEPT_TRANSITIONS = 1024
 
-Who = tuple[int, int, int]
-"""A node: (-1, slot of the state before, 0), or (0, use, point) or (1, movement, 0) counted from the launch's first."""
+New = tuple[int, int]
+"""A node that a launch adds to a region: (use, point), or (-1, movement), counted from the launch's first."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,13 +59,15 @@ class RegionStep:
 
     Args:
         after: the next state.
-        names: for each slot of it, who.
+        new: the nodes that the launch adds.
+        names: for each slot of the next state who stands there: those of slots of this one, and numbers of new nodes.
         uses: how many uses the launch has of the region.
         moves: how many movements these need.
     """
 
     after: State
-    names: tuple[tuple[Who, ...], ...]
+    new: tuple[New, ...]
+    names: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     uses: int
     moves: int
 
@@ -79,16 +81,16 @@ class UseStep:
         use: the number of this use among the launch's of the region.
         first: the number of its first movement among those.
         moves: the movements.
-        edges: the dependences.
-        accesses: (point, the instance it uses).
+        edges: which new node waits for whom: those of a slot, or where that is -1 a new node.
+        accesses: (point, its new node, the instance it uses).
     """
 
     region: int
     use: int
     first: int
     moves: tuple[Move, ...]
-    edges: tuple[tuple[Who, Who], ...]
-    accesses: tuple[tuple[int, Access], ...]
+    edges: tuple[tuple[int, int, int], ...]
+    accesses: tuple[tuple[int, int, Access], ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,45 +117,41 @@ class _Clerk:
     """
 
     def __init__(self, analysis: RegionAnalysis, names: Names) -> None:
-        self._step, self.uses, self.moves = analysis.step, analysis.uses, analysis.moved
+        self.step, self.uses, self.moves = analysis.step, analysis.uses, analysis.moved
         self.before = names
+        self.numbers: dict[New, int] = {}
 
-    def node(self, who: Who) -> Node:
-        """Name a new node."""
-        kind, number, point = who
-        return Node(self._step, -1, self.moves + number) if kind else Node(self._step, self.uses + number, point)
+    def number(self, node: Node) -> int:
+        """Take the name of a new node out."""
+        new = (-1, node.item - self.moves) if node.use < 0 else (node.use - self.uses, node.item)
+        return self.numbers.setdefault(new, len(self.numbers))
 
-    def who(self, node: Node) -> Who:
-        """Take a name out; one of a stand-in is a slot."""
-        if node.step < 0:
-            return (-1, node.item, 0)
-        return (1, node.item - self.moves, 0) if node.use < 0 else (0, node.use - self.uses, node.item)
+    def edge(self, before: Node, then: Node) -> tuple[int, int, int]:
+        """Take the names of a dependence out; that of a stand-in is a slot."""
+        slot, first = (before.item, -1) if before.step < 0 else (-1, self.number(before))
+        return slot, first, self.number(then)
+
+    def group(self, nodes: Sequence[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Take the names of a slot of the next state out."""
+        slots = tuple([node.item for node in nodes if node.step < 0])
+        return slots, tuple([self.number(node) for node in nodes if node.step >= 0])
 
     def named(self, node: Node) -> Sequence[Node]:
         """Put names in the place of a stand-in."""
         return self.before[node.item] if node.step < 0 else (node,)
 
-    def edges(self, edges: Iterable[tuple[Who, Who]]) -> tuple[tuple[Node, Node], ...]:
-        """Name the ends of dependences."""
-        found: list[tuple[Node, Node]] = []
-        for before, after in edges:
-            then = self.node(after)
-            if before[0] < 0:
-                found += [(first, then) for first in self.before[before[1]]]
-            else:
-                found.append((self.node(before), then))
-        return tuple(found)
+    def nodes(self, new: Sequence[New]) -> list[Node]:
+        """Name new nodes."""
+        step, uses, moves = self.step, self.uses, self.moves
+        return [Node(step, -1, moves + item) if use < 0 else Node(step, uses + use, item) for use, item in new]
 
-    def names(self, slots: Sequence[tuple[Who, ...]]) -> Names:
+    def names(self, step: RegionStep, new: Sequence[Node]) -> Names:
         """Name who stands in the slots of the next state."""
         made: Names = []
-        for group in slots:
-            found: list[Node] = []
-            for who in group:
-                if who[0] < 0:
-                    found += self.before[who[1]]
-                else:
-                    found.append(self.node(who))
+        for slots, numbers in step.names:
+            found = [new[number] for number in numbers]
+            for slot in slots:
+                found += self.before[slot]
             made.append(found)
         return made
 
@@ -225,17 +223,24 @@ class Recurrence:
 
     def _follow(self, transition: Transition) -> tuple[AnalysedUse, ...]:
         """Put the names in."""
-        clerks = {region: self._clerk(region) for region in transition.regions}
         uses = []
+        clerks = {region: self._clerk(region) for region in transition.regions}
+        nodes = {region: clerks[region].nodes(step.new) for region, step in transition.regions.items()}
         for use in transition.uses:
-            clerk, analysis = clerks[use.region], self._regions[use.region]
-            ordinal, step = analysis.uses + use.use, analysis.step
-            accesses = tuple([(point, Node(step, ordinal, point), access) for point, access in use.accesses])
-            first = analysis.moved + use.first
-            uses.append(AnalysedUse(use.region, first, use.moves, clerk.edges(use.edges), accesses, ordinal))
-        for region, found in transition.regions.items():
-            self._enter(region, found.after, clerks[region].names(found.names))
-            self._regions[region].skip(found.uses, found.moves)
+            clerk, new = clerks[use.region], nodes[use.region]
+            edges: list[tuple[Node, Node]] = []
+            for slot, first, then in use.edges:
+                if slot < 0:
+                    edges.append((new[first], new[then]))
+                else:
+                    node = new[then]
+                    edges += [(before, node) for before in clerk.before[slot]]
+            accesses = tuple([(point, new[number], access) for point, number, access in use.accesses])
+            first_move, ordinal = clerk.moves + use.first, clerk.uses + use.use
+            uses.append(AnalysedUse(use.region, first_move, use.moves, tuple(edges), accesses, ordinal))
+        for region, step in transition.regions.items():
+            self._enter(region, step.after, clerks[region].names(step, nodes[region]))
+            self._regions[region].skip(step.uses, step.moves)
         return tuple(uses)
 
     def _clerk(self, region: int) -> _Clerk:
@@ -257,7 +262,7 @@ class Recurrence:
             for region, table, state in zip(regions, tables, states, strict=True):
                 table.adopt(state.structure, clerks[region].before)
             raise
-        steps = {region: step for region in regions if (step := self._step(region, clerks[region])) is not None}
+        steps = {region: step for region in regions if (step := self._step(region, clerks[region], uses)) is not None}
         lasting = made == [table.made for table in tables]
         if len(steps) == len(regions) and len(uses) == len(launch.requirements) and lasting:
             if len(self._transitions) >= KEPT_TRANSITIONS:
@@ -266,21 +271,26 @@ class Recurrence:
             self._transitions[key] = Transition((launch, states), steps, taken)
         return tuple([_named(use, clerks.get(use.region)) for use in uses])
 
-    def _step(self, region: int, clerk: _Clerk) -> RegionStep | None:
+    def _step(self, region: int, clerk: _Clerk, uses: Sequence[AnalysedUse]) -> RegionStep | None:
         """Put the names of a region in again that was analysed with stand-ins; gives the step if it can be kept."""
         state, analysis = self._state(region), self._regions[region]
         found = analysis.instances.structure()
         if state is None or found is None:
             analysis.instances.rename(clerk.named)
             return None
-        names = tuple([tuple(map(clerk.who, nodes)) for nodes in found[1]])
-        self._enter(region, state, clerk.names(names))
-        return RegionStep(state, names, analysis.uses - clerk.uses, analysis.moved - clerk.moves)
+        names = tuple([clerk.group(nodes) for nodes in found[1]])
+        for use in uses:
+            if use.region == region:
+                _use_step(use, clerk)  # numbers its nodes
+        new = tuple(clerk.numbers)
+        step = RegionStep(state, new, names, analysis.uses - clerk.uses, analysis.moved - clerk.moves)
+        self._enter(region, state, clerk.names(step, clerk.nodes(new)))
+        return step
 
 
 def _use_step(use: AnalysedUse, clerk: _Clerk) -> UseStep:
-    edges = tuple([(clerk.who(before), clerk.who(then)) for before, then in use.edges])
-    accesses = tuple([(point, access) for point, _, access in use.accesses])
+    edges = tuple([clerk.edge(before, then) for before, then in use.edges])
+    accesses = tuple([(point, clerk.number(node), access) for point, node, access in use.accesses])
     return UseStep(use.region, use.ordinal - clerk.uses, use.first - clerk.moves, use.moves, edges, accesses)
 
 
