@@ -39,10 +39,10 @@ def _exchanging(typing: object, address: object, value: object) -> tuple[object,
     return types.int64(types.int64, types.int64), generate
 
 
-# Numba has no atomic operations of its own; these are LLVM's. Whoever sees a counter's new value by `_load` sees all
-# that was written before `_store` gave it that value, on every kind of processor.
-_load = cast("Callable[[int], int]", intrinsic(_loading))
-_store = cast("Callable[[int, int], None]", intrinsic(_storing))
+# Numba has no atomic operations of its own; these are LLVM's. Whoever sees a counter's new value by `load` sees all
+# that was written before `store` gave it that value, on every kind of processor.
+load = cast("Callable[[int], int]", intrinsic(_loading))
+store = cast("Callable[[int, int], None]", intrinsic(_storing))
 _exchange = cast("Callable[[int, int], int]", intrinsic(_exchanging))
 
 
@@ -54,7 +54,7 @@ def publish(address: int, value: int) -> None:
         address: where it is, aligned; nobody else writes it.
         value: the new value.
     """
-    _store(address, value)
+    store(address, value)
 
 
 @njit(["int64(int64, int64)"], cache=True)
@@ -78,7 +78,7 @@ def reached(address: int, value: int, looks: int) -> bool:
         looks: how often to look, at least 1; about a nanosecond each.
     """
     for _ in range(looks):  # noqa: SIM110  (what the compiler takes)
-        if _load(address) >= value:
+        if load(address) >= value:
             return True
     return False
 
@@ -90,4 +90,4 @@ def value_of(address: int) -> int:
     Args:
         address: where it is, aligned.
     """
-    return _load(address)
+    return load(address)

@@ -236,7 +236,7 @@ class InstanceTable:
         return tree if len(kept) == len(tree) else RectTree[Touch]().add(kept)
 
     def structure(self) -> tuple[Structure, Names] | None:
-        """Give what is remembered, and for each slot who did it; None where that is much, or not of valid values only."""
+        """Give what is remembered, and who did it by slot; None where that is much, or not of valid values only."""
         if self._held is not None:
             return self._held
         if len(self._members) > FEW or any(kind != InstanceKind.MAIN for _, kind, _ in self.extents.values()):

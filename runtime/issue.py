@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maniple.runtime.analysis import Node
-from maniple.runtime.engine import Incoming, Movement, Outgoing
 from maniple.runtime.kernels import bind_fold
-from maniple.runtime.movement import bind_movement
+from maniple.runtime.movement import BoundMove, bind_movement
 from maniple.runtime.recorder import silent
 from maniple.runtime.schedule import InstanceKind, RowKind
 from maniple.runtime.timeline import Kind
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, RegionAnalysis
+    from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.memory import Memory
     from maniple.runtime.processor import CpuProcessor
     from maniple.runtime.rank import RankRuntime
@@ -90,32 +89,6 @@ class IssuedTask(Issued):
         self._tell(Kind.ENDED)
         self._call = _done
         self._issuer.complete(self)
-
-
-@dataclass(frozen=True, slots=True)
-class BoundMove:
-    """This rank's share of a movement, tied to storage, to be made again and again.
-
-    Args:
-        move: the movement; told by identity, so it is kept.
-        memories: all that take part.
-        storage: what it was tied to; None where this rank takes no part, or its share cannot be used again.
-        outgoing: pushes on the way out.
-        incoming: pushes on the way in.
-    """
-
-    move: Move
-    memories: frozenset[int]
-    storage: torch.Tensor | None
-    outgoing: tuple[Outgoing, ...] = ()
-    incoming: tuple[Incoming, ...] = ()
-
-    def again(self, row: int) -> tuple[Movement, list[Outgoing], list[Incoming]]:
-        """Give a share of its own to another run."""
-        movement = Movement(row)
-        movement.outgoing = [Outgoing(push.peer, push.size, push.pack, movement) for push in self.outgoing]
-        movement.incoming = [Incoming(push.peer, push.size, push.land, movement) for push in self.incoming]
-        return movement, movement.outgoing, movement.incoming
 
 
 class LiveRegion:
@@ -260,7 +233,6 @@ class Issuer:
             priority: order among ready rows.
             tell: notes when it is ready, starts and ends.
         """
-
         row = IssuedTask(self, self.runtime.processors[processor], call, priority, tell)
         self._enter(row, nodes)
         return row
@@ -302,9 +274,7 @@ class Issuer:
         ends = [end for push in move.transfers for end in (push.source, push.target)]
         return BoundMove(move, frozenset([live.analysis.extents[end][0] for end in ends]), None)
 
-    def _share(
-        self, live: LiveRegion, row: int, bound: BoundMove
-    ) -> tuple[Movement, list[Outgoing], list[Incoming]]:
+    def _share(self, live: LiveRegion, row: int, bound: BoundMove) -> tuple[Movement, list[Outgoing], list[Incoming]]:
         """Tie this rank's share of a movement to storage, or take what was tied the last time."""
         move, memory, extents = bound.move, self.runtime.memory, live.analysis.extents
         ends = [end for push in move.transfers for end in (push.source, push.target) if extents[end][0] == memory.id]

@@ -1,4 +1,4 @@
-"""Mapped operations: where the tasks of a launch run and what they use, kept for launches that differ in values only."""
+"""Mapped launches: where tasks run and what they use, kept for launches that differ in nothing but values."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from maniple.runtime.body import TaskBinder
-from maniple.runtime.call import Frames
+from maniple.runtime.call import Calls, Frames
 from maniple.runtime.coherence import serialised
 from maniple.runtime.digest import digest
 from maniple.runtime.launch import Launch
 from maniple.runtime.operation import comparable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from maniple.runtime.launch import Point, Requirement
     from maniple.runtime.mapping import Mapping
     from maniple.runtime.operation import Operation
@@ -32,6 +34,7 @@ class Mapped:
         mapping: the answers.
         launch: points and requirements; its bodies take their values from a call.
         parts: the launches that it is cut into where points use the same elements atomically, each with its mapping.
+        places: where its tasks run, for messages.
         digest: what ranks compare, but for the values.
     """
 
@@ -39,6 +42,7 @@ class Mapped:
     mapping: Mapping
     launch: Launch
     parts: tuple[tuple[Launch, Mapping], ...]
+    places: str
     digest: bytes
 
     @classmethod
@@ -66,15 +70,16 @@ class Mapped:
         task = operation.task
         bodies = tuple([task.variants[variant] for variant in mapping.variants])
         fields = tuple([len(tiles.columns) * tiles.several for tiles in operation.arguments if tiles is not None])
-        binder = TaskBinder(task, points, requirements, bodies, Frames([[]]), 0, checked, fields)
+        binder = TaskBinder(task, points, requirements, bodies, Frames([Calls()]), 0, checked, fields)
         launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
         parts = tuple(
             (part, replace(mapping, priorities=tuple([mapping.priorities[point] for point in chosen])))
             for part, chosen in serialised(launch)
         )
         answers = (task.version, mapping.variants, mapping.priorities, mapping.layouts, operation.colors)
-        told = (*answers, [point.processor for point in points], [*map(comparable, requirements)])
-        return cls(operation.without_values(), mapping, launch, parts, digest(told))
+        places = str([point.processor for point in points])
+        told = digest((*answers, places, [*map(comparable, requirements)]))
+        return cls(operation.without_values(), mapping, launch, parts, places, told)
 
 
 class MappedLaunches:
@@ -94,7 +99,7 @@ class MappedLaunches:
             self._kept.clear()
         self._kept[_key(operation, mapper)] = (mapper, mapped)
 
-    def forget(self, regions: list[int]) -> None:
+    def forget(self, regions: Collection[int]) -> None:
         """Forget what names regions that are no more."""
         gone = frozenset(regions)
         for key, (_, mapped) in list(self._kept.items()):

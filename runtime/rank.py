@@ -251,10 +251,13 @@ class RankRuntime:
                 way.close()
 
     def close(self) -> None:
-        """End all threads of this rank, and forget it."""
+        """End all threads of this rank, and forget it; what is under way is dropped."""
         if _RUNTIMES.get(self.world) is self:
             del _RUNTIMES[self.world]
         atexit.unregister(self._end)
+        with self.lock:  # a lane must not wait for one that is dropped
+            self.error = self.error or RankStopped("the runtime of this rank was closed")
+            self.finished.notify_all()
         for processor in self.processors.values():
             processor.close()
         self.processors.clear()

@@ -21,7 +21,7 @@ from maniple.runtime.instance_table import Node
 from maniple.runtime.use import AnalysedUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from maniple.regions.validity import Validity
     from maniple.runtime.analysis import RegionAnalysis

@@ -127,7 +127,7 @@ class Session:
             args: for each parameter a value, or for one with a privilege a region or a tile `X[P][color]`.
             mapper: placement of this launch.
         """
-        return Future(self.runtime, self.machine, self._operate(task, None, args, mapper))
+        return Future(self.runtime, self.machine, self._launch(task, None, args, mapper))
 
     def index_launch(
         self,
@@ -151,7 +151,7 @@ class Session:
         Raises:
             RequestError: arguments that do not fit, points that interfere, or a read before the first write.
         """
-        call = self._operate(task, domain, args, mapper, must_epoch=must_epoch)
+        call = self._launch(task, domain, args, mapper, must_epoch=must_epoch)
         return FutureMap(self.runtime, self.machine, call)
 
     def fill(self, target: Region | PartitionedRegion, value: float) -> None:
@@ -163,9 +163,9 @@ class Session:
         # A value that the type cannot hold is refused here, not in a task.
         torch.full((), value, dtype=torch_dtype(region.logical.dtype))
         if isinstance(target, PartitionedRegion):
-            self._operate(_fill, target.partition.colors, (value, target))
+            self._launch(_fill, target.partition.colors, (value, target))
         else:
-            self._operate(_fill, None, (value, target), everywhere=True)
+            self._launch(_fill, None, (value, target), everywhere=True)
 
     def write(self, region: Region, values: torch.Tensor) -> None:
         """Write a whole tensor to a region; every rank passes the same one, so nothing moves.
@@ -180,7 +180,7 @@ class Session:
                 f"got {tuple(values.shape)} and {values.dtype}"
             )
             raise RequestError(msg)
-        self._operate(_write, None, (values.detach().clone(), region), everywhere=True)
+        self._launch(_write, None, (values.detach().clone(), region), everywhere=True)
 
     def copy(self, source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:
         """Copy a region, or tile by tile where both are partitioned; shapes must agree.
@@ -192,15 +192,15 @@ class Session:
             shapes = [[tile.shape for tile in side.partition.tiles] for side in (source, target)]
             if source.projection is None and target.projection is None and shapes[0] != shapes[1]:
                 raise RequestError(f"copy: the tiles of {source.region} and {target.region} differ in shape")
-            self._operate(_copy, target.partition.colors, (source, target))
+            self._launch(_copy, target.partition.colors, (source, target))
             return
         if isinstance(source, PartitionedRegion) or isinstance(target, PartitionedRegion):
             raise RequestError("copy: partition both regions or none")
         if source.shape != target.shape:
             raise RequestError(f"copy: {source} and {target} differ in shape")
-        self._operate(_copy, None, (source, target))
+        self._launch(_copy, None, (source, target))
 
-    def _operate(
+    def _launch(
         self,
         task: Task[..., Any],
         domain: Domain | None,
@@ -210,19 +210,34 @@ class Session:
         everywhere: bool = False,
         must_epoch: bool = False,
     ) -> Call:
-        """Compare a launch with the trace that is replayed, or start it."""
+        """Have a launch taken by the replay under way, or start it."""
+        replaying = self.tracing.replaying
+        if replaying is not None and not must_epoch and not inside_task():
+            call = replaying.take(task, domain, args)
+            if call is not None:
+                return call
+        return self._operate(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
+
+    def _operate(
+        self,
+        task: Task[..., Any],
+        domain: Domain | None,
+        args: Sequence[object],
+        mapper: Mapper | None,
+        *,
+        everywhere: bool,
+        must_epoch: bool,
+    ) -> Call:
+        """Start a launch that no replay took."""
         if inside_task():
             self.runtime.refuse_inside_a_task("launch")
         if must_epoch:
             self.tracing.pause("a must-epoch launch")
-        call = self.tracing.take(task, domain, args)
-        if call is not None:
-            return call
         for region in handles(args):
             self._own(region)
         operation = state(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
-        if not (self.debugging or must_epoch) and self.tracing.admit(operation):
-            call = self.tracing.take(task, domain, args)
+        if not (self.debugging or must_epoch):
+            call = self.tracing.admit(operation, args)
             if call is not None:
                 return call
         call = Call(operation.values, len(self._replicas) if everywhere else len(operation.colors))
@@ -240,7 +255,7 @@ class Session:
         launch, mapping, parts = mapped.launch, mapped.mapping, mapped.parts
         if mapping.layouts:
             self.untraced.lay_out(launch, mapping, mapper)
-        self._tell(lambda: f"launch {operation}", lambda: (mapped.digest, call.values))
+        self._tell(lambda: f"launch {operation} on {mapped.places}", lambda: (mapped.digest, call.values))
         if len(parts) > 1:
             self.untraced.analysis.check_written(launch)
         for part, ranked in parts:
@@ -257,7 +272,8 @@ class Session:
 
     def _place(self, operation: Operation, mapper: Mapper) -> Mapped:
         """Have the mapper place a launch."""
-        requirements = tuple(self._requirements(operation))
+        copies = len(self._replicas) if operation.everywhere else 1
+        requirements = operation.requirements(copies, fill=operation.task is _fill)
         if operation.everywhere:
             points = self._replicas
             mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points), options=TaskOptions(keep=True))
@@ -277,23 +293,6 @@ class Session:
         view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
         kinds = {name: variant.processor for name, variant in task.variants.items()}
         return map_launch(mapper, view, kinds, self._board)
-
-    def _requirements(self, operation: Operation) -> Iterator[Requirement]:
-        task = operation.task
-        copies = len(self._replicas) if operation.everywhere else 1
-        parameters = (parameter for parameter in task.parameters if not parameter.is_color)
-        for parameter, tiles in zip(parameters, operation.arguments, strict=True):
-            if tiles is None or parameter.privilege is None:
-                continue
-            try:
-                rects = tiles.rects(operation.colors, operation.domain)
-            except RequestError as error:
-                msg = f"task {task}: parameter {parameter.name}: {error}"
-                raise RequestError(msg) from error
-            # A fill of a whole region is a value that its instances may also get when they are made.
-            fills = task is _fill and operation.everywhere and tiles.space == tiles.columns[0].bounds
-            for column in tiles.columns:
-                yield Requirement(column, parameter.privilege, rects * copies, tiles.coherence, fills)
 
     def _tell(self, text: Callable[[], str], values: Callable[[], Sequence[object]]) -> None:
         """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from maniple.regions.error import RequestError
 from maniple.runtime.body import TaskBinder
-from maniple.runtime.call import Call, Frames
+from maniple.runtime.call import Call, Calls, Frames
 from maniple.runtime.digest import digest
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.launch import Launch
@@ -52,7 +52,7 @@ class Recording:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.frames = Frames([[], []])
+        self.frames = Frames([Calls(), Calls()])
         self._known: dict[object, Any] = {}
 
     def take_down(self, operation: Operation, launch: Launch) -> None:
@@ -112,7 +112,7 @@ class Trace:
         """Whether a launch of it names a region."""
         return region in self._regions
 
-    def run(self, calls: list[Call]) -> None:
+    def run(self, calls: Calls) -> None:
         """Start a replay; returns at once unless two are under way, or the regions were used otherwise since.
 
         Args:
@@ -171,26 +171,34 @@ class Replaying:
     Args:
         trace: the recording.
         held: called when a value is asked for of a launch that has not started.
+        whole: called when every launch of the recording was made.
     """
 
-    def __init__(self, trace: Trace, held: Callable[[], object]) -> None:
+    def __init__(
+        self, trace: Trace, held: Callable[[], object], whole: Callable[[Replaying], object] | None = None
+    ) -> None:
         self.trace = trace
-        self.calls: list[Call] = []
+        self.calls = Calls()
         self.waiting = True
         self._held = held
+        self._whole = whole
         self._begin = self._begin_if_waiting  # one bound method for all calls
         self._records = trace.records
 
     def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> Call | None:
         """Take in a launch; None if it is not the one that the recording has here."""
-        position = len(self.calls)
+        calls = self.calls
+        position = len(calls)
         if position == len(self._records):
             return None
         record = self._records[position]
-        if not record.operation.matches(task, domain, args):
+        values = record.operation.take(task, domain, args)
+        if values is None:
             return None
-        call = Call(record.operation.values_of(args), len(record.launch.points), record.launch, self._begin)
-        self.calls.append(call)
+        call = Call(values, len(record.launch.points), record.launch, self._begin, calls)
+        calls.append(call)
+        if self._whole is not None and self.complete:
+            self._whole(self)
         return call
 
     def _begin_if_waiting(self) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError, RunError
-from maniple.runtime.body import BoundBody
+from maniple.runtime.body import BoundTask
 from maniple.runtime.fragment import distance
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.issue import Issuer, LiveRegion
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from maniple.runtime.issue import Issued
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
-    from maniple.runtime.memory import Memory
     from maniple.runtime.mapping import Mapping
+    from maniple.runtime.memory import Memory
     from maniple.runtime.program_analysis import AnalysedUse
     from maniple.runtime.rank import RankRuntime
 
@@ -43,12 +43,12 @@ __all__: list[str] = []
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BoundLaunch:
-    """The bodies of a launch that run here, tied to views of instances, to be run for every launch that is like it.
+    """The bodies of a launch that run here, tied to views of instances, to be run for every launch like it.
 
     Args:
         launch: the launch; told by identity, so it is kept.
         bodies: (point, processor, body).
-        held: (requirement, which of its accesses, the storage that is viewed); None where views are of this launch only.
+        held: (requirement, which of its accesses, the storage viewed); None where views are of this launch only.
     """
 
     launch: Launch
@@ -58,10 +58,8 @@ class BoundLaunch:
     def fits(self, found: Sequence[AnalysedUse], live: Lookup[int, LiveRegion], memory: Memory) -> bool:
         """Whether a launch that came to this uses the same storage."""
         return self.held is not None and all(
-            [
-                live[found[slot].region].storage(memory, found[slot].accesses[place][2].instance) is storage
-                for slot, place, storage in self.held
-            ]
+            live[found[slot].region].storage(memory, found[slot].accesses[place][2].instance) is storage
+            for slot, place, storage in self.held
         )
 
 
@@ -250,7 +248,7 @@ class Untraced:
         rows: list[Issued] = []
         launch = bound.launch
         for number, processor, body in bound.bodies:
-            run = partial(body.run, call) if call is not None and isinstance(body, BoundBody) else body
+            run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
             guarded = self.runtime.guard(run, launch, number)
             if mapping is not None and mapping.options.profile:
                 guarded = self.profiler.measured(guarded, launch.name, processor)

@@ -143,9 +143,7 @@ def local_worlds(
         raise ValueError(f"expected ranks that spread evenly over {nodes} nodes, got {size}")
     sharing = size if shared and size > 1 else 0
     with shared_files(sharing) as files, bells(sharing) as pipes:
-        memories = [
-            SharedMemory(rank, dict(enumerate(files)), dict(enumerate(pipes))) for rank in range(len(files))
-        ]
+        memories = [SharedMemory(rank, dict(enumerate(files)), dict(enumerate(pipes))) for rank in range(len(files))]
     hub, control = LoopbackHub(size, shuffle), ControlHub(size, per_node)
     hosts = tuple(f"host{rank // per_node}" for rank in range(size))
     return [

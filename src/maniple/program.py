@@ -10,7 +10,7 @@ from maniple.runtime.machine import Machine
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.recorder import CAPACITY
 from maniple.runtime.session import Session
-from maniple.runtime.world import current
+from maniple.runtime.world import current, is_current
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_sessions: dict[RankRuntime, Session] = {}
+_latest: list[Session] = []
 
 
 def session() -> Session:
     """Give the session of this process, made on first use and again after a failure in a world of one rank."""
+    if _latest and _latest[0].runtime.error is None and is_current(_latest[0].runtime.world):
+        return _latest[0]
     world = current()
     runtime = RankRuntime.of(world)
-    if runtime not in _sessions:
-        _sessions.clear()
-        mapper = make_mapper(world.mapper or "default")
-        _sessions[runtime] = Session(runtime, Machine.detect(world), mapper)
-    return _sessions[runtime]
+    if not _latest or _latest[0].runtime is not runtime:
+        _latest[:] = [Session(runtime, Machine.detect(world), make_mapper(world.mapper or "default"))]
+    return _latest[0]
 
 
 def region(

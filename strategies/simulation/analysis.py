@@ -126,11 +126,8 @@ def _grow(hulls: Boxes, seen: Column, table: Boxes, row: int, memory: int) -> No
 def _contribute(given: Given, state: State, first: int, last: int) -> None:
     """Let tasks contribute to what they reduce; replicas of a task, which share its colour, count once."""
     tasks, task_boxes = given[0], given[1]
-    seen = np.zeros(last - first, dtype=np.int64)
     for task in range(first, last):
-        color = tasks[task, region.COLOR]
-        if not seen[color]:
-            seen[color] = 1
+        if task == first or tasks[task, region.COLOR] != tasks[task - 1, region.COLOR]:
             region.mark(given, state[1], task_boxes, task, task)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from maniple.strategies.simulation.kernel import inner
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 # Columns of `rows`, 64 bytes in all. READY is NEW while a row has no time, DEAD once it has left the graph. IN and OUT
 # are the first edge of each list. HOLD is (first hold << HOLD_BITS) + number of holds. STAMP is the sweep's.
@@ -26,6 +27,10 @@ SOURCE, TARGET, NEXT_IN, PREVIOUS_IN, NEXT_OUT, PREVIOUS_OUT = range(6)
 
 # Columns of `holds`.
 LANE, SPAN = range(2)
+
+NUMBER_BITS = 32
+NUMBER_MASK = (1 << NUMBER_BITS) - 1
+"""Rows are numbered within their use or launch; its base makes the number a key."""
 
 ROWS, EDGES = range(2)
 NONE = -1
@@ -55,12 +60,15 @@ def roll_back(rows: Table, edges: Table, log: Table) -> None:
 
 
 @numba.njit(cache=True)
-def add_rows(rows: Table, holds: Table, first: int, columns: Table, first_hold: int, held: Table) -> None:
-    """Write rows without a time where nothing is: (key, duration, number of holds) each, and (lane, span) per hold."""
+def add_rows(
+    rows: Table, holds: Table, first: int, columns: Table, first_hold: int, held: Table, bases: Column
+) -> None:
+    """Write rows without a time where nothing is; see `RowBlock`."""
     at = first_hold
     for number in range(len(columns)):
-        row = first + number
-        rows[row, KEY], rows[row, DURATION] = columns[number, 0], columns[number, 1]
+        row, key = first + number, columns[number, 0]
+        rows[row, KEY] = bases[key >> NUMBER_BITS] + (key & NUMBER_MASK)
+        rows[row, DURATION] = columns[number, 1]
         rows[row, READY] = rows[row, END] = NEW
         rows[row, IN] = rows[row, OUT] = rows[row, STAMP] = NONE
         rows[row, HOLD] = (at << HOLD_BITS) | columns[number, 2]

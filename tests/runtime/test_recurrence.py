@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +42,7 @@ def launches(draw: st.DrawFn) -> Launch:
         privilege = draw(st.sampled_from([READ, READ, READ_WRITE, WRITE_DISCARD, reduce("+")]))
         cuts = draw(st.lists(st.integers(0, EXTENT), min_size=count + 1, max_size=count + 1, unique=True).map(sorted))
         halo = 0 if privilege.writes else draw(st.integers(0, 2))
-        rects = [Rect((max(0, a - halo),), (min(EXTENT, b + halo),)) for a, b in zip(cuts, cuts[1:], strict=False)]
+        rects = [Rect((max(0, a - halo),), (min(EXTENT, b + halo),)) for a, b in pairwise(cuts)]
         requirements.append(Requirement(region, privilege, tuple(rects)))
     points = tuple(Point((index,), draw(st.integers(0, RANKS - 1))) for index in range(count))
     return Launch("work", points, tuple(requirements))

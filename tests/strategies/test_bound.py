@@ -10,7 +10,7 @@ from maniple.strategies.registry import lookup
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.strategy import Problem
 
-pytestmark = pytest.mark.timeout(900)  # a new machine compiles the simulator first
+pytestmark = pytest.mark.simulator
 
 SEEDS = range(25)
 
