@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Lookup
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -14,18 +13,17 @@ import torch
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ
-from maniple.runtime.body import TaskBinder
-from maniple.runtime.call import Call, Calls, Frames
-from maniple.runtime.coherence import serialised
+from maniple.runtime.call import Call
 from maniple.runtime.digest import digest
 from maniple.runtime.footprint import whole
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.mapper import LaunchView, Mapper, TunableView, UseView
+from maniple.runtime.mapped import Mapped, MappedLaunches
+from maniple.runtime.mapper import LaunchView, Mapper, TaskOptions, TunableView, UseView
 from maniple.runtime.mapping import Board, Mapping, ask_tunable, map_launch
-from maniple.runtime.operation import Operation, comparable, handles, state
+from maniple.runtime.operation import Operation, handles, state
 from maniple.runtime.processor import inside_task
 from maniple.runtime.region_table import extents
 from maniple.runtime.task import Read, WriteDiscard, task
@@ -76,6 +74,7 @@ class Session:
         self.debugging = False
         self.untraced = Untraced(runtime, machine, mapper)
         self._board = Board(machine)
+        self._mapped = MappedLaunches()
         self.tracing = Tracing(self.untraced, self._start, self._free_dropped, lambda: self.debugging)
         owners = [machine.processors_of(memory.id) for memory in machine.memories]
         self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
@@ -118,6 +117,7 @@ class Session:
         freed = self.untraced.free_dropped()
         if freed:
             self.tracing.forget(freed)
+            self._mapped.forget(freed)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
         """Launch one task.
@@ -246,46 +246,43 @@ class Session:
 
     def _start(self, operation: Operation, call: Call) -> None:
         """Map a launch, have it analysed, and start what of it runs here."""
-        task, mapper = operation.task, operation.mapper or self.mapper
-        tell = self.runtime.teller("program", lambda: task.name, "launch")
+        mapper = operation.mapper or self.mapper
+        tell = self.runtime.teller("program", lambda: operation.task.name, "launch")
         tell(Kind.LAUNCHED)
-        copies = len(self._replicas) if operation.everywhere else 1
-        requirements = operation.requirements(copies, fill=task is _fill)
-        fields = tuple(len(tiles.columns) * tiles.several for tiles in operation.arguments if tiles is not None)
-        if operation.everywhere:
-            points = self._replicas
-            mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points))
-        else:
-            mapping = self._map(operation, mapper, requirements)
-            places = zip(operation.colors, mapping.processors, strict=True)
-            points = tuple(Point(color, processor) for color, processor in places)
+        known = None if self.debugging or operation.must_epoch else self._mapped.find(operation, mapper)
+        mapped = known or self._place(operation, mapper)
         tell(Kind.MAPPED)
-        bodies = tuple(task.variants[variant] for variant in mapping.variants)
-        checked = self.debugging or mapping.options.check
-        binder = TaskBinder(task, points, requirements, bodies, Frames([Calls([call])]), 0, checked, fields)
-        launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
+        launch, mapping, parts = mapped.launch, mapped.mapping, mapped.parts
         if mapping.layouts:
             self.untraced.lay_out(launch, mapping, mapper)
-        self._tell(
-            lambda: f"launch {operation} on {[point.processor for point in points]}",
-            lambda: (
-                *(task.version, mapping.variants, mapping.priorities, mapping.layouts, operation.colors, call.values),
-                [*map(comparable, requirements)],
-            ),
-        )
-        parts = serialised(launch)
+        self._tell(lambda: f"launch {operation} on {mapped.places}", lambda: (mapped.digest, call.values))
         if len(parts) > 1:
             self.untraced.analysis.check_written(launch)
-        for part, chosen in parts:
-            ranked = replace(mapping, priorities=tuple(mapping.priorities[point] for point in chosen))
-            self.untraced.issue(part, ranked, together=operation.must_epoch)
-        for requirement in requirements:
+        for part, ranked in parts:
+            self.untraced.issue(part, ranked, call, together=operation.must_epoch, again=known is not None)
+        for requirement in launch.requirements:
             if requirement.fills:
                 self.runtime.memory.fill(requirement.region, cast("float", call.values[0]))
         tell(Kind.ANALYSED)
         call.launch = launch
         if not (self.debugging or operation.must_epoch):
             self.tracing.started(operation, launch, call, memoize=mapping.memoize and len(parts) == 1)
+            if known is None and mapping.options.keep:
+                self._mapped.keep(operation, mapper, mapped)
+
+    def _place(self, operation: Operation, mapper: Mapper) -> Mapped:
+        """Have the mapper place a launch."""
+        copies = len(self._replicas) if operation.everywhere else 1
+        requirements = operation.requirements(copies, fill=operation.task is _fill)
+        if operation.everywhere:
+            points = self._replicas
+            mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points), options=TaskOptions(keep=True))
+        else:
+            mapping = self._map(operation, mapper, requirements)
+            places = zip(operation.colors, mapping.processors, strict=True)
+            points = tuple(Point(color, processor) for color, processor in places)
+        checked = self.debugging or mapping.options.check
+        return Mapped.of(operation, mapping, points, requirements, checked=checked)
 
     def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
         """Ask the mapper about a launch."""

@@ -44,6 +44,11 @@ class Owner(mp.Mapper):
     def __init__(self, width: int) -> None:
         self.width = width
 
+    def task_options(self, launch: mp.LaunchView) -> mp.TaskOptions:
+        """Keep the answers: they depend on the launch alone."""
+        del launch
+        return mp.TaskOptions(keep=True)
+
     def shard(self, launch: mp.LaunchView) -> list[int]:
         """Choose ranks by point."""
         machine = launch.machine
