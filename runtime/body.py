@@ -16,7 +16,7 @@ from maniple.runtime.variant import CompiledBody
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from maniple.runtime.call import Frames
+    from maniple.runtime.call import Call, Frames
     from maniple.runtime.launch import Point, Requirement
     from maniple.runtime.leaf import Leaf, Values
     from maniple.runtime.task import Task
@@ -52,7 +52,7 @@ class TaskBinder:
     debug: bool
     fields: tuple[int, ...] = ()
 
-    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> BoundTask:
         """Bind one point."""
         del cores
         variant = self.bodies[point]
@@ -131,8 +131,11 @@ class BoundTask:
 
     def __call__(self) -> None:
         """Run it with the values of its call, and put what it returns there."""
+        self.run((self._now.get(self._processor) or self.frames.runs[0])[self.number])
+
+    def run(self, call: Call) -> None:
+        """Run it with the values of a call, and put there what it returns; never two at a time."""
         arguments = self._arguments
-        call = (self._now.get(self._processor) or self.frames.runs[0])[self.number]
         for index, hole in self._holes:
             arguments[hole] = call.values[index]
         for view, identity in self.identities:

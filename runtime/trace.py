@@ -53,6 +53,7 @@ class Recording:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.frames = Frames([Calls(), Calls()])
+        self.values: list[tuple[object, ...]] = []
         self._known: dict[object, Any] = {}
 
     def take_down(self, operation: Operation, launch: Launch) -> None:
@@ -64,6 +65,7 @@ class Recording:
             binder = TaskBinder(
                 binder.task, points, requirements, bodies, frames, len(self.records), binder.debug, binder.fields
             )
+        self.values.append(operation.values)
         source = self._once(launch.provenance)
         stripped = Launch(launch.name, points, requirements, binder, provenance=source)
         self.records.append(Record(self._known.setdefault(operation.key(), operation.without_values()), stripped))
@@ -102,6 +104,7 @@ class Trace:
     def __init__(self, name: str, recording: Recording, untraced: Untraced) -> None:
         self.name = name
         self.records = tuple(recording.records)
+        self._values = recording.values  # of the latest run
         self._frames = recording.frames
         self._untraced = untraced
         self._loaded: list[_Loaded] = []  # the last one run comes first
@@ -111,6 +114,17 @@ class Trace:
     def uses(self, region: int) -> bool:
         """Whether a launch of it names a region."""
         return region in self._regions
+
+    def again(self) -> None:
+        """Start a replay with the values of the run before; none of the program's launches are made or compared.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        calls = Calls()
+        for record, values in zip(self.records, self._values, strict=True):
+            calls.append(Call(values, len(record.launch.points), record.launch, None, calls))
+        self.run(calls)
 
     def run(self, calls: Calls) -> None:
         """Start a replay; returns at once unless two are under way, or the regions were used otherwise since.
@@ -123,10 +137,9 @@ class Trace:
         """
         runtime = self._untraced.runtime
         runtime.check()
+        self._values = [call.values for call in calls]
         if runtime.world.size > 1:
-            runtime.world.control.call(
-                f"trace {self.name!r}: {len(calls)} launches again", digest(call.values for call in calls)
-            )
+            runtime.world.control.call(f"trace {self.name!r}: {len(calls)} launches again", digest(self._values))
         loaded = self._loaded[0] if self._loaded else None
         states = None
         if loaded is None or loaded.version != self._untraced.version:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError, nearest
@@ -11,6 +11,8 @@ from maniple.runtime.automatic import AutomaticTracing
 from maniple.runtime.trace import Recording, Replaying, Trace
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from maniple.runtime.automatic import Candidate
     from maniple.runtime.call import Call
     from maniple.runtime.launch import Launch
@@ -22,19 +24,69 @@ __all__: list[str] = []
 MISMATCHES = ("error", "rerecord")
 
 
+class Traced(AbstractContextManager[None]):
+    """A block of a program that is recorded once and replayed from then on.
+
+    Args:
+        tracing: the program's traces.
+        name: of this one.
+        on_mismatch: `error` or `rerecord`.
+    """
+
+    def __init__(self, tracing: Tracing, name: str, on_mismatch: str) -> None:
+        self._tracing = tracing
+        self._name = name
+        self._on_mismatch = on_mismatch
+        self._entered: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        """Begin a run of the block."""
+        entered = self._tracing.trace(self._name, self._on_mismatch)
+        entered.__enter__()
+        self._entered.append(entered)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Record what was launched inside, or start its replay."""
+        return self._entered.pop().__exit__(kind, error, trace)
+
+    def replay(self) -> None:
+        """Replay the recording as it is, with the values of the latest run; no launch is made again.
+
+        What changes from run to run must lie in regions. The program neither builds the launches nor has them compared,
+        so this is the cheapest way to run a long sequence of small tasks.
+
+        Raises:
+            RequestError: there is no recording.
+            RunError: a task failed, here or on another rank.
+        """
+        self._tracing.replay(self._name)
+
+
 class Tracing:
     """The traces of a program, and what the one around its present place makes of the next launch.
 
     Args:
         untraced: the path of launches that are not replayed.
         start: maps a launch and starts it there.
+        before: done before a trace is looked for: frees what the program has dropped.
+        checking: whether launches are checked one by one, so that none is recorded or replayed.
     """
 
-    def __init__(self, untraced: Untraced, start: Callable[[Operation, Call], None]) -> None:
+    def __init__(
+        self,
+        untraced: Untraced,
+        start: Callable[[Operation, Call], None],
+        before: Callable[[], None],
+        checking: Callable[[], bool],
+    ) -> None:
         self.traces: dict[str, Trace] = {}
         self.automatic: AutomaticTracing | None = None
         self._untraced = untraced
         self._start = start
+        self._before = before
+        self._checking = checking
         self._open: str | None = None  # the name of the trace around the program's present place
         self._on_mismatch = ""
         self._recording: Recording | None = None
@@ -72,19 +124,20 @@ class Tracing:
             call.begin = self.automatic.interrupt
 
     @contextmanager
-    def trace(self, name: str, on_mismatch: str, *, plain: bool) -> Iterator[None]:
+    def trace(self, name: str, on_mismatch: str) -> Iterator[None]:
         """Record the launches inside, or replay them.
 
         Args:
             name: of the trace.
             on_mismatch: `error` or `rerecord`.
-            plain: whether to do neither.
 
         Raises:
             RequestError: the launches differ from the recording; none of this run was started.
         """
         if on_mismatch not in MISMATCHES:
             raise RequestError(f"trace {name!r}: unknown on_mismatch {on_mismatch!r}{nearest(on_mismatch, MISMATCHES)}")
+        self._before()
+        plain = self._checking()
         self.pause(f"trace {name!r}")
         self._open, self._on_mismatch = name, on_mismatch
         known = self.traces.get(name)
@@ -103,6 +156,24 @@ class Tracing:
         finally:
             self._open = None
         self._close(name)
+
+    def replay(self, name: str) -> None:
+        """Replay a recording with the values of its latest run.
+
+        Raises:
+            RequestError: there is none, or launches are checked one by one at present.
+        """
+        self._before()
+        self.pause(f"a replay of {name!r}")
+        known = self.traces.get(name)
+        if known is None:
+            held = nearest(name, tuple(self.traces)) if self.traces else ""
+            raise RequestError(f"trace {name!r} has no recording{held}: make its launches once inside it")
+        if self._checking():
+            raise RequestError(
+                f"trace {name!r} is replayed under debug(), which checks launches: make them in `with` it"
+            )
+        known.again()
 
     def _close(self, name: str) -> None:
         replaying, self.replaying = self.replaying, None

@@ -44,6 +44,11 @@ class Owner(mp.Mapper):
     def __init__(self, width: int) -> None:
         self.width = width
 
+    def task_options(self, launch: mp.LaunchView) -> mp.TaskOptions:
+        """Keep the answers: they depend on the launch alone."""
+        del launch
+        return mp.TaskOptions(keep=True)
+
     def shard(self, launch: mp.LaunchView) -> list[int]:
         """Choose ranks by point."""
         machine = launch.machine
@@ -123,6 +128,7 @@ class Program:
 
     def __init__(self, graph: TaskGraph) -> None:
         self._mapper = Owner(graph.width)
+        self._base = -1
         self._name = f"{graph.pattern} of {graph.payload} bytes"
         self._words = graph.payload // 8
         buffers = [mp.region((graph.width, self._words), dtype="int64", name=f"buffer {parity}") for parity in range(2)]
@@ -132,8 +138,8 @@ class Program:
         for task in graph.tasks():
             words = [word for low, high in graph.spans(*task) for word in (low, high - low)]
             known[task][: 1 + len(words)] = torch.tensor([graph.factors[task], *words])
-        self._known = mp.region(tuple(known.shape), dtype="float64", name="known")
-        self._known.write(known)
+        self.known = mp.region(tuple(known.shape), dtype="float64", name="known")
+        self.known.write(known)
         self._launches = []
         for step in range(graph.steps):
             first, end = graph.points(step)
@@ -141,7 +147,7 @@ class Program:
             count = max(1, *map(len, spans))
             padded = [(*found, *[(0, 0)] * (count - len(found))) for found in spans]
             tiles = [self._tiles(tuple(found[number] for found in padded)) for number in range(count)]
-            views = (self._known, buffers[step % 2][own], *(buffers[(step - 1) % 2][read] for read in tiles))
+            views = (self.known, buffers[step % 2][own], *(buffers[(step - 1) % 2][read] for read in tiles))
             self._launches.append((point_task(count), _points(first, end), step, views))
 
     @cache  # noqa: B019  (a program ends with its process)
@@ -149,14 +155,25 @@ class Program:
         """The partition that gives each point of a launch a run of the points' payloads."""
         return mp.rectangles([((low, 0), (high, self._words)) for low, high in runs])
 
-    def run(self, base: int, *, traced: bool) -> None:
-        """Launch it once, and wait for it.
+    def prepare(self, base: int, mode: str) -> None:
+        """Do what a run may find done: a replay takes the values of the run before."""
+        if mode == "replayed" and base != self._base:
+            self.run(base, "traced")
+        self._base = base
+
+    def run(self, base: int, mode: str) -> None:
+        """Run it once, and wait for it.
 
         Args:
             base: iterations of the kernel.
-            traced: whether to record it once and replay it from then on.
+            mode: `untraced`; `traced`, recorded once, and from then on every launch compared and the whole replayed;
+                or `replayed` without making the launches.
         """
-        with mp.trace(self._name) if traced else nullcontext():
+        if mode == "replayed":
+            mp.trace(self._name).replay()
+            mp.fence()
+            return
+        with mp.trace(self._name) if mode == "traced" else nullcontext():
             for task, domain, step, views in self._launches:
                 mp.index_launch(task, domain, step, base, *views, mapper=self._mapper)
         mp.fence()
@@ -168,19 +185,20 @@ def serve() -> None:
     program: Program | None = None
     while True:
         line = sys.stdin.readline() if world.rank == 0 else ""
-        start = time.perf_counter_ns() + START_IN_NS
-        request = json.loads(world.control.gather(json.dumps({"line": line, "start_ns": start}).encode())[0])
-        if not request["line"]:
+        line = world.control.gather(line.encode())[0].decode()
+        if not line:
             return
-        asked = json.loads(request["line"])
+        asked = json.loads(line)
         answer = {}
         if "graph" in asked:
             program = Program(TaskGraph(**asked["graph"]))
         elif program is not None:
-            wait_until(request["start_ns"])
-            program.run(asked["iterations"], traced=asked["traced"])
+            program.prepare(asked["iterations"], asked["mode"])
+            start = int(world.control.gather(str(time.perf_counter_ns() + START_IN_NS).encode())[0])
+            wait_until(start)
+            program.run(asked["iterations"], asked["mode"])
             ends = world.control.gather(str(time.perf_counter_ns()).encode())
-            answer["seconds"] = (max(map(int, ends)) - request["start_ns"]) / 1e9
+            answer["seconds"] = (max(map(int, ends)) - start) / 1e9
         if world.rank == 0:
             print(json.dumps(answer), flush=True)
 
@@ -191,7 +209,7 @@ class Regions(System):
     The time is from one instant at which all ranks start to the last one's end.
     """
 
-    traced: ClassVar[bool]
+    mode: ClassVar[str]
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -210,7 +228,7 @@ class Regions(System):
 
     def run(self, iterations: int) -> float:
         """Run it once."""
-        return float(self._ask({"iterations": iterations, "traced": self.traced})["seconds"])
+        return float(self._ask({"iterations": iterations, "mode": self.mode})["seconds"])
 
     def _ask(self, request: dict[str, object]) -> dict[str, Any]:
         self._ranks.send(request)
@@ -225,16 +243,23 @@ class Regions(System):
 
 @final
 class Traced(Regions):
-    """Maniple, with the graph in a trace."""
+    """Maniple, with the graph in a trace: every launch is made, and compared with the recording."""
 
-    traced = True
+    mode = "traced"
+
+
+@final
+class Replayed(Regions):
+    """Maniple, with the graph replayed as it was recorded, as a compiled graph is; no launch is made."""
+
+    mode = "replayed"
 
 
 @final
 class Untraced(Regions):
     """Maniple, with every launch analysed as it comes."""
 
-    traced = False
+    mode = "untraced"
 
 
 if __name__ == "__main__":

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 
 AXES = 5
 """Axes of a box; a region with fewer has further axes of one point."""
@@ -38,7 +37,7 @@ def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     return True
 
 
-@numba.njit(cache=True)
+@kernel
 def are_disjoint(table: Boxes) -> bool:
     """Whether no two boxes, none of them empty, share a point."""
     order = ordered(table, NO_AXIS)
@@ -251,7 +250,7 @@ def bounding_volume(table: Boxes) -> int:
     return product
 
 
-@numba.njit(cache=True)
+@kernel
 def hulls(table: Boxes, labels: Column, count: int) -> Boxes:
     """The smallest box around all boxes of each label below `count` that there is, by ascending label."""
     result = np.empty((count, WIDTH), dtype=np.int64)

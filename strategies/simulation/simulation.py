@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar, final
 
-import numba
 import numpy as np
 
 from maniple.operators.optimizer import SGD
@@ -17,7 +16,7 @@ from maniple.strategies.simulation.ledger import Ledger, Placed, RowBlock
 from maniple.strategies.simulation.outline import Outline
 from maniple.strategies.simulation.prediction import COPY_ENGINE, Named, prediction
 from maniple.strategies.simulation.program import REQUIREMENT_BITS, Program
-from maniple.strategies.simulation.tables import NUMBER_BITS
+from maniple.strategies.simulation.tables import NUMBER_BITS, edge_ends
 from maniple.strategies.simulation.use import NOWHERE, RegionCache
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from maniple.strategies.simulation.ledger import Columns
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.simulation.prediction import Prediction
-    from maniple.strategies.simulation.tables import Table
     from maniple.strategies.simulation.use import RegionRows
 
 __all__: list[str] = []
@@ -207,7 +205,7 @@ class Simulation:
         places = np.asarray([place for place, _ in users], dtype=np.int64)
         moves = self.ledger.add_rows(RowBlock(rows.columns, rows.held, places << NUMBER_BITS))
         first = np.asarray([self._launches[place >> REQUIREMENT_BITS].first for place, _ in users], dtype=np.int64)
-        return _Region(rows, moves, self.ledger.add_edges(_ends(rows.edges, rows.tasks, first, moves.first)))
+        return _Region(rows, moves, self.ledger.add_edges(edge_ends(rows.edges, rows.tasks, first, moves.first)))
 
     def predict(self) -> Prediction:
         """Say what the step comes to, the proposal under way included: bytes, memory, critical path, sources."""
@@ -264,19 +262,3 @@ def _restore(table: dict[K, V], key: K, value: V | None) -> None:
         table.pop(key, None)
     else:
         table[key] = value
-
-
-@numba.njit(cache=True)
-def _ends(edges: Table, tasks: Table, first: Table, moves: int) -> Table:
-    """The rows at both ends of a region's edges; a task does not wait for itself."""
-    result = np.empty_like(edges)
-    count = 0
-    for edge in range(len(edges)):
-        for end in range(2):
-            node = edges[edge, end]
-            if node < len(tasks):
-                result[count, end] = first[tasks[node, 0]] + tasks[node, 1]
-            else:
-                result[count, end] = moves + node - len(tasks)
-        count += result[count, 0] != result[count, 1]
-    return result[:count]

@@ -7,10 +7,9 @@ lane takes rows first come, first served: by ready time, then by key. Times are 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -46,7 +45,7 @@ def put(table: Table, which: int, log: Table, place: int, column: int, value: in
     table[place, column] = value
 
 
-@numba.njit(cache=True)
+@kernel
 def roll_back(rows: Table, edges: Table, log: Table) -> None:
     """Undo every write in the log, latest first."""
     for entry in range(log[-1, 0] - 1, -1, -1):
@@ -59,7 +58,7 @@ def roll_back(rows: Table, edges: Table, log: Table) -> None:
     log[-1, 0] = 0
 
 
-@numba.njit(cache=True)
+@kernel
 def add_rows(
     rows: Table, holds: Table, first: int, columns: Table, first_hold: int, held: Table, bases: Column
 ) -> None:
@@ -77,7 +76,7 @@ def add_rows(
         holds[first_hold + number, LANE], holds[first_hold + number, SPAN] = held[number, 0], held[number, 1]
 
 
-@numba.njit(cache=True)
+@kernel
 def end_rows(rows: Table, log: Table, first: int, count: int) -> int:
     """Let rows leave the graph; returns the earliest time at which one was ready."""
     earliest = rows[first, READY] if count else np.iinfo(np.int64).max
@@ -87,7 +86,7 @@ def end_rows(rows: Table, log: Table, first: int, count: int) -> int:
     return earliest
 
 
-@numba.njit(cache=True)
+@kernel
 def add_edges(rows: Table, edges: Table, log: Table, first: int, ends: Table) -> None:
     """Add (source, target) edges from place `first` of the table."""
     for number in range(len(ends)):
@@ -104,7 +103,7 @@ def add_edges(rows: Table, edges: Table, log: Table, first: int, ends: Table) ->
         put(rows, ROWS, log, source, OUT, edge)
 
 
-@numba.njit(cache=True)
+@kernel
 def remove_edges(rows: Table, edges: Table, log: Table, first: int, count: int) -> None:
     """Take edges out of the lists of their ends."""
     for edge in range(first, first + count):
@@ -123,3 +122,19 @@ def remove_edges(rows: Table, edges: Table, log: Table, first: int, count: int) 
             put(edges, EDGES, log, before, NEXT_OUT, after)
         if after != NONE:
             put(edges, EDGES, log, after, PREVIOUS_OUT, before)
+
+
+@kernel
+def edge_ends(edges: Table, tasks: Table, first: Column, moves: int) -> Table:
+    """The rows at both ends of a region's edges; a task does not wait for itself."""
+    result = np.empty_like(edges)
+    count = 0
+    for edge in range(len(edges)):
+        for end in range(2):
+            node = edges[edge, end]
+            if node < len(tasks):
+                result[count, end] = first[tasks[node, 0]] + tasks[node, 1]
+            else:
+                result[count, end] = moves + node - len(tasks)
+        count += result[count, 0] != result[count, 1]
+    return result[:count]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-import numba
 import numpy as np
 
 from maniple.operators.configuration import WeightPlan
@@ -14,7 +13,7 @@ from maniple.operators.weight import at_home
 from maniple.regions.rectangle import Rect
 from maniple.strategies.simulation import boxes
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, NO_AXIS, Boxes
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.use import boxes_of
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def _home(degrees: tuple[int, ...], owners: Column, blocks: Boxes, memory_of: Co
     return WeightHome(degrees, tuple(owners.tolist()), 1, owners, np.arange(len(owners)), blocks, held)
 
 
-@numba.njit(cache=True)
+@kernel
 def _in_place(tiles: Boxes, users: Boxes, shape: Column) -> tuple[Column, Column, Column]:
     """One tile of each block, the degrees and the owners, row-major; no owners where the tiles are no such blocks."""
     nothing = np.empty(0, dtype=np.int64)

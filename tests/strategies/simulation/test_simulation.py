@@ -25,8 +25,8 @@ from maniple.runtime.schedule import RowKind, Schedule
 from maniple.strategies.registry import lookup
 from maniple.strategies.simulation.full import first_come, in_order
 from maniple.strategies.simulation.history import ELEMENTS
-from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
+from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.use import RegionCache, Shapes, Use, boxes_of
 from maniple.strategies.strategy import Problem
 
@@ -69,6 +69,45 @@ def assert_as_lowered(simulation: Simulation) -> None:
     schedule, makespan = lowered(simulation.graph, simulation.machine, simulation.plan)
     assert simulation.makespan_ns == makespan
     assert schedule.memory_bytes() == dict(enumerate(simulation.memory_bytes.tolist()))
+
+
+SMALL: tuple[tuple[str, int, dict[str, int]], ...] = (
+    ("resnet18", 8, {"image": 32, "classes": 10, "shrink": 16}),  # composites: batch normalization
+    ("gpt", 4, {"words": 50, "steps": 8, "width": 16, "heads": 2, "layers": 1}),  # random numbers, shared weights
+    ("transformer", 4, {"words": 40, "steps": 6, "width": 16, "heads": 2, "inner": 16, "layers": 1}),
+    ("nmt", 4, {"words": 40, "width": 8, "layers": 1, "steps": 6, "chunk": 2}),
+)
+
+
+@pytest.mark.parametrize(("name", "batch", "sizes"), SMALL, ids=[name for name, _, _ in SMALL])
+def test_models_are_simulated_as_they_are_lowered(name: str, batch: int, sizes: dict[str, int]) -> None:
+    """Composites that are split and made whole, buffers, random numbers, weights that operators share."""
+    graph, machine, chance = model(name, batch=batch, **sizes), Machine.preset("cpu:2x2"), Random(5)
+    simulation = Simulation(graph, machine, planned(graph, machine, "random", 1))
+    assert_as_lowered(simulation)
+    for seed in range(2):
+        chosen = chance.sample(planned(graph, machine, "random", 20 + seed).operators, 3)
+        simulation.propose(dict(chosen))
+        assert_as_lowered(simulation)
+        (simulation.accept, simulation.reject)[seed]()
+        assert_as_lowered(simulation)
+
+
+@pytest.mark.parametrize("machine", ["cpu:2x1", "cpu:2x2"])
+def test_many_contributions_of_one_memory_are_merged(machine: str) -> None:
+    """A weight that is used at 20 places: more of its gradients wait in a memory than the runtime lets wait."""
+    graph, world = Graph("shared"), Machine.preset(machine)
+    x, y = graph.input("x", (4, 6)), graph.input("y", (4,), dtype="int64")
+    weight = graph.parameter("w", (6, 6))
+    for _ in range(20):
+        x = graph.linear(x, 6, weight=weight, bias=False)
+    graph.loss(graph.cross_entropy(x, y))
+    for seed in range(3):
+        simulation = Simulation(graph, world, planned(graph, world, "random", seed))
+        assert_as_lowered(simulation)
+    schedule, _ = lowered(graph, world, planned(graph, world, "data_parallel", 0))
+    merges = [row for row in range(len(schedule)) if schedule.label(row) == "fold w.grad"]
+    assert len(merges) > 1
 
 
 @pytest.mark.parametrize("seed", range(12))
