@@ -101,9 +101,7 @@ class Outline:
             node = self.nodes[number]
             need = Need(tuple(r for r in node.results if r in self._tensors_needed), self._wanted)
             operator = None if composite else self.operators[number]
-            self._forms[key] = operator_form(
-                self.graph, node, need, self.machine, self.optimizer, operator=operator
-            )
+            self._forms[key] = operator_form(self.graph, node, need, self.machine, self.optimizer, operator=operator)
         return self._forms[key]
 
     def key(self, number: int, form: OperatorForm, ref: RegionRef) -> RegionKey:

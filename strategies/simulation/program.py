@@ -349,9 +349,7 @@ class Program:
         uses = tuple((self.outline.kind[number], place, self.operators[number]) for number, place in readers)
         return self._found(self._home, tensor, self.outline.tensors[tensor].shape, uses)
 
-    def _home(
-        self, tensor: int, shape: tuple[int, ...], uses: tuple[tuple[int, int, OperatorPlan], ...]
-    ) -> WeightHome:
+    def _home(self, tensor: int, shape: tuple[int, ...], uses: tuple[tuple[int, int, OperatorPlan], ...]) -> WeightHome:
         tiles, users = [], []
         for kind, place, config in uses:
             used, points = self._found(self._tiles, kind, place, config.degrees)

@@ -25,8 +25,8 @@ from maniple.runtime.schedule import RowKind, Schedule
 from maniple.strategies.registry import lookup
 from maniple.strategies.simulation.full import first_come, in_order
 from maniple.strategies.simulation.history import ELEMENTS
-from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
+from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.use import RegionCache, Shapes, Use, boxes_of
 from maniple.strategies.strategy import Problem
 
