@@ -15,7 +15,7 @@ from maniple.strategies.space import Space
 def test_data_parallelism_moves_all_gradients_and_weights() -> None:
     asked = ["transfers", "--model", "mlp", "--machine", "k80x2", "--budget", "0", "--json"]
     rows = json.loads(CliRunner().invoke(flexflow.main, asked, catch_exceptions=False).output)
-    assert [row["plan"] for row in rows] == ["data_parallel", "expert"]
+    assert [row["plan"] for row in rows] == ["data_parallel", "expert", "model_parallel"]
     # Each of two processors sends half of all gradients to the other, and gets half of all weights.
     weights = sum(parameter.size for parameter in model("mlp", batch=2).parameters) * 4
     assert rows[0]["bytes_gb"] == pytest.approx(2 * weights / 1e9, rel=0.01)
