@@ -37,6 +37,7 @@ class LaunchEnvironment:
         record: file for a timeline of the whole run, None for none.
         deterministic: whether launches that are not traced run in the order of the program.
         shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
+        device: what the processors are.
     """
 
     rank: int
@@ -54,6 +55,7 @@ class LaunchEnvironment:
     record: str | None = None
     deterministic: bool = False
     shared: tuple[int, ...] = ()
+    device: str = "cpu"
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -71,6 +73,8 @@ class LaunchEnvironment:
         }
         if self.shared:
             variables["MANIPLE_SHARED"] = ",".join(map(str, self.shared))
+        if self.device != "cpu":
+            variables["MANIPLE_DEVICE"] = self.device
         if self.mapper is not None:
             variables["MANIPLE_MAPPER"] = self.mapper
         if self.record is not None:
@@ -117,6 +121,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
         record=variables.get("MANIPLE_RECORD") or None,
         shared=_descriptors(variables, "MANIPLE_SHARED", size),
+        device=variables.get("MANIPLE_DEVICE") or "cpu",
     )
 
 

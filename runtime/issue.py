@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from maniple.runtime.analysis import Node
 from maniple.runtime.kernels import bind_fold
-from maniple.runtime.movement import bind_movement
+from maniple.runtime.movement import Place, bind_movement
 from maniple.runtime.recorder import silent
 from maniple.runtime.schedule import InstanceKind, RowKind
 from maniple.runtime.timeline import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import torch
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, RegionAnalysis
+    from maniple.runtime.event import Event
+    from maniple.runtime.machine import Machine
     from maniple.runtime.memory import Memory
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.recorder import Tell
@@ -38,16 +41,26 @@ def _done() -> None:
 class Issued:
     """A row that this rank will run: a task, a fold, or its share of a movement.
 
+    A row that takes events starts when those before it that give events early are submitted; any other when they are
+    done.
+
     Args:
         start: called once nothing is left to wait for, by whichever thread finished last.
+        early: whether it gives its event when it is submitted to a device.
+        takes: whether it is told to come after events, and not only started after them.
     """
 
-    __slots__ = ("after", "done", "left", "start")
+    __slots__ = ("after", "behind", "done", "early", "event", "events", "left", "start", "takes")
 
-    def __init__(self, start: Callable[[], None]) -> None:
+    def __init__(self, start: Callable[[], None], *, early: bool = False, takes: bool = False) -> None:
         self.start = start
+        self.early = early
+        self.takes = takes
         self.left = 1  # the issue itself, so that nothing starts half linked
-        self.after: list[Issued] = []
+        self.after: list[Issued] = []  # what waits until it is done
+        self.behind: list[Issued] = []  # what waits until it is submitted
+        self.event: Event | None = None
+        self.events: list[Event] = []
         self.done = False
 
 
@@ -68,47 +81,48 @@ class LiveRegion:
         self.analysis = analysis
         self.rows: dict[Node, Issued] = {}
         self.temporary: dict[int, tuple[Rect, torch.Tensor]] = {}
-        self._current = -1
+        self._current: dict[int, int] = {}  # by memory
         self._former: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._tidy_at = FORGET_AT
 
     def view(self, runtime: RankRuntime, instance: int, rect: IndexSpace) -> torch.Tensor:
-        """View the bounds of an index space in an instance in this rank's memory."""
-        _, kind, extent = self.analysis.extents[instance]
+        """View the bounds of an index space in an instance in one of this rank's memories."""
+        number, kind, extent = self.analysis.extents[instance]
+        memory = runtime.memories[number]
         if kind == InstanceKind.MAIN:
-            covered, storage = self._former.get(instance) or self._valid(runtime.memory, instance, extent)
+            covered, storage = self._former.get(instance) or self._valid(memory, instance, extent)
         else:
             if instance not in self.temporary:
-                self.temporary[instance] = (extent, runtime.memory.allocate(self.region, extent))
+                self.temporary[instance] = (extent, memory.allocate(self.region, extent))
             covered, storage = self.temporary[instance]
         return storage[rect.slices(covered.lo)]
 
     def _valid(self, memory: Memory, instance: int, extent: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the storage of the instance of valid values, made if it is another than the one before."""
-        kept = memory.kept(self.region)
-        if kept is not None and self._current not in {instance, -1}:
-            self._former[self._current] = kept
-            self._current = instance
+        kept, current = memory.kept(self.region), self._current.get(memory.id, instance)
+        self._current[memory.id] = instance
+        if kept is not None and current != instance:
+            self._former[current] = kept
             return memory.renew(self.region, extent)
-        self._current = instance
         return memory.keep(self.region, extent)
 
-    def resume(self, memory: int) -> None:
+    def resume(self, memories: Iterable[int]) -> None:
         """Go on after a replay, which used the storage that is kept, whatever its instance was called."""
-        room = self.analysis.instances.room(memory)
-        self._current = -1 if room is None else room[0]
+        rooms = {memory: self.analysis.instances.room(memory) for memory in memories}
+        self._current = {memory: room[0] for memory, room in rooms.items() if room is not None}
 
-    def bound(self, memory: Memory, evicted: int) -> None:
+    def bound(self, memories: Mapping[int, Memory], evicted: int) -> None:
         """Let go of what only rows that are bound by now still refer to.
 
         Args:
-            memory: this rank's.
+            memories: this rank's.
             evicted: the instance that gives up its room, of whatever memory.
         """
         self._former.clear()
-        if evicted == self._current:
-            self._current = -1
-            memory.drop(self.region)
+        for memory, current in list(self._current.items()):
+            if current == evicted:
+                del self._current[memory]
+                memories[memory].drop(self.region)
 
     def busy(self) -> bool:
         """Say whether a row that uses the region is not done yet."""
@@ -140,10 +154,12 @@ class Issuer:
 
     Args:
         runtime: the rank.
+        machine: whose memories there are.
     """
 
-    def __init__(self, runtime: RankRuntime) -> None:
+    def __init__(self, runtime: RankRuntime, machine: Machine) -> None:
         self.runtime = runtime
+        self._place = Place.of(machine, runtime.memories)
         self._last: Sequence[Issued] = ()
         self._together: Sequence[Issued] = ()
 
@@ -166,7 +182,8 @@ class Issuer:
         if move.processor not in self.runtime.processors:
             return None
         target, *parts = (live.view(self.runtime, access.instance, access.rect) for access in move.accesses)
-        call = bind_fold(move.op, target, parts, move.accesses[0].rect)
+        with self.runtime.binding(move.processor):
+            call = bind_fold(move.op, target, parts, move.accesses[0].rect)
         tell = self.runtime.teller(f"p{move.processor}", lambda: f"fold {live.region.name}", "fold")
         return self.task(move.processor, call, [(live, node)], 0, tell)
 
@@ -177,6 +194,7 @@ class Issuer:
         nodes: Sequence[tuple[LiveRegion, Node]],
         priority: int,
         tell: Tell = silent,
+        measure: Callable[[int], object] | None = None,
     ) -> Issued:
         """Make a row of a task or fold of this rank; `link` starts it.
 
@@ -186,19 +204,38 @@ class Issuer:
             nodes: the region nodes that stand for it.
             priority: order among ready rows.
             tell: notes when it is ready, starts and ends.
+            measure: told for how many nanoseconds it ran, on a device.
         """
+        place = self.runtime.processors[processor]
 
         def run() -> None:
             tell(Kind.STARTED)
-            call()
+            place.submit(call)
             tell(Kind.ENDED)
             self.complete(row)
 
+        def submit() -> None:
+            event = place.submit(call, row.events)
+
+            def ended(error: BaseException | None) -> None:
+                if error is not None:
+                    self.runtime.fail(error)
+                    return
+                tell(Kind.STARTED, event.begun_ns)
+                tell(Kind.ENDED, event.ended_ns)
+                if measure is not None:
+                    measure(event.ended_ns - event.begun_ns)
+                self.complete(row)
+
+            self._submitted(row, event)
+            event.then(ended)
+
         def start() -> None:
             tell(Kind.READY)
-            self.runtime.processors[processor].submit(run, priority)
+            place.enqueue(run if place.device is None else submit, priority)
 
-        row = Issued(start)
+        on_device = place.device is not None
+        row = Issued(start, early=on_device, takes=on_device)
         self._enter(row, nodes)
         return row
 
@@ -209,10 +246,10 @@ class Issuer:
             self.runtime.under_way += 1
 
     def _movement(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
-        here, engine = self.runtime.memory.id, self.runtime.engine
+        engine, memories = self.runtime.engine, self.runtime.memories
         extents = live.analysis.extents
         ends = {extents[end][0] for push in move.transfers for end in (push.source, push.target)}
-        if here not in ends or engine is None:
+        if memories.keys().isdisjoint(ends) or engine is None:
             return None
         movement, outgoing, incoming = bind_movement(
             node.item,
@@ -220,7 +257,7 @@ class Issuer:
             move.pieces,
             lambda instance, rect: live.view(self.runtime, instance, rect),
             lambda instance: extents[instance][0],
-            here,
+            self._place,
         )
         engine.submit(outgoing, incoming)
         recorder = self.runtime.recorder
@@ -229,15 +266,18 @@ class Issuer:
             kind = move.kind.name.lower()
             tell = recorder.teller("copy engine", f"{kind} {live.region.name}", kind, (-1 - live.region.id, node.item))
 
+        begun: list[int] = []
+
         def start() -> None:
-            tell(Kind.STARTED)
-            engine.start(movement, 0)
+            begun.append(perf_counter_ns())
+            engine.start(movement, 0, row.events)
 
         def finish() -> None:
-            tell(Kind.COPIED)
+            tell(Kind.STARTED, movement.begun_ns or begun[0])
+            tell(Kind.COPIED, movement.ended_ns or perf_counter_ns())
             self.complete(row)
 
-        row = Issued(start)
+        row = Issued(start, takes=True)
         movement.finished = finish
         self._enter(row, [(live, node)])
         return row
@@ -249,7 +289,13 @@ class Issuer:
                 first, then = live.rows.get(before), live.rows.get(after)
                 if first is None or then is None or first is then or first.done:
                     continue
-                first.after.append(then)
+                if first.early and then.takes:
+                    if first.event is not None:
+                        then.events.append(first.event)
+                        continue
+                    first.behind.append(then)
+                else:
+                    first.after.append(then)
                 then.left += 1
 
     def line_up(self, moves: Sequence[Issued], tasks: Sequence[Issued], *, together: bool) -> None:
@@ -291,11 +337,22 @@ class Issuer:
         if ready:
             row.start()
 
+    def _submitted(self, row: Issued, event: Event) -> None:
+        """Start what waited only for the row's event."""
+        with self.runtime.lock:
+            row.event = event
+            waiting, row.behind = row.behind, []
+            for later in waiting:
+                later.events.append(event)
+        for later in waiting:
+            self._count_down(later)
+
     def complete(self, row: Issued) -> None:
         """Mark a row done and start what waited only for it."""
         with self.runtime.lock:
             row.done = True
             row.start = _done
+            row.events.clear()
             waiting, row.after = row.after, []
             self.runtime.under_way -= 1
             if not self.runtime.under_way:

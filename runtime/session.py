@@ -57,6 +57,10 @@ def _copy(source: Read, target: WriteDiscard) -> None:
     target.copy_(source)
 
 
+for _task in (_fill, _write, _copy):
+    _task.variant("cuda")(_task.function)
+
+
 class Session:
     """A program of launches on one rank; every rank runs the same one.
 
@@ -77,9 +81,8 @@ class Session:
         self.untraced = Untraced(runtime, machine, mapper)
         self._board = Board(machine)
         self.tracing = Tracing(self.untraced, self._start)
-        owners = [machine.processors_of(memory.id) for memory in machine.memories]
-        self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
-        runtime.employ(machine)
+        owners = [machine.processors_of(memory.id)[0] for memory in machine.memories]
+        self._replicas = tuple(Point((), owner, number) for number, owner in enumerate(owners))
 
     def region(
         self,
@@ -238,7 +241,9 @@ class Session:
         fields = tuple(len(tiles.columns) * tiles.several for tiles in operation.arguments if tiles is not None)
         if operation.everywhere:
             points = self._replicas
-            mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points))
+            kinds = [self.machine.processors[point.processor].kind for point in points]
+            variants = tuple("cuda" if kind == "gpu" else "cpu" for kind in kinds)
+            mapping = Mapping((), variants, (0,) * len(points))
         else:
             mapping = self._map(operation, mapper, requirements)
             places = zip(operation.colors, mapping.processors, strict=True)
@@ -265,7 +270,8 @@ class Session:
             self.untraced.issue(part, ranked, together=operation.must_epoch)
         for requirement in requirements:
             if requirement.fills:
-                self.runtime.memory.fill(requirement.region, cast("float", call.values[0]))
+                for memory in self.runtime.memories.values():
+                    memory.fill(requirement.region, cast("float", call.values[0]))
         tell(Kind.ANALYSED)
         call.launch = launch
         if not (self.debugging or operation.must_epoch):
@@ -278,7 +284,12 @@ class Session:
         uses = tuple(UseView(requirement, states[requirement.region.id].validity) for requirement in requirements)
         must_epoch = operation.must_epoch
         view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
-        kinds = {name: variant.processor for name, variant in task.variants.items()}
+        compiles = all(processor.compiles for processor in self.runtime.processors.values())
+        kinds = {
+            name: variant.processor
+            for name, variant in task.variants.items()
+            if compiles or variant.kind != "numba.cuda"
+        }
         return map_launch(mapper, view, kinds, self._board)
 
     def _requirements(self, operation: Operation) -> Iterator[Requirement]:
@@ -341,7 +352,9 @@ class Session:
         self.tracing.pause(f"read of {region}")
         found: list[torch.Tensor] = []
         arrived = threading.Event()
-        points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._replicas))
+        ranks = range(self.runtime.world.size)
+        firsts = (self.machine.processors_of(self.machine.memories_of(rank)[0])[0] for rank in ranks)
+        points = tuple(Point((rank,), first) for rank, first in enumerate(firsts))
         space = region.space
         requirement = Requirement(region.logical, READ, (space,) * len(points))
 

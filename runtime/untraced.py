@@ -55,7 +55,8 @@ class Untraced:
         self._distance = distance(machine)
         self.analysis = ProgramAnalysis(machine)
         self.version = 0
-        self._issuer = Issuer(runtime)
+        runtime.employ(machine)
+        self._issuer = Issuer(runtime, machine)
         self._live: dict[int, LiveRegion] = {}
         self._layouts: dict[tuple[int, int], tuple[int, ...]] = {}
         self._dropped: deque[int] = deque()
@@ -99,7 +100,8 @@ class Untraced:
                 continue
             del self._live[number]
             self.analysis.drop(number)
-            self.runtime.memory.forget(live.region)
+            for memory in self.runtime.memories.values():
+                memory.forget(live.region)
             self._layouts = {place: order for place, order in self._layouts.items() if place[0] != number}
             freed.append(number)
         return freed
@@ -134,12 +136,13 @@ class Untraced:
         rows: list[Issued] = []
         nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
         views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
-        here = self.runtime.memory.id
+        here = self.runtime.memories
+        found = self._make_room(found)
         for slot, use in enumerate(found):
             live = self._live[use.region]
             rows += self._issuer.movements(live, use.moves, use.first)
             for point, node, access in use.accesses:
-                if self.machine.memory_of(launch.points[point].processor) == here:
+                if self.machine.memory_of(launch.points[point].processor) in here:
                     nodes[point].append((live, node))
                     views[point][slot] = live.view(self.runtime, access.instance, access.rect)
         tasks = self._tasks(launch, nodes, views, mapping)
@@ -148,8 +151,28 @@ class Untraced:
         self._issuer.line_up(rows, tasks, together=together)
         self._issuer.release([*rows, *tasks])
         for use in found:
-            self._live[use.region].bound(self.runtime.memory, use.evicted)
+            self._live[use.region].bound(here, use.evicted)
             self._live[use.region].tidy()
+
+    def _make_room(self, found: Sequence[AnalysedUse]) -> Sequence[AnalysedUse]:
+        """Evict what gives up room on a device of this rank, and wait until it has; give what is left to do.
+
+        Elsewhere memory is promised and used later, so that old and new may be there together for a while.
+        """
+        leaving = [use for use in found if use.evicted >= 0 and self._on_device(use)]
+        rows = [row for use in leaving for row in self._issuer.movements(self._live[use.region], use.moves, use.first)]
+        for use in leaving:
+            self._issuer.link(self._live[use.region], use.edges)
+        self._issuer.release(rows)
+        for use in leaving:
+            self.runtime.await_issued()
+            self._live[use.region].bound(self.runtime.memories, use.evicted)
+            self._live[use.region].tidy()
+        return [use for use in found if use not in leaving]
+
+    def _on_device(self, use: AnalysedUse) -> bool:
+        memory = self.runtime.memories.get(self._live[use.region].analysis.extents[use.evicted][0])
+        return memory is not None and memory.device is not None
 
     def _tasks(
         self,
@@ -160,15 +183,20 @@ class Untraced:
     ) -> list[Issued]:
         rows: list[Issued] = []
         for number, point in enumerate(launch.points):
-            if self.machine.memory_of(point.processor) != self.runtime.memory.id or launch.binder is None:
+            if point.processor not in self.runtime.processors or launch.binder is None:
                 continue
-            call = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
+            with self.runtime.binding(point.processor):
+                call = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
             guarded = self.runtime.guard(call, launch, number)
+            measure = None
             if mapping is not None and mapping.options.profile:
-                guarded = self.profiler.measured(guarded, launch.name, point.processor)
+                if self.runtime.processors[point.processor].device is None:
+                    guarded = self.profiler.measured(guarded, launch.name, point.processor)
+                else:
+                    measure = self.profiler.told(launch.name, point.processor)
             tell = self.runtime.teller(f"p{point.processor}", partial(launch.label, number), "task")
             priority = 0 if mapping is None else mapping.priorities[number]
-            rows.append(self._issuer.task(point.processor, guarded, nodes[number], priority, tell))
+            rows.append(self._issuer.task(point.processor, guarded, nodes[number], priority, tell, measure))
         return rows
 
     def lay_out(self, launch: Launch, mapping: Mapping, mapper: Mapper) -> None:
@@ -192,8 +220,8 @@ class Untraced:
                         f"{region.name} in memory {memory}; legal: {held}, which its instance has there, or None"
                     )
                 self._layouts[region.id, memory] = layout
-                if memory == self.runtime.memory.id:
-                    self.runtime.memory.lay_out(region, layout)
+                if memory in self.runtime.memories:
+                    self.runtime.memories[memory].lay_out(region, layout)
 
     def settle(self, regions: Iterable[LogicalRegion]) -> dict[int, Validity]:
         """Wait until nothing is under way here and nothing of these regions is left to fold; say what is valid where.
@@ -217,7 +245,7 @@ class Untraced:
             live = self._live[region]
             live.forget()
             enter(live.analysis, validity)
-            live.resume(self.runtime.memory.id)
+            live.resume(self.runtime.memories)
 
     def drain(self) -> None:
         """Block until every row issued so far is done.
