@@ -142,14 +142,16 @@ class DeviceLane:
         base, mine = run.base, self._processor.id
         before, last = base[mine], DONE
         own = self._milestones[mine]
+        owed: list[Event] = []  # waited for by a movement only: a later step may take it for granted
         for place, (step, call, waits, behind) in enumerate(self._steps):
             for wait, where, counter, value in waits:
                 wait(where, base[counter] + value)
-            events = tuple(self._milestones[counter].of(base[counter] + value) for counter, value in behind)
+            owed += [self._milestones[counter].of(base[counter] + value) for counter, value in behind]
             if step.kind == StepKind.START:
-                self._start(run, step.row, (*events, last))
+                self._start(run, step.row, (*owed, last))
             else:
-                last = self._processor.submit(call, events)
+                last = self._processor.submit(call, owed)
+                owed = []
                 last.then(partial(_note, run, step.row, last))
             if step.told:
                 own.reach(before + place + 1, last)

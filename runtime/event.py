@@ -113,6 +113,16 @@ class Signal:
         hear(self.error)
 
 
+def at_once(call: Callable[..., object]) -> Callable[..., Event]:
+    """Make a function of the host one that takes events, all done, behind its arguments and gives its own."""
+
+    def run(*arguments: object) -> Event:
+        call(*arguments[:-1])
+        return DONE
+
+    return run
+
+
 def when_all(events: Iterable[Event], hear: Hear) -> None:
     """Have something called once all of some events are done: of the first failure that was found, if any."""
     waiting = [event for event in events if event is not DONE]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from maniple.runtime.engine import Incoming, LocalFold, Movement, Outgoing
-from maniple.runtime.event import DONE
+from maniple.runtime.event import at_once
 from maniple.runtime.kernels import bind_fold, bind_pack, bind_unpack
 from maniple.runtime.staging import bind_across, bind_in, bind_out
 
@@ -101,14 +101,7 @@ def _fold(
     parts = [view(part, piece.rect) for part in piece.parts]
     with nullcontext() if device is None else device.binding():
         fold = bind_fold(piece.op, view(piece.target, piece.rect), parts, piece.rect)
-    if device is not None:
-        return lambda events: device.arrivals.submit(fold, events)
-
-    def run(events: Iterable[Event]) -> Event:
-        fold()
-        return DONE
-
-    return run
+    return at_once(fold) if device is None else lambda events: device.arrivals.submit(fold, events)
 
 
 def _outgoing(
@@ -142,15 +135,7 @@ def _incoming(
 ) -> Incoming:
     tile = view(push.target, push.rect)
     size = push.rect.volume * tile.element_size()
-    if device is None:
-        unpack = bind_unpack(tile, push.rect)
-
-        def land(payload: memoryview, events: Iterable[Event]) -> Event:
-            unpack(payload)
-            return DONE
-
-    else:
-        land = bind_in(device, tile, push.rect)
+    land = at_once(bind_unpack(tile, push.rect)) if device is None else bind_in(device, tile, push.rect)
     arrival = Incoming(peer, size, land, movement, push.feeds, on_device=device is not None)
     movement.incoming.append(arrival)
     if push.feeds >= 0:

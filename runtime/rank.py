@@ -161,6 +161,10 @@ class RankRuntime:
         """Bind bodies for a processor of this rank inside."""
         return self.processors[processor].binding()
 
+    def kept_bytes(self) -> int:
+        """Count the bytes of storage that lasts, in all memories of this rank."""
+        return sum(memory.kept_bytes() for memory in self.memories.values())
+
     def next_program(self) -> int:
         """Number a trainer; every rank numbers the same ones alike."""
         self._programs += 1

@@ -107,7 +107,9 @@ def new_task(privileges: tuple[Privilege, ...]) -> Task[..., int]:
 
     for name, privilege in zip("abc", privileges, strict=False):
         body.__annotations__[name] = Annotated[torch.Tensor, privilege]
-    return mp.task(name=f"work{[str(privilege) for privilege in privileges]}")(body)
+    made = mp.task(name=f"work{[str(privilege) for privilege in privileges]}")(body)
+    made.variant("cuda")(body)
+    return made
 
 
 @dataclass(frozen=True)
@@ -368,9 +370,9 @@ def expected(case: Case) -> list[object]:
     return outcomes + ends
 
 
-def ran(case: Case, world: World) -> list[object]:
-    """The same on this rank of a world."""
-    session = opened(world)
+def ran(case: Case, world: World, machine: mp.Machine | None = None) -> list[object]:
+    """The same on this rank of a world, perhaps on another machine than its own."""
+    session = opened(world, machine=machine)
     regions: list[mp.Region] = []
     for number, fields in enumerate(case.groups):
         shape = case.shapes[len(regions)]

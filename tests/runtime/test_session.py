@@ -286,4 +286,4 @@ def test_a_region_that_nobody_can_name_is_freed_once_its_tasks_are_done() -> Non
         assert region.read().sum() == 1000
         del region
     session.region((1,))
-    assert session.runtime.memory.kept_bytes() <= 2 * 4000
+    assert session.runtime.kept_bytes() <= 2 * 4000
