@@ -31,7 +31,7 @@ demo: $(VENV)/.ready-examples
 
 test: lint docs
 	@echo "== tests"
-	@$(PY) -m pytest -q
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n 2 --dist loadgroup
 
 lint: $(VENV)/.ready-dev
 	@echo "== rules (ruff)"

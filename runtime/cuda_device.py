@@ -41,7 +41,7 @@ def numba_stream() -> object:
 
 
 def in_turn(body: Callable[..., object]) -> Callable[..., object]:
-    """Wrap a body whose kernels numba puts into the default stream, so that they run in the turn of torch's current one.
+    """Wrap a body whose kernels numba puts into the default stream, so that they run in the turn of torch's stream.
 
     Args:
         body: launches kernels without naming a stream.

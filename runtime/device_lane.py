@@ -1,8 +1,8 @@
 """Device lanes: the steps of one GPU processor in a replay, submitted in order and ended by events.
 
-The thread of the lane runs ahead of the device: it submits a step behind the events of what the step waits for, and goes
-on. What it waits for itself is only that such an event exists, that a CPU's counter has been raised, or that a movement
-has ended. "Step 3 of g1 is done" is then said twice: by an event, to other device lanes of the rank and to the copy
+The thread of the lane runs ahead of the device: it submits a step behind the events of what the step waits for, and
+goes on. What it waits for itself is only that such an event exists, that a CPU's counter has been raised, or that a
+movement has ended. "Step 3 of g1 is done" is then said twice: by an event, to other device lanes of the rank and to the copy
 engine, and by g1's counter, raised when that event is done, to everybody else.
 
     lane of p0    lane of g1 (submits)      lane of g2 (submits)       stream of g1   stream of g2
@@ -19,6 +19,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from maniple.runtime.body import BoundTask
 from maniple.runtime.event import DONE
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.lane import StepKind
@@ -26,6 +27,7 @@ from maniple.runtime.lane import StepKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from maniple.runtime.call import Calls, Frames
     from maniple.runtime.event import Event
     from maniple.runtime.lane import Step, Wait
     from maniple.runtime.processor import Processor
@@ -109,6 +111,8 @@ class DeviceLane:
         self._milestones = milestones
         self._start = start
         self._steps: tuple[_Bound, ...] = ()
+        self._frames: Frames | None = None
+        self._turn = 0
 
     def bind(
         self,
@@ -130,6 +134,8 @@ class DeviceLane:
             bound = _nothing if step.kind == StepKind.START else call(self._processor.id, step)
             found.append(_Bound(step, bound, waits, behind))
         self._steps = tuple(found)
+        self._frames = next((bound.call.frames for bound in found if isinstance(bound.call, BoundTask)), None)
+        self._turn = 0 if self._frames is None else self._frames.turn
 
     def take(self, run: Run, publish: Callable[[int], object], ended: Callable[[], object]) -> None:
         """Submit all steps for a run.
@@ -142,6 +148,12 @@ class DeviceLane:
         base, mine = run.base, self._processor.id
         before, last = base[mine], DONE
         own = self._milestones[mine]
+        calls: Calls | None = None
+        if self._frames is not None:
+            calls = self._frames.runs[self._turn]
+            self._turn = (self._turn + 1) % len(self._frames.runs)
+            # On the device's stream, for bodies may begin when this thread is at the next run already.
+            self._processor.submit(partial(self._frames.now.__setitem__, mine, calls))
         owed: list[Event] = []  # waited for by a movement only: a later step may take it for granted
         for place, (step, call, waits, behind) in enumerate(self._steps):
             for wait, where, counter, value in waits:
@@ -158,7 +170,14 @@ class DeviceLane:
                 last.then(partial(_raise, publish, before + place + 1))
         own.reach(before + len(self._steps), last)
         last.then(partial(_raise, publish, before + len(self._steps)))
-        last.then(lambda error: ended() if error is None else None)
+
+        def over(error: BaseException | None) -> None:
+            if error is None:
+                if calls is not None:
+                    calls.end(mine)
+                ended()
+
+        last.then(over)
 
 
 def _note(run: Run, row: int, event: Event, error: BaseException | None) -> None:
@@ -166,7 +185,9 @@ def _note(run: Run, row: int, event: Event, error: BaseException | None) -> None
     replay = run.replay
     if error is not None:
         replay.runtime.fail(
-            error if isinstance(error, TaskFailed) else TaskFailed.of(replay.schedule, row, replay.runtime.world.place(), error)
+            error
+            if isinstance(error, TaskFailed)
+            else TaskFailed.of(replay.schedule, row, replay.runtime.world.place(), error)
         )
         return
     begun, ended = replay.times[run.slot]

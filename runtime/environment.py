@@ -38,6 +38,7 @@ class LaunchEnvironment:
         deterministic: whether launches that are not traced run in the order of the program.
         shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
         device: what the processors are.
+        bells: the pipe of each, to wake it with: where to read and where to write.
     """
 
     rank: int
@@ -56,6 +57,7 @@ class LaunchEnvironment:
     deterministic: bool = False
     shared: tuple[int, ...] = ()
     device: str = "cpu"
+    bells: tuple[tuple[int, int], ...] = ()
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -75,6 +77,8 @@ class LaunchEnvironment:
             variables["MANIPLE_SHARED"] = ",".join(map(str, self.shared))
         if self.device != "cpu":
             variables["MANIPLE_DEVICE"] = self.device
+        if self.bells:
+            variables["MANIPLE_BELLS"] = ",".join(str(end) for ends in self.bells for end in ends)
         if self.mapper is not None:
             variables["MANIPLE_MAPPER"] = self.mapper
         if self.record is not None:
@@ -122,6 +126,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         record=variables.get("MANIPLE_RECORD") or None,
         shared=_descriptors(variables, "MANIPLE_SHARED", size),
         device=variables.get("MANIPLE_DEVICE") or "cpu",
+        bells=_pairs(_descriptors(variables, "MANIPLE_BELLS", 2 * size)),
     )
 
 
@@ -149,8 +154,12 @@ def _descriptors(variables: Mapping[str, str], name: str, count: int) -> tuple[i
         return ()
     found = text.split(",")
     if len(found) != count or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in found):
-        raise RequestError(f"{name}: expected a descriptor for each of {count} ranks, got {text!r}")
+        raise RequestError(f"{name}: expected {count} descriptors, got {text!r}")
     return tuple(map(int, found))
+
+
+def _pairs(found: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(found[::2], found[1::2], strict=True))
 
 
 def _seconds(variables: Mapping[str, str], name: str) -> float:

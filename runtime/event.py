@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Protocol, final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Protocol, final
 
 __all__: list[str] = []
 
-Hear = Callable[["BaseException | None"], object] if TYPE_CHECKING else object
+Hear = Callable[[BaseException | None], object]
 """What is told that an event is done: of nothing, or of the exception that kept its work from being done."""
 
 

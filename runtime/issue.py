@@ -7,8 +7,10 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from maniple.runtime.analysis import Node
+from maniple.runtime.engine import CopyEngine
+from maniple.runtime.issued import DeviceTask, Issued, IssuedTask
 from maniple.runtime.kernels import bind_fold
-from maniple.runtime.movement import Place, bind_movement
+from maniple.runtime.movement import BoundMove, Place, bind_movement
 from maniple.runtime.recorder import silent
 from maniple.runtime.schedule import InstanceKind, RowKind
 from maniple.runtime.timeline import Kind
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, RegionAnalysis
+    from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.event import Event
     from maniple.runtime.machine import Machine
     from maniple.runtime.memory import Memory
@@ -32,36 +35,6 @@ __all__: list[str] = []
 
 # Beyond this many remembered rows and tiles of a region, those that are done with are forgotten.
 FORGET_AT = 64
-
-
-def _done() -> None:
-    """Stand in for the start of a row that has run, so that nothing holds its body any more."""
-
-
-class Issued:
-    """A row that this rank will run: a task, a fold, or its share of a movement.
-
-    A row that takes events starts when those before it that give events early are submitted; any other when they are
-    done.
-
-    Args:
-        start: called once nothing is left to wait for, by whichever thread finished last.
-        early: whether it gives its event when it is submitted to a device.
-        takes: whether it is told to come after events, and not only started after them.
-    """
-
-    __slots__ = ("after", "behind", "done", "early", "event", "events", "left", "start", "takes")
-
-    def __init__(self, start: Callable[[], None], *, early: bool = False, takes: bool = False) -> None:
-        self.start = start
-        self.early = early
-        self.takes = takes
-        self.left = 1  # the issue itself, so that nothing starts half linked
-        self.after: list[Issued] = []  # what waits until it is done
-        self.behind: list[Issued] = []  # what waits until it is submitted
-        self.event: Event | None = None
-        self.events: list[Event] = []
-        self.done = False
 
 
 class LiveRegion:
@@ -81,6 +54,7 @@ class LiveRegion:
         self.analysis = analysis
         self.rows: dict[Node, Issued] = {}
         self.temporary: dict[int, tuple[Rect, torch.Tensor]] = {}
+        self.moves: dict[int, BoundMove] = {}
         self._current: dict[int, int] = {}  # by memory
         self._former: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._tidy_at = FORGET_AT
@@ -96,6 +70,11 @@ class LiveRegion:
                 self.temporary[instance] = (extent, memory.allocate(self.region, extent))
             covered, storage = self.temporary[instance]
         return storage[rect.slices(covered.lo)]
+
+    def storage(self, memory: Memory, instance: int) -> torch.Tensor | None:
+        """Give the storage of the instance of valid values, if it is that instance and views of it may be kept."""
+        kept = memory.kept(self.region) if instance == self._current.get(memory.id) else None
+        return None if kept is None else kept[1]
 
     def _valid(self, memory: Memory, instance: int, extent: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the storage of the instance of valid values, made if it is another than the one before."""
@@ -119,8 +98,8 @@ class LiveRegion:
             evicted: the instance that gives up its room, of whatever memory.
         """
         self._former.clear()
-        for memory, current in list(self._current.items()):
-            if current == evicted:
+        if evicted >= 0:
+            for memory in [memory for memory, current in self._current.items() if current == evicted]:
                 del self._current[memory]
                 memories[memory].drop(self.region)
 
@@ -207,35 +186,10 @@ class Issuer:
             measure: told for how many nanoseconds it ran, on a device.
         """
         place = self.runtime.processors[processor]
-
-        def run() -> None:
-            tell(Kind.STARTED)
-            place.submit(call)
-            tell(Kind.ENDED)
-            self.complete(row)
-
-        def submit() -> None:
-            event = place.submit(call, row.events)
-
-            def ended(error: BaseException | None) -> None:
-                if error is not None:
-                    self.runtime.fail(error)
-                    return
-                tell(Kind.STARTED, event.begun_ns)
-                tell(Kind.ENDED, event.ended_ns)
-                if measure is not None:
-                    measure(event.ended_ns - event.begun_ns)
-                self.complete(row)
-
-            self._submitted(row, event)
-            event.then(ended)
-
-        def start() -> None:
-            tell(Kind.READY)
-            place.enqueue(run if place.device is None else submit, priority)
-
-        on_device = place.device is not None
-        row = Issued(start, early=on_device, takes=on_device)
+        if place.device is None:
+            row: Issued = IssuedTask(self, place, call, priority, tell)
+        else:
+            row = DeviceTask(self, place, call, priority, tell, measure)
         self._enter(row, nodes)
         return row
 
@@ -246,19 +200,12 @@ class Issuer:
             self.runtime.under_way += 1
 
     def _movement(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
-        engine, memories = self.runtime.engine, self.runtime.memories
-        extents = live.analysis.extents
-        ends = {extents[end][0] for push in move.transfers for end in (push.source, push.target)}
-        if memories.keys().isdisjoint(ends) or engine is None:
+        bound = live.moves.get(id(move)) or self._bound(live, move)
+        here = not bound.memories.isdisjoint(self.runtime.memories)
+        engine = self.runtime.mover(bound.memories) if here else None
+        if engine is None:
             return None
-        movement, outgoing, incoming = bind_movement(
-            node.item,
-            move.transfers,
-            move.pieces,
-            lambda instance, rect: live.view(self.runtime, instance, rect),
-            lambda instance: extents[instance][0],
-            self._place,
-        )
+        movement, outgoing, incoming = self._share(live, node.item, bound)
         engine.submit(outgoing, incoming)
         recorder = self.runtime.recorder
         tell: Tell = silent
@@ -270,17 +217,48 @@ class Issuer:
 
         def start() -> None:
             begun.append(perf_counter_ns())
-            engine.start(movement, 0, row.events)
+            if isinstance(engine, CopyEngine):
+                engine.start(movement, 0, row.events)
+            else:
+                engine.start(movement, 0)
 
         def finish() -> None:
             tell(Kind.STARTED, movement.begun_ns or begun[0])
-            tell(Kind.COPIED, movement.ended_ns or perf_counter_ns())
+            tell(Kind.COPIED, movement.ended_ns or None)
             self.complete(row)
 
-        row = Issued(start, takes=True)
+        row = Issued(start, takes=isinstance(engine, CopyEngine))
         movement.finished = finish
         self._enter(row, [(live, node)])
         return row
+
+    def _bound(self, live: LiveRegion, move: Move) -> BoundMove:
+        """Find who takes part in a movement."""
+        ends = [end for push in move.transfers for end in (push.source, push.target)]
+        return BoundMove(move, frozenset([live.analysis.extents[end][0] for end in ends]), None)
+
+    def _share(self, live: LiveRegion, row: int, bound: BoundMove) -> tuple[Movement, list[Outgoing], list[Incoming]]:
+        """Tie this rank's share of a movement to storage, or take what was tied the last time."""
+        move, memories, extents = bound.move, self.runtime.memories, live.analysis.extents
+        ends = [end for push in move.transfers for end in (push.source, push.target) if extents[end][0] in memories]
+        memory = memories[extents[ends[0]][0]]
+        if bound.storage is not None and bound.storage is live.storage(memory, ends[0]):
+            return bound.again(row)
+        movement, outgoing, incoming = bind_movement(
+            row,
+            move.transfers,
+            move.pieces,
+            lambda instance, rect: live.view(self.runtime, instance, rect),
+            lambda instance: extents[instance][0],
+            self._place,
+        )
+        again = not move.pieces and len(set(ends)) == 1 and memory.device is None
+        if again and extents[ends[0]][1] == InstanceKind.MAIN:
+            if len(live.moves) >= FORGET_AT:
+                live.moves.clear()
+            storage = live.storage(memory, ends[0])
+            live.moves[id(move)] = BoundMove(move, bound.memories, storage, tuple(outgoing), tuple(incoming))
+        return movement, outgoing, incoming
 
     def link(self, live: LiveRegion, edges: Sequence[tuple[Node, Node]]) -> None:
         """Link rows to those they wait for, as far as both run here."""
@@ -289,13 +267,13 @@ class Issuer:
                 first, then = live.rows.get(before), live.rows.get(after)
                 if first is None or then is None or first is then or first.done:
                     continue
-                if first.early and then.takes:
-                    if first.event is not None:
-                        then.events.append(first.event)
-                        continue
+                if not (then.takes and isinstance(first, DeviceTask)):
+                    first.after.append(then)
+                elif first.event is None:
                     first.behind.append(then)
                 else:
-                    first.after.append(then)
+                    then.events.append(first.event)
+                    continue
                 then.left += 1
 
     def line_up(self, moves: Sequence[Issued], tasks: Sequence[Issued], *, together: bool) -> None:
@@ -327,38 +305,44 @@ class Issuer:
 
     def release(self, rows: Sequence[Issued]) -> None:
         """Let rows start that are linked to all they wait for."""
-        for row in rows:
-            self._count_down(row)
-
-    def _count_down(self, row: Issued) -> None:
         with self.runtime.lock:
-            row.left -= 1
-            ready = row.left == 0
-        if ready:
-            row.start()
+            ready = []
+            for row in rows:
+                row.left -= 1
+                if not row.left:
+                    ready.append(row)
+        for row in ready:
+            row.begin()
 
-    def _submitted(self, row: Issued, event: Event) -> None:
-        """Start what waited only for the row's event."""
+    def submitted(self, row: DeviceTask, event: Event) -> None:
+        """Note the event of a row, and start what waited only for that."""
+        ready = []
         with self.runtime.lock:
             row.event = event
-            waiting, row.behind = row.behind, []
-            for later in waiting:
+            for later in row.behind:
                 later.events.append(event)
-        for later in waiting:
-            self._count_down(later)
+                later.left -= 1
+                if not later.left:
+                    ready.append(later)
+            row.behind = []
+        for later in ready:
+            later.begin()
 
     def complete(self, row: Issued) -> None:
         """Mark a row done and start what waited only for it."""
+        ready = []
         with self.runtime.lock:
-            row.done = True
-            row.start = _done
-            row.events.clear()
-            waiting, row.after = row.after, []
+            row.end()
+            for later in row.after:
+                later.left -= 1
+                if not later.left:
+                    ready.append(later)
+            row.after = []
             self.runtime.under_way -= 1
             if not self.runtime.under_way:
                 self.runtime.finished.notify_all()
-        for later in waiting:
-            self._count_down(later)
+        for later in ready:
+            later.begin()
 
     def drain(self) -> None:
         """Block until every row issued so far is done.

@@ -254,6 +254,10 @@ class Machine:
         """The ids of the memories of a rank, ascending."""
         return tuple(memory.id for memory in self.memories if memory.rank == rank)
 
+    def first_of(self, rank: int) -> int:
+        """The id of the first processor of a rank."""
+        return next(processor.id for processor in self.processors if self.memories[processor.memory].rank == rank)
+
     def processors_of(self, memory: int) -> tuple[int, ...]:
         """The ids of the processors that share a memory, ascending."""
         return tuple(processor.id for processor in self.processors if processor.memory == memory)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maniple.runtime.machine import Machine
     from maniple.runtime.memory import Memory
     from maniple.runtime.schedule import Piece, Transfer
+    from maniple.runtime.use import Move
 
 __all__: list[str] = []
 
@@ -43,6 +44,32 @@ class Place:
         """Give the place of the rank that has some memories."""
         ranks = tuple(memory.rank for memory in machine.memories)
         return cls(ranks, {number: memory.device for number, memory in memories.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class BoundMove:
+    """This rank's share of a movement, tied to storage, to be made again and again.
+
+    Args:
+        move: the movement; told by identity, so it is kept.
+        memories: all that take part.
+        storage: what it was tied to; None where this rank takes no part, or its share cannot be used again.
+        outgoing: pushes on the way out.
+        incoming: pushes on the way in.
+    """
+
+    move: Move
+    memories: frozenset[int]
+    storage: torch.Tensor | None
+    outgoing: tuple[Outgoing, ...] = ()
+    incoming: tuple[Incoming, ...] = ()
+
+    def again(self, row: int) -> tuple[Movement, list[Outgoing], list[Incoming]]:
+        """Give a share of its own to another run."""
+        movement = Movement(row)
+        movement.outgoing = [Outgoing(push.peer, push.size, push.pack, movement) for push in self.outgoing]
+        movement.incoming = [Incoming(push.peer, push.size, push.land, movement) for push in self.incoming]
+        return movement, movement.outgoing, movement.incoming
 
 
 def bind_movement(

@@ -1,8 +1,8 @@
 """The null device: a GPU without hardware, as unforgiving about missing waits as a GPU can be.
 
 Its memory is the host's, under another type: a `NullTensor` computes only in what a stream runs or a binding prepares,
-never beside a tensor of the host, and memory that was not written holds NaN. Each stream is a thread that begins its work
-late, by a time drawn from a seed, so that the streams of a device overtake each other:
+never beside a tensor of the host, and memory that was not written holds NaN. Each stream is a thread that begins its
+work late, by a time drawn from a seed, so that the streams of a device overtake each other:
 
     tasks     | . . first . | second . . |
     arrivals  | third | . . . . fourth |      submitted in the order first, third, second, fourth
@@ -231,9 +231,10 @@ class NullDevice:
         self.held = 0
         self.peak = 0
         self._gate = _Gate()
-        names = ("tasks", "arrivals", "departures")
-        streams = [NullStream(f"{self.name}: {name}", Random(f"{local} {name}"), latest_s, self._gate) for name in names]
-        self.tasks, self.arrivals, self.departures = streams
+        self.tasks, self.arrivals, self.departures = (
+            NullStream(f"{self.name}: {name}", Random(f"{local} {name}"), latest_s, self._gate)
+            for name in ("tasks", "arrivals", "departures")
+        )
         self._freed: deque[int] = deque()
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -19,6 +19,7 @@ from maniple.runtime.failure import TaskFailed
 from maniple.runtime.inventory import available_cores
 from maniple.runtime.loopback import LoopbackHub
 from maniple.runtime.memory import Memory
+from maniple.runtime.post import Post
 from maniple.runtime.processor import CpuProcessor, GpuProcessor, inside_task
 from maniple.runtime.progress import Progress
 from maniple.runtime.recorder import silent
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
 
+    from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.runtime.machine_part import Processor as MachineProcessor
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from maniple.runtime.recorder import Recorder, Tell
     from maniple.runtime.schedule import Schedule
     from maniple.runtime.transport import Transport
+    from maniple.runtime.variant import Variant
     from maniple.runtime.world import World
 
 __all__: list[str] = []
@@ -78,6 +81,7 @@ class RankRuntime:
         roomy = neighbours * world.processors * world.cores <= available_cores()
         self.progress = Progress(world.shared, world.rank, roomy=roomy, check=self.check)
         self._credit_bytes = credit_bytes
+        self._post: Post | None = None
         self.engine: CopyEngine | None = None
         if world.transport is not None:
             self._start_engine(world.transport)
@@ -100,6 +104,24 @@ class RankRuntime:
             if world.record is not None:
                 recording.start(found)
         return found
+
+    def mover(self, memories: Collection[int]) -> CopyEngine | Post | None:
+        """Give what moves tiles of untraced launches between memories, None where nothing does.
+
+        Args:
+            memories: all that take part; if all are of this host's CPUs they share memory, else messages are sent.
+        """
+        shared = self.world.shared
+        if (
+            shared is None
+            or not shared.has_bells
+            or self.world.device != "cpu"
+            or not shared.ranks.issuperset(memories)
+        ):
+            return self.engine
+        if self._post is None:
+            self._post = Post(shared, self._credit_bytes, self.fail)
+        return self._post
 
     def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:
         """Bind a schedule to this rank.
@@ -157,6 +179,10 @@ class RankRuntime:
         self.engine = CopyEngine(transport, self._credit_bytes, self.fail, self.world.local)
         self.engine.begin()
 
+    def runs(self, variant: Variant) -> bool:
+        """Whether a variant runs on every processor of its kind here."""
+        return variant.kind != "numba.cuda" or all(processor.compiles for processor in self.processors.values())
+
     def binding(self, processor: int) -> AbstractContextManager[object]:
         """Bind bodies for a processor of this rank inside."""
         return self.processors[processor].binding()
@@ -164,6 +190,11 @@ class RankRuntime:
     def kept_bytes(self) -> int:
         """Count the bytes of storage that lasts, in all memories of this rank."""
         return sum(memory.kept_bytes() for memory in self.memories.values())
+
+    def fill(self, region: LogicalRegion, value: float) -> None:
+        """Give instances of a region that are made here from now on a value, of all elements."""
+        for memory in self.memories.values():
+            memory.fill(region, value)
 
     def next_program(self) -> int:
         """Number a trainer; every rank numbers the same ones alike."""
@@ -275,19 +306,24 @@ class RankRuntime:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(1)
-        if self.engine is not None:
-            self.engine.close()
+        for way in (self.engine, self._post):
+            if way is not None:
+                way.close()
 
     def close(self) -> None:
-        """End all threads of this rank, and forget it."""
+        """End all threads of this rank, and forget it; what is under way is dropped."""
         if _RUNTIMES.get(self.world) is self:
             del _RUNTIMES[self.world]
         atexit.unregister(self._end)
+        with self.lock:  # a lane must not wait for one that is dropped
+            self.error = self.error or RankStopped("the runtime of this rank was closed")
+            self.finished.notify_all()
         for processor in self.processors.values():
             processor.close()
         self.processors.clear()
-        if self.engine is not None:
-            self.engine.close()
+        for way in (self.engine, self._post):
+            if way is not None:
+                way.close()
 
 
 # From when a runtime is made until it is closed: its threads keep it, and it keeps its world.

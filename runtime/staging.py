@@ -1,8 +1,8 @@
 """Staging: the way of a tile between the memory of a device and bytes of the host, and between two devices of a rank.
 
-    out     instance --departures stream--> pinned row --transport, or another memory of the rank-->
-    in      --bytes--> pinned row --arrivals stream--> instance
-    across  instance --arrivals stream of the target--> instance
+out     instance --departures stream--> pinned row --transport, or another memory of the rank-->
+in      --bytes--> pinned row --arrivals stream--> instance
+across  instance --arrivals stream of the target--> instance
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def bind_out(
     return start, lambda: _bytes(rows.pop())
 
 
-def bind_in(
-    device: Device, view: torch.Tensor, points: IndexSpace
-) -> Callable[[memoryview, Iterable[Event]], Event]:
+def bind_in(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[memoryview, Iterable[Event]], Event]:
     """Bind the copy of received bytes to a tile on a device; it begins after events.
 
     Args:

@@ -21,6 +21,22 @@ settings.register_profile("search", deadline=None, print_blob=True, max_examples
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "maniple"))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What must not run side by side on two workers is one worker's.
+
+    Tests that start rank processes: their deadlines are for ranks that have the cores. Tests that simulate: the first
+    of a new checkout compiles the simulator, which takes a minute and must not happen twice.
+    """
+    for item in items:
+        for group in ("ranks", "simulator"):
+            if item.get_closest_marker(group) is not None:
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
+        if item.get_closest_marker("simulator") is not None:
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The folder that holds pyproject.toml."""

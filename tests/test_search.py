@@ -30,6 +30,7 @@ def network(*, loss: bool = True) -> mp.Graph:
 MACHINE = mp.Machine.cpu(2)
 
 
+@pytest.mark.simulator
 @pytest.mark.parametrize("strategy", sorted(installed().names()))
 def test_every_installed_strategy_gives_a_plan_that_fits(strategy: str) -> None:
     graph = network()

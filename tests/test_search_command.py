@@ -10,6 +10,8 @@ import pytest
 from maniple import cli
 from maniple.operators.plan import Plan
 
+pytestmark = pytest.mark.simulator
+
 MODEL = """
 import maniple as mp
 

@@ -15,8 +15,7 @@ from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.strategy import Problem
 
-# The first simulation of an installation compiles.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.simulator
 
 
 def status_of(*arguments: str) -> int:

@@ -23,7 +23,7 @@ from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
     pools,
 )
 from maniple.operators.torch_import.call import Known
-from maniple.operators.torch_import.capture import capture
+from maniple.operators.torch_import.capture import capture, uncollected
 from maniple.operators.torch_import.mutation import functional
 from maniple.operators.torch_import.names import Names
 from maniple.operators.torch_import.pruning import pruned
@@ -95,7 +95,7 @@ class _Import:
 
     def graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:
         """The graph for examples of one batch size, and the constants in it."""
-        with _ONE_AT_A_TIME:
+        with _ONE_AT_A_TIME, uncollected():
             return self._graph(examples)
 
     def _graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:

@@ -12,9 +12,13 @@ def pruned(graph: Graph) -> Graph:
     Every operand must be a tensor that was declared by itself or an operator's result.
 
     Args:
-        graph: Its state is not copied.
+        graph: Its state is not copied. Itself the result where everything is needed.
     """
     needed = _needed(graph)
+    if all(needed.intersection(node.results) for node in graph.nodes) and all(
+        tensor.persistent or tensor.id in needed for tensor in graph.tensors if tensor.kind == "buffer"
+    ):
+        return graph
     found = Graph(graph.name)
     handles: dict[int, Tensor] = {}
     for tensor in graph.tensors:

@@ -12,6 +12,7 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "scaling.py"
 
 
+@pytest.mark.ranks
 @pytest.mark.timeout(120)
 def test_it_prints_what_was_asked_for() -> None:
     sizes = ["--tasks", "20", "--tasks", "40", "--memory-tasks", "20", "--ranks", "2", "--ranks", "3"]

@@ -15,8 +15,9 @@ import pytest
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(150)]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 DIGITS = ROOT / "examples" / "digits.py"
+TESTED = {"cholesky", "custom_mapper", "digits"}  # each has a test of its own below
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem not in TESTED]
 EPOCHS = 2
 STEPS = EPOCHS * 23
 LAST_LINE = re.compile(r"test accuracy \d+\.\d %, \d+\.\d s, \d+\.\d MB moved")
@@ -114,7 +115,8 @@ def test_digits_in_one_process(alone: Ended) -> None:
     check(alone, alone, nodes=0)
 
 
-@pytest.mark.parametrize("strategy", ["data_parallel", "expert", "spatial", "model_parallel", "random"])
+# Data parallelism is trained without pickle below, the expert plan from a file; the laws train every strategy.
+@pytest.mark.parametrize("strategy", ["model_parallel", "spatial", "random"])
 def test_digits_on_two_nodes(strategy: str, alone: Ended, tmp_path: Path) -> None:
     check(digits(tmp_path / "run", "--strategy", strategy, nodes=2), alone, nodes=2)
 
@@ -155,7 +157,7 @@ def test_pickle_does_raise_without_pickle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nodes", [0, 2])
-@pytest.mark.parametrize("example", [path for path in EXAMPLES if path != DIGITS], ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(example: Path, nodes: int, tmp_path: Path) -> None:
     out = run(tmp_path / "run", str(example), nodes=nodes).out
     assert out != ""

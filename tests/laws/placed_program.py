@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+from drawn_launches import Argument, Step
+from launched_work import task_of
+
 import maniple as mp
 from maniple.mappers.registry import make_mapper
 from maniple.runtime import rank
@@ -50,3 +54,35 @@ class Placed(mp.Mapper):
     def select_processor(self, task: mp.TaskView) -> int:
         """The processor of that point."""
         return self.processors[task.index]
+
+
+def given_to(session: Session, region: mp.Region, argument: Argument, single: bool) -> object:
+    """What a program passes for an argument: a field, its partition, or a sub-region of it."""
+    if argument.atomic:
+        region = region.atomic
+    if argument.tiles is None:
+        return region
+    if isinstance(argument.made, mp.Rect):
+        cut = region[mp.rectangles([argument.made])][0][mp.rectangles(argument.tiles)]
+    elif argument.made is not None:
+        colors = session.region(region.shape, "int64", "colors")
+        colors.write(torch.tensor(argument.made).reshape(region.shape))
+        cut = region[colors.by_field(len(argument.tiles))]
+    else:
+        cut = region[mp.rectangles(argument.tiles)]
+    return cut[0] if single else cut
+
+
+def launched(session: Session, regions: Sequence[mp.Region], step: Step) -> object:
+    """What a program gets from a launch: a future, or a map of them."""
+    arguments = [given_to(session, regions[argument.region], argument, step.single) for argument in step.arguments]
+    task = task_of(tuple([argument.privilege for argument in step.arguments]))
+    mapper = Placed(step.places)
+    if step.single:
+        return session.launch(task, step.factor, *arguments, mapper=mapper)
+    return session.index_launch(task, len(step.places), step.factor, *arguments, mapper=mapper)
+
+
+def resolved(entry: object) -> object:
+    """What a program sees of a single launch's future: a list of its one result."""
+    return [entry.get()] if isinstance(entry, mp.Future) else entry

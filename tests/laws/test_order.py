@@ -14,19 +14,26 @@ from maniple.regions import index_space
 from maniple.regions.index_space import IndexSpace
 from maniple.runtime.schedule import RowKind, Schedule, csr
 
-SEEDS = settings().max_examples // 4
-SCHEDULES = [(label, lowered(graph, plan, machine)) for label, graph, plan, machine in plans(SEEDS)]
+pytestmark = pytest.mark.xdist_group("schedules")  # one worker lowers them, for all tests here
+SEEDS = settings().max_examples // 8
+
+Labelled = list[tuple[str, Schedule]]
 
 
-def test_the_order_is_total_and_agrees_with_every_dependence() -> None:
-    for label, schedule in SCHEDULES:
+@pytest.fixture(scope="module")
+def schedules() -> Labelled:
+    return [(label, lowered(graph, plan, machine)) for label, graph, plan, machine in plans(SEEDS)]
+
+
+def test_the_order_is_total_and_agrees_with_every_dependence(schedules: Labelled) -> None:
+    for label, schedule in schedules:
         assert sorted(schedule.order.tolist()) == list(range(len(schedule))), label
         wrong = [(a, b) for a, b in schedule.edges() if schedule.order[a] >= schedule.order[b]]
         assert wrong == [], label
 
 
-def test_every_row_runs_somewhere() -> None:
-    for label, schedule in SCHEDULES:
+def test_every_row_runs_somewhere(schedules: Labelled) -> None:
+    for label, schedule in schedules:
         for row in range(len(schedule)):
             on_processor = schedule.kind[row] in {RowKind.TASK, RowKind.FOLD}
             assert (schedule.processor[row] >= 0) == on_processor, label
@@ -40,8 +47,8 @@ def lies_in(inner: IndexSpace, outer: IndexSpace) -> bool:
     return all(part.is_empty for part in index_space.without(inner, outer))
 
 
-def test_what_a_row_touches_is_in_its_accesses_and_where_it_runs() -> None:
-    for label, schedule in SCHEDULES:
+def test_what_a_row_touches_is_in_its_accesses_and_where_it_runs(schedules: Labelled) -> None:
+    for label, schedule in schedules:
         for row in range(len(schedule)):
             accesses = schedule.accesses(row)
             here = schedule.memories(row)
@@ -59,13 +66,13 @@ def test_what_a_row_touches_is_in_its_accesses_and_where_it_runs() -> None:
                 )
 
 
-def test_no_interleaving_of_two_runs_lets_conflicting_uses_overlap() -> None:
+def test_no_interleaving_of_two_runs_lets_conflicting_uses_overlap(schedules: Labelled) -> None:
     conflicts = 0
-    for label, schedule in SCHEDULES:
+    for label, schedule in schedules:
         happens = HappensBefore(schedule)
         assert happens.races() == [], label
         conflicts += sum(1 for _ in happens.conflicts())
-    assert conflicts > 1000 * len(SCHEDULES)
+    assert conflicts > 1000 * len(schedules)
 
 
 def without(schedule: Schedule, edge: tuple[int, int], *, carried: bool) -> Schedule:
@@ -75,9 +82,9 @@ def without(schedule: Schedule, edge: tuple[int, int], *, carried: bool) -> Sche
 
 
 @pytest.mark.parametrize("carried", [False, True], ids=["edge", "carried edge"])
-def test_a_dependence_that_is_missing_is_seen_as_a_race(carried: bool) -> None:
+def test_a_dependence_that_is_missing_is_seen_as_a_race(carried: bool, schedules: Labelled) -> None:
     seen = 0
-    for label, schedule in SCHEDULES:
+    for label, schedule in schedules:
         if "random" not in label or len(schedule.machine.memories) == 1 or len(schedule) > 150:
             continue
         pairs = list(schedule.carries() if carried else schedule.edges())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -59,9 +61,17 @@ def each(world: tuple[int, int]) -> str:
     return f"{world[0]}x{world[1]}"
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=each)
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("strategy", NAMED)
+def turns(strategies: Sequence[str], names: Sequence[str], count: int) -> list[Any]:
+    """Every strategy for every network, on some of the worlds in turn."""
+    return [
+        pytest.param(strategy, name, world, id=f"{strategy}-{name}-{each(world)}")
+        for i, strategy in enumerate(strategies)
+        for j, name in enumerate(names)
+        for world in [WORLDS[(i + j + 3 * turn) % len(WORLDS)] for turn in range(count)]
+    ]
+
+
+@pytest.mark.parametrize(("strategy", "name", "world"), turns(NAMED, list(NETWORKS), 3))
 def test_named_strategies_train_as_torch_does(strategy: str, name: str, world: tuple[int, int]) -> None:
     check(name, "float64", train(name, "float64", strategy, 0, *world))
 
@@ -74,7 +84,7 @@ def test_random_plans_train_as_torch_does(name: str, world: tuple[int, int], see
     check(name, "float64", train(name, "float64", "random", own, *world, shuffle=own))
 
 
-@pytest.mark.timeout(900)  # a new machine compiles the simulator first
+@pytest.mark.simulator
 @pytest.mark.parametrize(
     ("name", "world", "seed"), [("digits", (2, 2), 1), ("mlp13", (1, 3), 2), ("residual", (3, 1), 3)]
 )
@@ -91,9 +101,7 @@ def test_found_plans_train_as_torch_does(name: str, world: tuple[int, int], seed
     check(name, "float64", run_on_ranks(ranks, body, processors=processors, shuffle=seed))
 
 
-@pytest.mark.parametrize("world", [(1, 1), (1, 3), (2, 2), (3, 1)], ids=each)
-@pytest.mark.parametrize("name", ["digits", "mlp13", "residual"])
-@pytest.mark.parametrize("strategy", [*NAMED, "random"])
+@pytest.mark.parametrize(("strategy", "name", "world"), turns([*NAMED, "random"], ["digits", "mlp13", "residual"], 1))
 def test_single_precision_trains_as_torch_does(strategy: str, name: str, world: tuple[int, int]) -> None:
     check(name, "float32", train(name, "float32", strategy, 7, *world))
 

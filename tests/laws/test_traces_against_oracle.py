@@ -11,23 +11,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import pytest
+from drawn_launches import PLAIN, SHAPES, WORLDS, Looked, Step, Written, launches
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from placed_program import opened
-from test_launches_against_oracle import (
-    PLAIN,
-    SHAPES,
-    WORLDS,
-    Looked,
-    Oracle,
-    RefusalError,
-    Step,
-    Written,
-    initial,
-    launched,
-    launches,
-    resolved,
-)
+from launch_oracle import Oracle, RefusalError, initial
+from placed_program import launched, opened, resolved
 from thread_ranks import run_on_ranks
 
 import maniple as mp

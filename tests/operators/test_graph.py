@@ -139,76 +139,73 @@ def test_the_fingerprint_is_the_same_in_every_process_and_covers_everything() ->
     assert len({digits().fingerprint(), digits(32).fingerprint(), changed.fingerprint(), mixed().fingerprint()}) == 4
 
 
-def refusals() -> dict[str, tuple[Callable[[Graph], object], str]]:
-    """What a builder's caller can do wrong, and what the message says."""
-    other = Graph("other").input("x", (4, 3))
-    image = "image"
-    return {
-        "duplicate input": (lambda g: g.input("x", (4, 2)), "input 'x': graph 'g' has that name already"),
-        "duplicate operator": (
-            lambda g: (g.relu(g.handle("x"), name="a"), g.relu(g.handle("x"), name="a")),
-            "operator 'a'",
+# What a builder's caller can do wrong, and what the message says.
+REFUSALS: dict[str, tuple[Callable[[Graph], object], str]] = {
+    "duplicate input": (lambda g: g.input("x", (4, 2)), "input 'x': graph 'g' has that name already"),
+    "duplicate operator": (
+        lambda g: (g.relu(g.handle("x"), name="a"), g.relu(g.handle("x"), name="a")),
+        "operator 'a'",
+    ),
+    "empty shape": (lambda g: g.input("z", ()), "expected at least one dimension"),
+    "zero extent": (lambda g: g.input("z", (0, 2)), "expected extents >= 1"),
+    "unknown dtype": (lambda g: g.input("z", (4,), "float16"), "float16.*did you mean"),
+    "float label": (lambda g: g.cross_entropy(g.handle("x"), g.input("z", (4,))), "labels of dtype int64.*float32"),
+    "label count": (lambda g: g.cross_entropy(g.handle("x"), g.input("z", (5,), "int64")), "expected b = 4, got 5"),
+    "int logits": (
+        lambda g: g.relu(g.handle("y")),
+        "relu: expected operands of dtype float32 or float64, got int64",
+    ),
+    "two dtypes": (
+        lambda g: g.add(g.handle("x"), g.input("z", (4, 3), "float64")),
+        "one dtype, got float32 and float64",
+    ),
+    "other graph": (lambda g: g.relu(Graph("other").input("x", (4, 3))), "tensor 'x' belongs to another graph"),
+    "no tensor": (lambda g: g.relu(3), "expected a tensor of graph 'g', got int"),  # type: ignore[arg-type]
+    "parameter for assignment": (
+        lambda g: (g.linear(g.handle("x"), 2), g.assign(g.handle("linear.weight"), g.handle("linear"))),
+        "expected a buffer to assign to, got parameter 'linear.weight'",
+    ),
+    "add shapes": (lambda g: g.add(g.handle("x"), g.input("z", (4, 2))), "add: operand 1.*expected c = 3, got 2"),
+    "no image": (lambda g: g.conv2d(g.handle("x"), 2, 3), "conv2d: expected 4 dimensions"),
+    "window": (lambda g: g.conv2d(g.handle("image"), 2, 9), "a window of 9 rows with padding 0 does not fit"),
+    "kernel 0": (lambda g: g.conv2d(g.handle("image"), 2, 0), "conv2d.kernel_size: expected an integer >= 1, got 0"),
+    "stride 0": (lambda g: g.max_pool2d(g.handle("image"), 2, 0), "max_pool2d.stride: expected an integer >= 1"),
+    "three numbers": (lambda g: g.conv2d(g.handle("image"), 2, (1, 2, 3)), "expected an integer or 2"),
+    "groups": (lambda g: g.conv2d(g.handle("image"), 2, 3, groups=2), "conv2d.groups: expected a divisor"),
+    "same": (
+        lambda g: g.conv2d(g.handle("image"), 2, 2, padding="same"),
+        "'same' with stride 1 and windows of an odd",
+    ),
+    "pool dilation": (lambda g: g.max_pool2d(g.handle("image"), 2, dilation=0), "dilation: expected an integer >= 1"),
+    "pool padding": (lambda g: g.avg_pool2d(g.handle("image"), 3, padding=2), "at most half"),
+    "out_features": (lambda g: g.linear(g.handle("x"), 0), "linear.out_features: expected an integer >= 1, got 0"),
+    "shared shape": (
+        lambda g: (
+            g.linear(g.handle("x"), 2, name="a"),
+            g.linear(g.handle("x"), 5, name="b", weight=g.handle("a.weight")),
         ),
-        "empty shape": (lambda g: g.input("z", ()), "expected at least one dimension"),
-        "zero extent": (lambda g: g.input("z", (0, 2)), "expected extents >= 1"),
-        "unknown dtype": (lambda g: g.input("z", (4,), "float16"), "float16.*did you mean"),
-        "float label": (lambda g: g.cross_entropy(g.handle("x"), g.input("z", (4,))), "labels of dtype int64.*float32"),
-        "label count": (lambda g: g.cross_entropy(g.handle("x"), g.input("z", (5,), "int64")), "expected b = 4, got 5"),
-        "int logits": (
-            lambda g: g.relu(g.handle("y")),
-            "relu: expected operands of dtype float32 or float64, got int64",
-        ),
-        "two dtypes": (
-            lambda g: g.add(g.handle("x"), g.input("z", (4, 3), "float64")),
-            "one dtype, got float32 and float64",
-        ),
-        "other graph": (lambda g: g.relu(other), "tensor 'x' belongs to another graph"),
-        "no tensor": (lambda g: g.relu(3), "expected a tensor of graph 'g', got int"),  # type: ignore[arg-type]
-        "parameter for assignment": (
-            lambda g: (g.linear(g.handle("x"), 2), g.assign(g.handle("linear.weight"), g.handle("linear"))),
-            "expected a buffer to assign to, got parameter 'linear.weight'",
-        ),
-        "add shapes": (lambda g: g.add(g.handle("x"), g.input("z", (4, 2))), "add: operand 1.*expected c = 3, got 2"),
-        "no image": (lambda g: g.conv2d(g.handle("x"), 2, 3), "conv2d: expected 4 dimensions"),
-        "window": (lambda g: g.conv2d(g.handle(image), 2, 9), "a window of 9 rows with padding 0 does not fit"),
-        "kernel 0": (lambda g: g.conv2d(g.handle(image), 2, 0), "conv2d.kernel_size: expected an integer >= 1, got 0"),
-        "stride 0": (lambda g: g.max_pool2d(g.handle(image), 2, 0), "max_pool2d.stride: expected an integer >= 1"),
-        "three numbers": (lambda g: g.conv2d(g.handle(image), 2, (1, 2, 3)), "expected an integer or 2"),
-        "groups": (lambda g: g.conv2d(g.handle(image), 2, 3, groups=2), "conv2d.groups: expected a divisor"),
-        "same": (
-            lambda g: g.conv2d(g.handle(image), 2, 2, padding="same"),
-            "'same' with stride 1 and windows of an odd",
-        ),
-        "pool dilation": (lambda g: g.max_pool2d(g.handle(image), 2, dilation=0), "dilation: expected an integer >= 1"),
-        "pool padding": (lambda g: g.avg_pool2d(g.handle(image), 3, padding=2), "at most half"),
-        "out_features": (lambda g: g.linear(g.handle("x"), 0), "linear.out_features: expected an integer >= 1, got 0"),
-        "shared shape": (
-            lambda g: (
-                g.linear(g.handle("x"), 2, name="a"),
-                g.linear(g.handle("x"), 5, name="b", weight=g.handle("a.weight")),
-            ),
-            "b.weight: expected a parameter of shape .5, 3., got parameter 'a.weight' of shape .2, 3.",
-        ),
-        "reshape batch": (lambda g: g.reshape(g.handle("x"), (2, 6)), "dimension 0 .the samples. to stay"),
-        "reshape size": (lambda g: g.reshape(g.handle("x"), (4, 4)), "expected 3 elements per sample"),
-        "reshape -1": (lambda g: g.reshape(g.handle("x"), (4, -1, 2)), "expected 3 elements per sample"),
-        "reshape nest": (
-            lambda g: g.reshape(g.input("z", (4, 6, 4)), (4, 4, 6)),
-            "do not nest; reshape to .24,. first",
-        ),
-        "vector loss": (lambda g: g.loss(g.handle("x")), "loss: expected a scalar"),
-        "second loss": (lambda g: g.loss(g.cross_entropy(g.handle("x"), g.handle("y"))), "has a loss already, 'first'"),
-        "second output": (
-            lambda g: (g.output("o", g.handle("first")), g.output("o", g.handle("first"))),
-            "output 'o' already",
-        ),
-        "input as output": (lambda g: g.output("o", g.handle("x")), "expected an operator's result, got input"),
-    }
+        "b.weight: expected a parameter of shape .5, 3., got parameter 'a.weight' of shape .2, 3.",
+    ),
+    "reshape batch": (lambda g: g.reshape(g.handle("x"), (2, 6)), "dimension 0 .the samples. to stay"),
+    "reshape size": (lambda g: g.reshape(g.handle("x"), (4, 4)), "expected 3 elements per sample"),
+    "reshape -1": (lambda g: g.reshape(g.handle("x"), (4, -1, 2)), "expected 3 elements per sample"),
+    "reshape nest": (
+        lambda g: g.reshape(g.input("z", (4, 6, 4)), (4, 4, 6)),
+        "do not nest; reshape to .24,. first",
+    ),
+    "vector loss": (lambda g: g.loss(g.handle("x")), "loss: expected a scalar"),
+    "second loss": (lambda g: g.loss(g.cross_entropy(g.handle("x"), g.handle("y"))), "has a loss already, 'first'"),
+    "second output": (
+        lambda g: (g.output("o", g.handle("first")), g.output("o", g.handle("first"))),
+        "output 'o' already",
+    ),
+    "input as output": (lambda g: g.output("o", g.handle("x")), "expected an operator's result, got input"),
+}
 
 
-@pytest.mark.parametrize("name", sorted(refusals()))
+@pytest.mark.parametrize("name", sorted(REFUSALS))
 def test_refusals(name: str) -> None:
-    act, message = refusals()[name]
+    act, message = REFUSALS[name]
     g = Graph("g")
     x, y = g.input("x", (4, 3)), g.input("y", (4,), "int64")
     g.input("image", (4, 1, 8, 8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -83,7 +83,9 @@ class Rig:
 
     def arrival(self, row: int, size: int) -> Movement:
         movement = self.movement(row)
-        movement.incoming.append(Incoming(1, size, at_once(lambda payload: self.landed.append((row, bytes(payload)))), movement))
+        movement.incoming.append(
+            Incoming(1, size, at_once(lambda payload: self.landed.append((row, bytes(payload)))), movement)
+        )
         return movement
 
     def submit(self, *movements: Movement, start: bool = True) -> None:

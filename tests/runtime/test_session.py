@@ -8,7 +8,7 @@ import threading
 
 import pytest
 import torch
-from launched import Place, add, explode, extremes, fill, on_ranks, summed, tell, total, wait, where
+from launched import Place, add, explode, extremes, fill, made, on_ranks, summed, tell, total, wait, where
 
 import maniple as mp
 from maniple.regions.error import RequestError, RunError
@@ -287,3 +287,25 @@ def test_a_region_that_nobody_can_name_is_freed_once_its_tasks_are_done() -> Non
         del region
     session.region((1,))
     assert session.runtime.kept_bytes() <= 2 * 4000
+
+
+@pytest.mark.timeout(60)
+def test_a_rank_is_closed_while_one_processor_waits_for_another() -> None:
+    session = made(World.solo(processors=2, cores=1))
+    x, y = session.region((2,), name="x"), session.region((2,), name="y")
+    x.fill(1.0)
+    y.fill(1.0)
+    first = session.runtime.processors[0]
+
+    def until_closed() -> None:
+        with first._arrived:
+            first._arrived.wait_for(lambda: first._closed)
+
+    for busy in (False, True):
+        session.fence()
+        if busy:
+            first.enqueue(until_closed, 1)
+        with session.trace("step"):
+            session.launch(add, 1.0, x, y, mapper=Place(lambda _: 0))
+            session.launch(add, 1.0, y, x, mapper=Place(lambda _: 1))
+    session.runtime.close()

@@ -16,6 +16,7 @@ from maniple.strategies.soap.soap import Soap, SoapState
 from maniple.strategies.space import Space
 from maniple.strategies.strategy import Problem
 
+pytestmark = pytest.mark.simulator
 TWO = Machine.preset("cpu:2x1")
 
 
