@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 
 import flexflow
 import pytest
@@ -17,7 +18,7 @@ def test_data_parallelism_moves_all_gradients_and_weights() -> None:
     rows = json.loads(CliRunner().invoke(flexflow.main, asked, catch_exceptions=False).output)
     assert [row["plan"] for row in rows] == ["data_parallel", "expert", "model_parallel"]
     # Each of two processors sends half of all gradients to the other, and gets half of all weights.
-    weights = sum(parameter.size for parameter in model("mlp", batch=2).parameters) * 4
+    weights = sum(prod(parameter.shape) for parameter in model("mlp", batch=2).parameters) * 4
     assert rows[0]["bytes_gb"] == pytest.approx(2 * weights / 1e9, rel=0.01)
     assert rows[0]["over_published"] == pytest.approx(rows[0]["bytes_gb"] / 65.8 - 1)
     assert rows[1]["bytes_gb"] < rows[0]["bytes_gb"]
