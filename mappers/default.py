@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
-from maniple.runtime.mapper import Mapper
+from maniple.runtime.mapper import Mapper, TaskOptions
+
+if TYPE_CHECKING:
+    from maniple.runtime.mapper import LaunchView
 
 __all__ = ["DefaultMapper"]
 
@@ -20,3 +23,8 @@ class DefaultMapper(Mapper):
 
     A task that a plan places goes where the plan says.
     """
+
+    def task_options(self, launch: LaunchView) -> TaskOptions:
+        """Keep the answers: they depend on the launch alone."""
+        del launch
+        return TaskOptions(keep=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
-from maniple.runtime.mapper import Mapper
+from maniple.runtime.mapper import Mapper, TaskOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,11 @@ class PlanMapper(Mapper):
     Raises:
         RequestError: a launch has no plan.
     """
+
+    def task_options(self, launch: LaunchView) -> TaskOptions:
+        """Keep the answers: they depend on the launch alone."""
+        del launch
+        return TaskOptions(keep=True)
 
     def shard(self, launch: LaunchView) -> Sequence[int]:
         """Give the ranks of the plan's processors."""

@@ -30,13 +30,16 @@ class Backward:
         graph: the graph.
         nodes: what the loss depends on, in the graph's order.
         regions: the regions of the step.
+        wanted: the tensors whose gradient is computed; by default those that the graph's own loss needs.
     """
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node], regions: StepRegions) -> None:
+    def __init__(
+        self, graph: Graph, nodes: Sequence[Node], regions: StepRegions, wanted: frozenset[int] | None = None
+    ) -> None:
         self._graph = graph
         self._tensors = graph.tensors
         self._regions = regions
-        self._wanted = differentiated(graph)
+        self._wanted = differentiated(graph) if wanted is None else wanted
         self._contributors: dict[int, int] = {}
         self._slots = {node.id: self._gradient_slots(node) for node in nodes}
         for slots in self._slots.values():

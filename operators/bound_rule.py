@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from maniple.operators.window import Range, Window
 
 Shape = tuple[int, ...]
+_Axes = list[tuple["int | None", "list[Range]"]]
+"""For each dimension of a tensor the place of the factor that cuts it, and what each of its parts uses."""
 
 
 @final
@@ -132,6 +134,53 @@ class BoundRule:
         """
         return _tiles(self, self.degrees(degrees))
 
+    def tiles_at(self, degrees: tuple[int, ...], places: Iterable[tuple[int, ...]]) -> list[Tile]:
+        """Some tiles of a split.
+
+        Args:
+            degrees: The parts of every factor, in rule order.
+            places: Of each tile wanted, the part of every factor.
+        """
+        cutter = _Cutter(self, degrees)
+        return [cutter.tile(index) for index in places]
+
+    def axis_parts(
+        self,
+        pattern: Pattern,
+        shape: Shape,
+        axis: int,
+        splits: tuple[tuple[Range, ...], ...],
+        place: int,
+        *,
+        gradient: bool,
+    ) -> tuple[int | None, list[Range]]:
+        """What the parts of a factor use of one dimension of a tensor.
+
+        Args:
+            pattern: The tensor's.
+            shape: The tensor's.
+            axis: The dimension.
+            splits: The ranges of the parts of every factor.
+            place: The operand's place; no operand has -1.
+            gradient: Whether what they contribute to the tensor's gradient is asked for.
+
+        Returns:
+            The place of the factor (None: every part uses all of the dimension), and what each of its parts uses.
+        """
+        dimension, extents = pattern.dimensions[axis], dict(self.extents())
+        names = list(extents)
+        if dimension.halo is not None:
+            factor = names.index(dimension.halo)
+            window = next(found for where, at, _, found in self.rule.windows if (where, at) == (place, axis))
+            rows = [
+                _rows(window, part, shape[axis], extents[dimension.halo], gradient=gradient) for part in splits[factor]
+            ]
+            return factor, rows
+        name, minor = _cut(dimension, extents)
+        if name is None:
+            return None, [(0, minor)]
+        return names.index(name), [(low * minor, high * minor) for low, high in splits[names.index(name)]]
+
 
 def bind(rule: Rule, shapes: tuple[Shape | None, ...], operator: str) -> BoundRule:
     """The rule with the extents that shapes give; see ``Rule.bind``."""
@@ -235,80 +284,83 @@ def _extent_of(pattern: Pattern, extents: Mapping[str, int]) -> Shape:
 @lru_cache(maxsize=4096)
 def _tiles(bound: BoundRule, degrees: tuple[int, ...]) -> tuple[Tile, ...]:
     """See ``BoundRule.tiles``."""
-    rule = bound.rule
-    names = tuple(factor.name for factor in bound.factors)
-    splits = [split_range(f.extent, degree) for f, degree in zip(bound.factors, degrees, strict=True)]
-    gathered = tuple(factor.name for factor in rule.factors if factor.gathered)
-    tiles = []
-    for index in product(*(range(degree) for degree in degrees)):
-        ranges = tuple(split[part] for split, part in zip(splits, index, strict=True))
-        cutter = _Cutter(bound, dict(zip(names, ranges, strict=True)))
-        reads: list[Rect | None] = []
-        gradients: list[Rect | None] = []
-        for place, (pattern, shape) in enumerate(zip(rule.operands, bound.operand_shapes, strict=True)):
-            used = shape is not None and (pattern.joins is None or index[names.index(pattern.joins)] == 0)
-            reads.append(cutter.rect(pattern, shape, place) if shape is not None and used else None)
-            gradients.append(cutter.rect(pattern, shape, place, gradient=True) if shape is not None and used else None)
-        results = tuple(
-            cutter.rect(pattern, shape) for pattern, shape in zip(rule.results, bound.result_shapes, strict=True)
-        )
-        saved = tuple(
-            cutter.rect(pattern, shape) for (_, pattern), shape in zip(rule.saved, bound.saved_shapes, strict=True)
-        )
-        padding = cutter.padding()
-        tiles.append(Tile(index, names, ranges, tuple(reads), tuple(gradients), results, saved, padding, gathered))
-    return tuple(tiles)
+    cutter = _Cutter(bound, degrees)
+    return tuple(cutter.tile(index) for index in product(*(range(degree) for degree in degrees)))
 
 
 class _Cutter:
-    """Cuts out of tensors what one tile uses.
+    """Cuts out of tensors what the tiles of a split use.
 
     Args:
         bound: The rule.
-        ranges: The range of every factor.
+        degrees: The parts of every factor, in rule order.
     """
 
-    def __init__(self, bound: BoundRule, ranges: dict[str, Range]) -> None:
-        self.bound = bound
-        self.ranges = ranges
-        self.extents = dict(bound.extents())
-        self.windows = {(place, axis): window for place, axis, _, window in bound.rule.windows}
+    def __init__(self, bound: BoundRule, degrees: tuple[int, ...]) -> None:
+        rule, self.bound = bound.rule, bound
+        self.names = tuple(factor.name for factor in bound.factors)
+        self.gathered = tuple(factor.name for factor in rule.factors if factor.gathered)
+        self.splits = tuple(split_range(f.extent, degree) for f, degree in zip(bound.factors, degrees, strict=True))
+        operands = [*zip(rule.operands, bound.operand_shapes, strict=True)]
+        self.joins = [
+            None if pattern.joins is None or shape is None else self.names.index(pattern.joins)
+            for pattern, shape in operands
+        ]
+        self.reads = [self._axes(*operand, place) for place, operand in enumerate(operands)]
+        self.gradients = [self._axes(*operand, place, gradient=True) for place, operand in enumerate(operands)]
+        self.results = [self._axes(*result) for result in zip(rule.results, bound.result_shapes, strict=True)]
+        saved = zip(rule.saved, bound.saved_shapes, strict=True)
+        self.saved = [self._axes(pattern, shape) for (_, pattern), shape in saved]
 
-    def rect(self, pattern: Pattern, shape: Shape, place: int = -1, *, gradient: bool = False) -> Rect:
-        """What the tile uses of a tensor.
+    def _axes(self, pattern: Pattern, shape: Shape | None, place: int = -1, *, gradient: bool = False) -> _Axes | None:
+        """What the parts of the factors use of each dimension of a tensor, None where it is absent."""
+        if shape is None:
+            return None
+        dimensions = range(len(shape))
+        return [self.bound.axis_parts(pattern, shape, d, self.splits, place, gradient=gradient) for d in dimensions]
 
-        Args:
-            pattern: The tensor's.
-            shape: The tensor's.
-            place: The operand's place; no operand has -1.
-            gradient: Whether what the tile contributes to the tensor's gradient is asked for.
-        """
-        low, high = [], []
-        for axis, (dimension, extent) in enumerate(zip(pattern.dimensions, shape, strict=True)):
-            if dimension.halo is not None:
-                first, last = self._rows(self.windows[place, axis], dimension.halo, extent, gradient=gradient)
-            else:
-                name, minor = _cut(dimension, self.extents)
-                first, last = self.ranges[name] if name is not None else (0, 1)
-                first, last = first * minor, last * minor
-            low.append(first)
-            high.append(last)
-        return Rect(tuple(low), tuple(high))
+    def tile(self, index: tuple[int, ...]) -> Tile:
+        """The tile of some parts."""
+        ranges = tuple(split[part] for split, part in zip(self.splits, index, strict=True))
+        used = [joined is None or index[joined] == 0 for joined in self.joins]
+        reads = tuple(_rect(axes, index) if there else None for axes, there in zip(self.reads, used, strict=True))
+        gradients = tuple(
+            _rect(axes, index) if there else None for axes, there in zip(self.gradients, used, strict=True)
+        )
+        return Tile(
+            index,
+            self.names,
+            ranges,
+            reads,
+            gradients,
+            tuple(Rect(*_ends(axes or [], index)) for axes in self.results),
+            tuple(Rect(*_ends(axes or [], index)) for axes in self.saved),
+            self._padding(dict(zip(self.names, ranges, strict=True))),
+            self.gathered,
+        )
 
-    def _rows(self, window: Window, factor: str, extent: int, *, gradient: bool) -> Range:
-        """What the tile uses of a halo dimension."""
-        rows = self.ranges[factor]
-        if rows[0] >= rows[1]:
-            return 0, 0
-        if gradient:
-            return window.gradient_window(rows, extent, self.extents[factor])
-        return window.window(rows, extent)[0]
-
-    def padding(self) -> tuple[tuple[int, int], ...]:
+    def _padding(self, ranges: dict[str, Range]) -> tuple[tuple[int, int], ...]:
         """The rows that the tile adds to, or cuts off, every halo dimension."""
         found = []
         for place, axis, factor, window in self.bound.rule.windows:
-            shape, rows = self.bound.operand_shapes[place], self.ranges[factor]
+            shape, rows = self.bound.operand_shapes[place], ranges[factor]
             used = shape is not None and rows[0] < rows[1]
             found.append(window.window(rows, shape[axis])[1] if shape is not None and used else (0, 0))
         return tuple(found)
+
+
+def _rect(axes: _Axes | None, index: tuple[int, ...]) -> Rect | None:
+    """What the tile of some parts uses of a tensor, None where it is absent."""
+    return None if axes is None else Rect(*_ends(axes, index))
+
+
+def _ends(axes: _Axes, index: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    ranges = [parts[0 if factor is None else index[factor]] for factor, parts in axes]
+    return tuple([low for low, _ in ranges]), tuple([high for _, high in ranges])
+
+
+def _rows(window: Window, rows: Range, extent: int, output_extent: int, *, gradient: bool) -> Range:
+    """What a range of output rows uses of a halo dimension."""
+    if rows[0] >= rows[1]:
+        return 0, 0
+    return window.gradient_window(rows, extent, output_extent) if gradient else window.window(rows, extent)[0]

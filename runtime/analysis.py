@@ -67,7 +67,7 @@ class RegionAnalysis:
         self.edges: list[tuple[Node, Node]] = []
         self.instances = InstanceTable()
         self._mover = mover
-        self._moved = 0
+        self.moved = 0
         self._contributors: dict[tuple[int, ...], tuple[int, int]] = {}
 
     @property
@@ -79,7 +79,7 @@ class RegionAnalysis:
         """Start the next run of the same program: same instances, values forgotten unless the region is persistent."""
         self.step += 1
         self.uses = 0
-        self._moved = 0
+        self.moved = 0
         self.moves.clear()
         self.edges.clear()
         self._contributors.clear()
@@ -187,11 +187,16 @@ class RegionAnalysis:
             instance = self.reserve(use.memory, rect.bounds)
         return Access(instance, rect, privilege.writes or privilege.reduces, 0)
 
+    def skip(self, uses: int, moves: int) -> None:
+        """Number on as if so many uses and movements had been analysed."""
+        self.uses += uses
+        self.moved += moves
+
     def take(self) -> tuple[int, list[Move], list[tuple[Node, Node]]]:
         """Take the movements and dependences found since the last call, after the number of the first movement."""
         moves, edges = self.moves, self.edges
         self.moves, self.edges = [], []
-        return self._moved - len(moves), moves, edges
+        return self.moved - len(moves), moves, edges
 
     def forget(self, alive: Callable[[Node], bool]) -> None:
         """Forget the accesses of nodes that nothing can wait for any more, and what only they referred to."""
@@ -325,8 +330,8 @@ class RegionAnalysis:
         return (push.after >= 0, (target - source) % len(place), source, push.rect.bounds.lo)
 
     def _emit(self, move: Move) -> None:
-        node = Node(self.step, -1, self._moved)
-        self._moved += 1
+        node = Node(self.step, -1, self.moved)
+        self.moved += 1
         self.moves.append(move)
         self.edges += self.instances.depend(node, move.accesses)
         self.instances.record(node, move.accesses)

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from maniple.runtime.body import TaskBinder
-from maniple.runtime.call import Frames
+from maniple.runtime.call import Calls, Frames
 from maniple.runtime.repetition import find_repeats
 from maniple.runtime.trace import Recording, Trace
 
@@ -131,4 +131,6 @@ class AutomaticTracing:
 def _detached(launch: Launch) -> Launch:
     """A launch whose binder keeps no call alive."""
     binder = launch.binder
-    return replace(launch, binder=replace(binder, frames=Frames([[]]))) if isinstance(binder, TaskBinder) else launch
+    return (
+        replace(launch, binder=replace(binder, frames=Frames([Calls()]))) if isinstance(binder, TaskBinder) else launch
+    )

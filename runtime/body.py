@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -11,12 +11,14 @@ from maniple.regions.error import RunError
 from maniple.regions.index_space import RectSet
 from maniple.runtime.footprint import SparseArgument, label
 from maniple.runtime.kernels import torch_dtype
+from maniple.runtime.variant import CompiledBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from maniple.runtime.call import Frames
+    from maniple.runtime.call import Call, Frames
     from maniple.runtime.launch import Point, Requirement
+    from maniple.runtime.leaf import Leaf, Values
     from maniple.runtime.task import Task
     from maniple.runtime.variant import Variant
 
@@ -50,7 +52,7 @@ class TaskBinder:
     debug: bool
     fields: tuple[int, ...] = ()
 
-    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> BoundTask:
         """Bind one point."""
         del cores
         variant = self.bodies[point]
@@ -72,7 +74,7 @@ class TaskBinder:
         body = _guarded(variant.call, seen.guarded) if seen.guarded else variant.call
         if seen.private:
             body = _private(body, seen.private)
-        return _Bound(self, point, body, arguments, tuple(enumerate(holes)), tuple(seen.identities))
+        return BoundTask(self, point, body, arguments, tuple(enumerate(holes)), tuple(seen.identities))
 
 
 class _Seen:
@@ -108,10 +110,10 @@ class _Seen:
         return label(view, space)
 
 
-class _Bound:
+class BoundTask:
     """A body with its views, which runs again and again; a slotted object, for a trace may hold a hundred thousand."""
 
-    __slots__ = ("_arguments", "_body", "_holes", "_identities", "_number", "_point", "_runs", "_turn")
+    __slots__ = ("_arguments", "_holes", "_now", "_processor", "body", "frames", "identities", "number", "point")
 
     def __init__(
         self,
@@ -122,20 +124,38 @@ class _Bound:
         holes: tuple[tuple[int, int], ...],
         identities: tuple[tuple[torch.Tensor, float], ...],
     ) -> None:
-        self._runs, self._turn = binder.frames.runs, binder.frames.turn
-        self._number, self._point = binder.number, point
-        self._body, self._arguments = body, arguments
-        self._holes, self._identities = holes, identities
+        self.frames, self._now = binder.frames, binder.frames.now
+        self.number, self.point, self._processor = binder.number, point, binder.points[point].processor
+        self.body, self._arguments = body, arguments
+        self._holes, self.identities = holes, identities
 
     def __call__(self) -> None:
-        turn, arguments = self._turn, self._arguments
-        call = self._runs[turn][self._number]
-        self._turn = (turn + 1) % len(self._runs)
+        """Run it with the values of its call, and put what it returns there."""
+        self.run((self._now.get(self._processor) or self.frames.runs[0])[self.number])
+
+    def run(self, call: Call) -> None:
+        """Run it with the values of a call, and put there what it returns; never two at a time."""
+        arguments = self._arguments
         for index, hole in self._holes:
             arguments[hole] = call.values[index]
-        for view, identity in self._identities:
+        for view, identity in self.identities:
             view.fill_(identity)
-        call.put(self._point, self._body(*arguments))
+        call.put(self.point, self.body(*arguments))
+
+    def leaf(self, values: Values) -> Leaf | None:
+        """Bind the compiled body for compiled code to call; None where that cannot be.
+
+        Args:
+            values: where the values of a run lie.
+        """
+        from maniple.runtime.leaf import Hole, bind_leaf
+
+        if not isinstance(self.body, CompiledBody) or self.number not in values.offsets:
+            return None
+        arguments, given = list(self._arguments), self.frames.now[self._processor][self.number].values
+        for index, hole in self._holes:
+            arguments[hole] = Hole(values.offsets[self.number] + 8 * index, cast("float", given[index]))
+        return bind_leaf(self.body, arguments)
 
 
 def _private(body: Callable[..., object], private: Sequence[SparseArgument]) -> Callable[..., object]:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from maniple.runtime.launch import Launch
     from maniple.runtime.rank import RankRuntime
@@ -25,9 +25,10 @@ class Call:
         points: how many tasks there are.
         launch: the mapped launch; None until it is known.
         begin: called before somebody waits, to have tasks started that are held back; None once nothing holds them.
+        run: the run of a recorded sequence that it is part of, if any.
     """
 
-    __slots__ = ("_waiters", "begin", "launch", "results", "shared", "values")
+    __slots__ = ("_run", "_waiters", "begin", "launch", "results", "shared", "values")
 
     def __init__(
         self,
@@ -35,20 +36,33 @@ class Call:
         points: int,
         launch: Launch | None = None,
         begin: Callable[[], object] | None = None,
+        run: Calls | None = None,
     ) -> None:
         self.values = values
         self.results: list[object] = [PENDING] * points
         self.launch = launch
         self.begin = begin
         self.shared = False
+        self._run = run
         self._waiters: dict[int, threading.Event] | None = None
 
     def put(self, point: int, value: object) -> None:
         """Give what a task returned; the task's own thread calls this."""
         self.results[point] = value
         # A waiter enters itself before it looks again, so one of the two threads sees the other.
+        self.wake(point)
+
+    def wake(self, point: int) -> None:
+        """Have who waits for a task look again."""
         if self._waiters is not None and point in self._waiters:
             self._waiters[point].set()
+
+    def look(self, point: int) -> object:
+        """Give what a task of this rank returned; `PENDING` if it has not yet."""
+        run = self._run
+        if run is not None and self.results[point] is PENDING and run.processor(self, point) in run.returned:
+            self.results[point] = None  # compiled code, which puts nothing, has called the body
+        return self.results[point]
 
     def await_result(self, runtime: RankRuntime, point: int) -> object:
         """Block until a task of this rank has returned, and give its value.
@@ -56,29 +70,57 @@ class Call:
         Raises:
             RunError: a task failed, here or on another rank.
         """
-        if self.results[point] is PENDING:
+        if self.look(point) is PENDING:
             if self._waiters is None:
                 self._waiters = {}
             event = self._waiters.setdefault(point, threading.Event())
-            if self.results[point] is PENDING:
+            if self._run is not None:
+                self._run.awaited.append((self, point))
+            if self.look(point) is PENDING:
                 runtime.await_event(event)
-        return self.results[point]
+        return self.look(point)
+
+
+class Calls(list[Call]):
+    """One run of a sequence of launches: the call of each one, in order."""
+
+    __slots__ = ("awaited", "returned")
+
+    def __init__(self, calls: Iterable[Call] = ()) -> None:
+        super().__init__(calls)
+        self.returned: set[int] = set()
+        """The processors of this rank on which all tasks of the run have returned."""
+        self.awaited: list[tuple[Call, int]] = []
+
+    @staticmethod
+    def processor(call: Call, point: int) -> int:
+        """The processor of a task; -1 while it is not placed."""
+        return -1 if call.launch is None else call.launch.points[point].processor
+
+    def end(self, processor: int) -> None:
+        """Note that all tasks on a processor have returned."""
+        self.returned.add(processor)
+        for call, point in tuple(self.awaited):
+            if self.processor(call, point) == processor:
+                call.wake(point)
 
 
 class Frames:
     """The calls of a sequence of launches that runs again and again; runs that are under way together take turns.
 
     Args:
-        runs: as many lists of calls as runs may be under way, one call per launch.
+        runs: as many runs as may be under way, each with one call per launch.
     """
 
-    __slots__ = ("runs", "turn")
+    __slots__ = ("now", "runs", "turn")
 
-    def __init__(self, runs: list[list[Call]]) -> None:
+    def __init__(self, runs: list[Calls]) -> None:
         self.runs = runs
         self.turn = 0
+        self.now: dict[int, Calls] = {}
+        """By processor the run that it is at; the first, where it takes no lanes."""
 
-    def enter(self, calls: list[Call]) -> None:
+    def enter(self, calls: Calls) -> None:
         """Put the calls of the next run in place; the one whose place they take has ended."""
         self.runs[self.turn] = calls
         self.turn = (self.turn + 1) % len(self.runs)

@@ -96,9 +96,13 @@ class Occupancy:
 
     def note(self, region: int) -> None:
         """Count a region again after a launch used it."""
+        self.used(region)
+        self._count(region)
+
+    def used(self, region: int) -> None:
+        """Take note that a launch used a region, and left its instances as they were."""
         self._clock += 1
         self._used[region] = self._clock
-        self._count(region)
 
     def drop(self, region: int) -> None:
         """Count a region no more."""

@@ -31,10 +31,19 @@ def _storing(typing: object, address: object, value: object) -> tuple[object, Ca
     return types.void(types.int64, types.int64), generate
 
 
-# Numba has no atomic operations of its own; these are LLVM's. Whoever sees a counter's new value by `_load` sees all
-# that was written before `_store` gave it that value, on every kind of processor.
-_load = cast("Callable[[int], int]", intrinsic(_loading))
-_store = cast("Callable[[int, int], None]", intrinsic(_storing))
+def _exchanging(typing: object, address: object, value: object) -> tuple[object, Callable[..., Any]]:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("xchg", pointer, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+# Numba has no atomic operations of its own; these are LLVM's. Whoever sees a counter's new value by `load` sees all
+# that was written before `store` gave it that value, on every kind of processor.
+load = cast("Callable[[int], int]", intrinsic(_loading))
+store = cast("Callable[[int, int], None]", intrinsic(_storing))
+_exchange = cast("Callable[[int, int], int]", intrinsic(_exchanging))
 
 
 @njit(["void(int64, int64)"], cache=True)
@@ -45,7 +54,18 @@ def publish(address: int, value: int) -> None:
         address: where it is, aligned; nobody else writes it.
         value: the new value.
     """
-    _store(address, value)
+    store(address, value)
+
+
+@njit(["int64(int64, int64)"], cache=True)
+def exchange(address: int, value: int) -> int:
+    """Set a counter and give what it was; whatever this thread reads afterwards it reads after that.
+
+    Args:
+        address: where it is, aligned.
+        value: the new value.
+    """
+    return _exchange(address, value)
 
 
 @njit(["boolean(int64, int64, int64)"], cache=True, nogil=True)
@@ -58,7 +78,7 @@ def reached(address: int, value: int, looks: int) -> bool:
         looks: how often to look, at least 1; about a nanosecond each.
     """
     for _ in range(looks):  # noqa: SIM110  (what the compiler takes)
-        if _load(address) >= value:
+        if load(address) >= value:
             return True
     return False
 
@@ -70,4 +90,4 @@ def value_of(address: int) -> int:
     Args:
         address: where it is, aligned.
     """
-    return _load(address)
+    return load(address)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import msgpack
 import torch
 
 if TYPE_CHECKING:
@@ -22,6 +23,15 @@ def digest(values: Iterable[object], *, sampled: bool = False) -> bytes:
         values: plain data, tensors, containers of these; of any other object only the type counts.
         sampled: look at some elements of a large tensor only.
     """
+    given = list(values)
+    try:
+        # Plain data, which most values are, is packed at once; floats, integers and truth values stay apart.
+        return blake2b(cast("bytes", msgpack.packb(given)), digest_size=16).digest()
+    except (TypeError, ValueError, OverflowError):
+        return _digest_each(given, sampled=sampled)
+
+
+def _digest_each(values: Iterable[object], *, sampled: bool) -> bytes:
     found = blake2b(digest_size=16)
     for value in values:
         for part in _parts(value, sampled=sampled):

@@ -37,6 +37,7 @@ class LaunchEnvironment:
         record: file for a timeline of the whole run, None for none.
         deterministic: whether launches that are not traced run in the order of the program.
         shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
+        bells: the pipe of each, to wake it with: where to read and where to write.
     """
 
     rank: int
@@ -54,6 +55,7 @@ class LaunchEnvironment:
     record: str | None = None
     deterministic: bool = False
     shared: tuple[int, ...] = ()
+    bells: tuple[tuple[int, int], ...] = ()
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -71,6 +73,8 @@ class LaunchEnvironment:
         }
         if self.shared:
             variables["MANIPLE_SHARED"] = ",".join(map(str, self.shared))
+        if self.bells:
+            variables["MANIPLE_BELLS"] = ",".join(str(end) for ends in self.bells for end in ends)
         if self.mapper is not None:
             variables["MANIPLE_MAPPER"] = self.mapper
         if self.record is not None:
@@ -117,6 +121,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
         record=variables.get("MANIPLE_RECORD") or None,
         shared=_descriptors(variables, "MANIPLE_SHARED", size),
+        bells=_pairs(_descriptors(variables, "MANIPLE_BELLS", 2 * size)),
     )
 
 
@@ -144,8 +149,12 @@ def _descriptors(variables: Mapping[str, str], name: str, count: int) -> tuple[i
         return ()
     found = text.split(",")
     if len(found) != count or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in found):
-        raise RequestError(f"{name}: expected a descriptor for each of {count} ranks, got {text!r}")
+        raise RequestError(f"{name}: expected {count} descriptors, got {text!r}")
     return tuple(map(int, found))
+
+
+def _pairs(found: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(found[::2], found[1::2], strict=True))
 
 
 def _seconds(variables: Mapping[str, str], name: str) -> float:

@@ -36,6 +36,8 @@ class Future:
         index: which of its tasks.
     """
 
+    __slots__ = ("_call", "_index", "_machine", "_runtime")
+
     def __init__(self, runtime: RankRuntime, machine: Machine, call: Call, index: int = 0) -> None:
         self._runtime = runtime
         self._machine = machine
@@ -45,7 +47,7 @@ class Future:
     @property
     def done(self) -> bool:
         """Whether the value is at this rank."""
-        return self._call.results[self._index] is not PENDING
+        return self._call.look(self._index) is not PENDING
 
     def get(self) -> Any:
         """Wait for the value and give it, the same on every rank.
@@ -65,6 +67,8 @@ class FutureMap(Mapping[tuple[int, ...], Any]):
         machine: says which rank runs a point.
         call: the execution of the launch.
     """
+
+    __slots__ = ("_call", "_machine", "_runtime")
 
     def __init__(self, runtime: RankRuntime, machine: Machine, call: Call) -> None:
         self._runtime = runtime

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, overload
 
 from maniple.regions import dependent
@@ -12,6 +13,7 @@ from maniple.regions.partition import Partition, Partitioning
 from maniple.regions.privilege import Coherence
 from maniple.regions.rectangle import Rect
 from maniple.runtime.projection import Point, Projection, Shift, UserProjection
+from maniple.runtime.tiles import Tiles
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +69,7 @@ class Region:
     _bound: dict[tuple[int, IndexSpace], tuple[Partitioning, Partition]] = field(
         default_factory=dict, init=False, repr=False
     )
+    _named: dict[tuple[int, Projection | None], Tiles] = field(default_factory=dict, init=False, repr=False)
 
     @overload
     def __getitem__(self, chosen: str | tuple[str, ...]) -> Region: ...
@@ -132,6 +135,11 @@ class Region:
             raise RequestError(msg)
         fields = [self] if self.fields is None else [self[name] for name in self.fields]
         return [field.read().numpy() for field in fields]
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        """What a launch with this argument names."""
+        return Tiles(self.columns, self.space, self.fields is not None, self.coherence)
 
     @property
     def logical(self) -> LogicalRegion:
@@ -206,6 +214,17 @@ class PartitionedRegion:
         """Choose one sub-region: for a single launch, or to be partitioned again."""
         chosen = (color,) if isinstance(color, int) else color
         return replace(self.region, space=self.partition.tile(chosen), root=self.region.root or self.region)
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        """What a launch with this argument names; the same object for the same region, partition and projection."""
+        known, name = self.region._named, (id(self.partition), self.projection)  # noqa: SLF001  (the region is its part)
+        if name not in known:
+            if len(known) >= KEPT_PARTITIONS:
+                known.clear()
+            # The tiles keep the partition, so that its id stays its own.
+            known[name] = replace(self.region.tiles, partition=self.partition, projection=self.projection)
+        return known[name]
 
     def image(self, target: Region) -> Partition:
         """Give the partition of another region whose colour i has the elements that sub-region i points to.

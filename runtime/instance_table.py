@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
-from maniple.regions.index_space import meets, without
+from maniple.regions.index_space import by_place, meets, without
 from maniple.regions.rect_tree import RectTree
 from maniple.regions.rectangle import Rect
 from maniple.runtime.schedule import InstanceKind
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+# Fewer remembered accesses of an instance are kept when their nodes are forgotten: the same will come again.
+FEW = 64
+
+
+class Node(NamedTuple):
     """A task (`use` >= 0, then its point in `item`) or a movement (`use` == -1, then its number) of the region."""
 
     step: int
@@ -28,22 +32,40 @@ class Node:
     item: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Touch:
-    """One remembered access of an instance; `number` orders them."""
+Names = list[list[Node]]
+"""Who made each access of a structure."""
+Member = tuple[int, Node]
+"""A node that uses what a touch says, after a number that orders uses."""
 
-    number: int
-    node: Node
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Remembered accesses of the same elements of an instance; `slot` names who made them."""
+
+    slot: int
     rect: IndexSpace
     shared: bool
 
 
 @dataclass(slots=True)
-class _Touches:
+class Touches:
     """The remembered accesses of one instance: a reader waits for writers only, so the two are kept apart."""
 
-    readers: RectTree[_Touch]
-    writers: RectTree[_Touch]
+    readers: RectTree[Touch]
+    writers: RectTree[Touch]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Structure:
+    """What is remembered of a region whose only instances are those of valid values, without who did it.
+
+    Args:
+        description: the instances, and which elements of them were used last; equal for equal structures.
+        touches: the same as trees, whose slots count up from 0 in the order of the description.
+    """
+
+    description: object
+    touches: dict[int, Touches]
 
 
 class InstanceTable:
@@ -53,17 +75,21 @@ class InstanceTable:
     remembered. Numbers of instances count up and are not used again.
 
     `extents` says of every instance its memory, why it is there and what it has room for; `main` how many elements the
-    instance of valid values in each memory has room for; `temporary` how many all other instances ever made there had.
+    instance of valid values in each memory has room for; `temporary` how many all other instances ever made there had;
+    `made` how many instances there ever were.
     """
 
     def __init__(self) -> None:
         self.extents: dict[int, tuple[int, InstanceKind, Rect]] = {}
         self.main: dict[int, int] = {}
         self.temporary: dict[int, int] = {}
-        self._made = 0
+        self.made = 0
         self._touched = 0
         self._named: dict[tuple[object, ...], int] = {}
-        self._touches: dict[int, _Touches] = {}
+        self._touches: dict[int, Touches] = {}
+        self._slots = 0
+        self._members: dict[int, list[Member]] = {}
+        self._held: tuple[Structure, Names] | None = None  # in place of the touches and their members
 
     def valid(self, memory: int, rect: Rect) -> int:
         """Give the instance of valid values in a memory, made or grown to hold a rectangle."""
@@ -107,14 +133,16 @@ class InstanceTable:
         return index
 
     def _make(self, name: tuple[object, ...], memory: int, kind: InstanceKind, rect: Rect) -> int:
-        index = self._named[name] = self._made
-        self._made += 1
+        self._unfold()
+        index = self._named[name] = self.made
+        self.made += 1
         self.extents[index] = (memory, kind, rect)
-        self._touches[index] = _Touches(RectTree(), RectTree())
+        self._touches[index] = Touches(RectTree(), RectTree())
         return index
 
     def depend(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> list[tuple[Node, Node]]:
         """Give an edge from every earlier node whose access conflicts with one of these, in the order of those."""
+        self._unfold()
         found: dict[int, Node] = {}
         for access in accesses:
             touches = self._touches[access.instance]
@@ -123,23 +151,55 @@ class InstanceTable:
             if access.writes:
                 earlier += touches.readers.over(boxes)
             for touch in earlier:
-                together = shared and touch.shared
-                if touch.node != node and not together and meets(touch.rect, access.rect):
-                    found[touch.number] = touch.node
-        return [(before, node) for before in dict.fromkeys(found[number] for number in sorted(found))]
+                if not (shared and touch.shared) and meets(touch.rect, access.rect):
+                    found.update(self._members[touch.slot])
+        return [(before, node) for before in dict.fromkeys(found[number] for number in sorted(found)) if before != node]
 
     def record(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> None:
-        """Remember accesses; a write hides the older ones that lie inside it, for it waits for them."""
+        """Remember accesses; a write hides what it covers of the older ones, for it waits for them."""
+        self._unfold()
         for access in accesses:
             touches = self._touches[access.instance]
-            touch = _Touch(self._touched, node, access.rect, shared)
+            member = (self._touched, node)
             self._touched += 1
-            entry = (access.rect.bounds, touch)
-            if not access.writes:
-                touches.readers = touches.readers.add((entry,))
+            if access.writes:
+                touches.readers = self._hide(touches.readers, access.rect, shared=shared)
+                touches.writers = self._hide(touches.writers, access.rect, shared=shared)
+                touches.writers = touches.writers.add((self._touch(access.rect, [member], shared=shared),))
                 continue
-            touches.readers = _hidden(touches.readers, touch)
-            touches.writers = _hidden(touches.writers, touch).add((entry,))
+            alike = [
+                touch
+                for touch in touches.readers.over((access.rect.bounds,))
+                if touch.shared == shared and touch.rect == access.rect
+            ]
+            if alike:
+                self._members[alike[0].slot].append(member)
+            else:
+                touches.readers = touches.readers.add((self._touch(access.rect, [member], shared=shared),))
+
+    def _touch(self, rect: IndexSpace, members: list[Member], *, shared: bool) -> tuple[Rect, Touch]:
+        """Make an entry of a tree."""
+        touch = Touch(self._slots, rect, shared)
+        self._slots += 1
+        self._members[touch.slot] = members
+        return rect.bounds, touch
+
+    def _hide(self, tree: RectTree[Touch], rect: IndexSpace, *, shared: bool) -> RectTree[Touch]:
+        """The tree without what a write covers, but for touches that it shares elements with.
+
+        A touch that is covered in part stays for the rest, so that as much is remembered as lies side by side: a region
+        that is read with halos and written tile by tile would remember every reader else.
+        """
+        found, rest = tree.take((rect.bounds,))
+        entries: list[tuple[Rect, Touch]] = []
+        for touch in found:
+            pieces = (touch.rect,) if touch.shared and shared else without(touch.rect, rect)
+            if len(pieces) == 1 and pieces[0] is touch.rect:
+                entries.append((touch.rect.bounds, touch))
+                continue
+            members = self._members.pop(touch.slot)
+            entries += [self._touch(piece, list(members), shared=touch.shared) for piece in pieces]
+        return rest.add(entries)
 
     def forget(self, alive: Callable[[Node], bool], pinned: Collection[int]) -> None:
         """Forget the accesses of nodes that nothing can wait for any more, and instances that nothing refers to.
@@ -148,14 +208,79 @@ class InstanceTable:
             alive: whether a node may still be waited for.
             pinned: instances that hold contributions.
         """
+        if self._held is not None:
+            structure, names = self._held
+            self._held = structure, [[node for node in nodes if alive(node)] for nodes in names]
+            return
+        for slot, members in self._members.items():
+            self._members[slot] = [member for member in members if alive(member[1])]
         current = {self._named[memory, InstanceKind.MAIN] for memory in self.main}
         for index, touches in list(self._touches.items()):
-            touches.readers = _alive(touches.readers, alive)
-            touches.writers = _alive(touches.writers, alive)
-            used = len(touches.readers) or len(touches.writers) or index in pinned or index in current
-            if not used:
+            kept = index in pinned or index in current
+            touches.readers = self._waited_for(touches.readers, few=kept)
+            touches.writers = self._waited_for(touches.writers, few=kept)
+            if not (len(touches.readers) or len(touches.writers) or kept):
                 del self._touches[index], self.extents[index]
         self._named = {name: index for name, index in self._named.items() if index in self.extents}
+
+    def _waited_for(self, tree: RectTree[Touch], *, few: bool) -> RectTree[Touch]:
+        """The tree without touches that nobody is left of; as it is if there are few and few are to be kept."""
+        if few and len(tree) < FEW:
+            return tree
+        kept = []
+        for touch in tree:
+            if self._members[touch.slot]:
+                kept.append((touch.rect.bounds, touch))
+            else:
+                del self._members[touch.slot]
+        return tree if len(kept) == len(tree) else RectTree[Touch]().add(kept)
+
+    def structure(self) -> tuple[Structure, Names] | None:
+        """Give what is remembered, and who did it by slot; None where that is much, or not of valid values only."""
+        if self._held is not None:
+            return self._held
+        if len(self._members) > FEW or any(kind != InstanceKind.MAIN for _, kind, _ in self.extents.values()):
+            return None
+        names: Names = []
+        described: list[object] = []
+        touches: dict[int, Touches] = {}
+        for index, found in sorted(self._touches.items()):
+            sides: list[RectTree[Touch]] = []
+            for tree in (found.readers, found.writers):
+                ordered = sorted(tree, key=lambda touch: (by_place(touch.rect), touch.slot))
+                described.append((index, self.extents[index], tuple((touch.rect, touch.shared) for touch in ordered)))
+                entries = []
+                for touch in ordered:
+                    entries.append((touch.rect.bounds, Touch(len(names), touch.rect, touch.shared)))
+                    names.append([node for _, node in self._members[touch.slot]])
+                sides.append(RectTree[Touch]().add(entries))
+            touches[index] = Touches(*sides)
+        return Structure(tuple(described), touches), names
+
+    def adopt(self, structure: Structure, names: Names) -> None:
+        """Remember a structure of the same instances, and who made each of its accesses."""
+        self._held = structure, names
+
+    def _unfold(self) -> None:
+        """Make the trees of a structure that was adopted, which are about to change."""
+        if self._held is None:
+            return
+        structure, names = self._held
+        self._held = None
+        self._touches = {
+            index: Touches(touches.readers, touches.writers) for index, touches in structure.touches.items()
+        }
+        numbers = count(self._touched)
+        self._members = {slot: [(next(numbers), node) for node in nodes] for slot, nodes in enumerate(names)}
+        self._touched, self._slots = next(numbers), len(names)
+
+    def rename(self, named: Callable[[Node], Sequence[Node]]) -> None:
+        """Put others in the place of the nodes that are remembered."""
+        self._unfold()
+        numbers = count(self._touched)
+        for slot, members in self._members.items():
+            self._members[slot] = [(next(numbers), node) for _, old in members for node in named(old)]
+        self._touched = next(numbers)
 
     def evict(self, memory: int) -> int:
         """Stop to use the instance of valid values in a memory, and give it."""
@@ -172,19 +297,3 @@ def _stretched(held: Rect, grown: Rect) -> Rect:
         if grown.hi[axis] > held.hi[axis]:
             hi[axis] = max(hi[axis], held.hi[axis] + extent)
     return Rect(tuple(lo), tuple(hi))
-
-
-def _hidden(tree: RectTree[_Touch], write: _Touch) -> RectTree[_Touch]:
-    """The tree without the touches inside a write, but for its own node's and those that it shares elements with."""
-    found, rest = tree.take((write.rect.bounds,))
-    kept = [
-        touch
-        for touch in found
-        if touch.node == write.node or (touch.shared and write.shared) or without(touch.rect, write.rect)
-    ]
-    return rest.add([(touch.rect.bounds, touch) for touch in kept])
-
-
-def _alive(tree: RectTree[_Touch], alive: Callable[[Node], bool]) -> RectTree[_Touch]:
-    kept = [touch for touch in tree if alive(touch.node)]
-    return tree if len(kept) == len(tree) else RectTree[_Touch]().add([(touch.rect.bounds, touch) for touch in kept])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from maniple.runtime.analysis import Node
 from maniple.runtime.kernels import bind_fold
-from maniple.runtime.movement import bind_movement
+from maniple.runtime.movement import BoundMove, bind_movement
 from maniple.runtime.recorder import silent
 from maniple.runtime.schedule import InstanceKind, RowKind
 from maniple.runtime.timeline import Kind
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, RegionAnalysis
+    from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.memory import Memory
+    from maniple.runtime.processor import CpuProcessor
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.recorder import Tell
 
@@ -50,6 +52,44 @@ class Issued:
         self.after: list[Issued] = []
         self.done = False
 
+    def begin(self) -> None:
+        """Start it."""
+        self.start()
+
+
+class IssuedTask(Issued):
+    """A task or fold of this rank.
+
+    Args:
+        issuer: is told when it is done.
+        processor: where it runs.
+        call: what it does.
+        priority: order among ready rows.
+        tell: notes when it is ready, starts and ends.
+    """
+
+    __slots__ = ("_call", "_issuer", "_priority", "_processor", "_tell")
+
+    def __init__(
+        self, issuer: Issuer, processor: CpuProcessor, call: Callable[[], object], priority: int, tell: Tell
+    ) -> None:
+        super().__init__(_done)
+        self._issuer, self._processor, self._call = issuer, processor, call
+        self._priority, self._tell = priority, tell
+
+    def begin(self) -> None:
+        """Hand it to its processor."""
+        self._tell(Kind.READY)
+        self._processor.submit(self, self._priority)
+
+    def __call__(self) -> None:
+        """Run it."""
+        self._tell(Kind.STARTED)
+        self._call()
+        self._tell(Kind.ENDED)
+        self._call = _done
+        self._issuer.complete(self)
+
 
 class LiveRegion:
     """A region of the running program at one rank: its analysis, its storage, and the rows that use it.
@@ -68,6 +108,7 @@ class LiveRegion:
         self.analysis = analysis
         self.rows: dict[Node, Issued] = {}
         self.temporary: dict[int, tuple[Rect, torch.Tensor]] = {}
+        self.moves: dict[int, BoundMove] = {}
         self._current = -1
         self._former: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._tidy_at = FORGET_AT
@@ -82,6 +123,11 @@ class LiveRegion:
                 self.temporary[instance] = (extent, runtime.memory.allocate(self.region, extent))
             covered, storage = self.temporary[instance]
         return storage[rect.slices(covered.lo)]
+
+    def storage(self, memory: Memory, instance: int) -> torch.Tensor | None:
+        """Give the storage of the instance of valid values, if it is that instance and views of it may be kept."""
+        kept = memory.kept(self.region) if instance == self._current else None
+        return None if kept is None else kept[1]
 
     def _valid(self, memory: Memory, instance: int, extent: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the storage of the instance of valid values, made if it is another than the one before."""
@@ -187,18 +233,7 @@ class Issuer:
             priority: order among ready rows.
             tell: notes when it is ready, starts and ends.
         """
-
-        def run() -> None:
-            tell(Kind.STARTED)
-            call()
-            tell(Kind.ENDED)
-            self.complete(row)
-
-        def start() -> None:
-            tell(Kind.READY)
-            self.runtime.processors[processor].submit(run, priority)
-
-        row = Issued(start)
+        row = IssuedTask(self, self.runtime.processors[processor], call, priority, tell)
         self._enter(row, nodes)
         return row
 
@@ -209,19 +244,11 @@ class Issuer:
             self.runtime.under_way += 1
 
     def _movement(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
-        here, engine = self.runtime.memory.id, self.runtime.engine
-        extents = live.analysis.extents
-        ends = {extents[end][0] for push in move.transfers for end in (push.source, push.target)}
-        if here not in ends or engine is None:
+        bound = live.moves.get(id(move)) or self._bound(live, move)
+        engine = self.runtime.mover(bound.memories) if self.runtime.memory.id in bound.memories else None
+        if engine is None:
             return None
-        movement, outgoing, incoming = bind_movement(
-            node.item,
-            move.transfers,
-            move.pieces,
-            lambda instance, rect: live.view(self.runtime, instance, rect),
-            lambda instance: extents[instance][0],
-            here,
-        )
+        movement, outgoing, incoming = self._share(live, node.item, bound)
         engine.submit(outgoing, incoming)
         recorder = self.runtime.recorder
         tell: Tell = silent
@@ -241,6 +268,32 @@ class Issuer:
         movement.finished = finish
         self._enter(row, [(live, node)])
         return row
+
+    def _bound(self, live: LiveRegion, move: Move) -> BoundMove:
+        """Find who takes part in a movement."""
+        ends = [end for push in move.transfers for end in (push.source, push.target)]
+        return BoundMove(move, frozenset([live.analysis.extents[end][0] for end in ends]), None)
+
+    def _share(self, live: LiveRegion, row: int, bound: BoundMove) -> tuple[Movement, list[Outgoing], list[Incoming]]:
+        """Tie this rank's share of a movement to storage, or take what was tied the last time."""
+        move, memory, extents = bound.move, self.runtime.memory, live.analysis.extents
+        ends = [end for push in move.transfers for end in (push.source, push.target) if extents[end][0] == memory.id]
+        if bound.storage is not None and bound.storage is live.storage(memory, ends[0]):
+            return bound.again(row)
+        movement, outgoing, incoming = bind_movement(
+            row,
+            move.transfers,
+            move.pieces,
+            lambda instance, rect: live.view(self.runtime, instance, rect),
+            lambda instance: extents[instance][0],
+            memory.id,
+        )
+        if not move.pieces and len(set(ends)) == 1 and extents[ends[0]][1] == InstanceKind.MAIN:
+            if len(live.moves) >= FORGET_AT:
+                live.moves.clear()
+            storage = live.storage(memory, ends[0])
+            live.moves[id(move)] = BoundMove(move, bound.memories, storage, tuple(outgoing), tuple(incoming))
+        return movement, outgoing, incoming
 
     def link(self, live: LiveRegion, edges: Sequence[tuple[Node, Node]]) -> None:
         """Link rows to those they wait for, as far as both run here."""
@@ -281,27 +334,31 @@ class Issuer:
 
     def release(self, rows: Sequence[Issued]) -> None:
         """Let rows start that are linked to all they wait for."""
-        for row in rows:
-            self._count_down(row)
-
-    def _count_down(self, row: Issued) -> None:
         with self.runtime.lock:
-            row.left -= 1
-            ready = row.left == 0
-        if ready:
-            row.start()
+            ready = []
+            for row in rows:
+                row.left -= 1
+                if not row.left:
+                    ready.append(row)
+        for row in ready:
+            row.begin()
 
     def complete(self, row: Issued) -> None:
         """Mark a row done and start what waited only for it."""
+        ready = []
         with self.runtime.lock:
             row.done = True
             row.start = _done
-            waiting, row.after = row.after, []
+            for later in row.after:
+                later.left -= 1
+                if not later.left:
+                    ready.append(later)
+            row.after = []
             self.runtime.under_way -= 1
             if not self.runtime.under_way:
                 self.runtime.finished.notify_all()
-        for later in waiting:
-            self._count_down(later)
+        for later in ready:
+            later.begin()
 
     def drain(self) -> None:
         """Block until every row issued so far is done.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -173,20 +174,51 @@ def bind_push(view: torch.Tensor, target: Bits, wire: Wire, points: IndexSpace |
             wire.written += row.nbytes
 
         return push_sparse
-    if bits.flags.c_contiguous and target.flags.c_contiguous and 0 < bits.nbytes <= BRIEF:
-        source, place = (part.reshape(-1).view(np.uint8).data for part in (bits, target))
+    return Push(bits, target, wire)
 
-        def push_brief() -> None:
-            place[:] = source
-            wire.written += place.nbytes
 
-        return push_brief
+class Push:
+    """The copy of a dense view into another rank's memory.
 
-    def push() -> None:
-        np.copyto(target, bits)
-        wire.written += target.nbytes
+    Args:
+        source: what is copied.
+        target: where to; the same shape.
+        wire: counts what was written.
+    """
 
-    return push
+    __slots__ = ("_copy", "_source", "_target", "_wire", "size")
+
+    def __init__(self, source: Bits, target: Bits, wire: Wire) -> None:
+        self.size = target.nbytes
+        self._source, self._target, self._wire = source, target, wire
+        self._copy = partial(np.copyto, target, source)
+        if source.flags.c_contiguous and target.flags.c_contiguous and 0 < self.size <= BRIEF:
+            given, place = (part.reshape(-1).view(np.uint8).data for part in (source, target))
+            self._copy = partial(place.__setitem__, slice(None), given)
+
+    def __call__(self) -> None:
+        """Copy it."""
+        self._copy()
+        self._wire.written += self.size
+
+    def box(self, axes: int) -> list[int] | None:
+        """Give the copy as words for compiled code; None where it takes more nested loops.
+
+        Args:
+            axes: how many nested loops there may be.
+        """
+        run = self._target.itemsize
+        loops: list[tuple[int, int, int]] = []
+        bothways = zip(self._target.shape, self._target.strides, self._source.strides, strict=True)
+        for extent, to, of in reversed([*bothways]):
+            if extent != 1 and not loops and to == of == run:
+                run *= extent
+            elif extent != 1:
+                loops.insert(0, (extent, to, of))
+        if len(loops) > axes:
+            return None
+        loops = [(1, 0, 0)] * (axes - len(loops)) + loops
+        return [self._target.ctypes.data, self._source.ctypes.data, run, *(word for loop in loops for word in loop)]
 
 
 def bind_pack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[], memoryview]:

@@ -26,6 +26,8 @@ __all__: list[str] = []
 
 JOIN_TIMEOUT_S = 60.0
 TRANSPORTS = ("shared", "zmq")
+# What a rank must not take over from a run that this launcher is part of.
+OPTIONAL = {"MANIPLE_BELLS", "MANIPLE_DETERMINISTIC", "MANIPLE_MAPPER", "MANIPLE_RECORD", "MANIPLE_SHARED"}
 """How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
@@ -99,7 +101,12 @@ class LaunchRequest:
 
 
 def command(
-    request: LaunchRequest, rank: int, head: str = "", token: str = "", shared: tuple[int, ...] = ()
+    request: LaunchRequest,
+    rank: int,
+    head: str = "",
+    token: str = "",
+    shared: tuple[int, ...] = (),
+    bells: tuple[tuple[int, int], ...] = (),
 ) -> tuple[list[str], dict[str, str]]:
     """Give the command of a rank and the variables that it gets beyond the launcher's own.
 
@@ -109,6 +116,7 @@ def command(
         head: endpoint of the control socket.
         token: the run's secret.
         shared: descriptors of the files that the ranks share.
+        bells: descriptors of the pipes that wake them.
     """
     cores = request.cores_each()
     launch = LaunchEnvironment(
@@ -127,6 +135,7 @@ def command(
         join_timeout_s=request.join_timeout_s,
         record=None if request.record is None else str(request.record.absolute()),
         shared=shared,
+        bells=bells,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.
@@ -148,6 +157,7 @@ def run(request: LaunchRequest) -> int:
         RequestError: the folder for log files cannot be written.
         RunError: the port is taken.
     """
+    from maniple.runtime.post import bells
     from maniple.runtime.shared_memory import shared_files
     from maniple.runtime.supervisor import Supervisor
 
@@ -156,14 +166,15 @@ def run(request: LaunchRequest) -> int:
     sys.stdout.flush()
     with Supervisor(head, request.port) as supervisor:
         logs = _log_folder(request.log_dir)
-        with shared_files(request.size if request.size > 1 and request.transport == "shared" else 0) as shared:
+        sharing = request.size if request.size > 1 and request.transport == "shared" else 0
+        with shared_files(sharing) as shared, bells(sharing) as pipes:
+            inherited = (*shared, *(end for ends in pipes for end in ends))
             for rank in range(request.size):
-                argv, variables = command(request, rank, supervisor.endpoint, token, shared)
+                argv, variables = command(request, rank, supervisor.endpoint, token, shared, pipes)
                 environ = {**environment.inherited(), **variables}
-                optional = {"MANIPLE_DETERMINISTIC", "MANIPLE_MAPPER", "MANIPLE_RECORD", "MANIPLE_SHARED"}
-                for name in optional - set(variables):
+                for name in OPTIONAL - set(variables):
                     environ.pop(name, None)
-                supervisor.spawn(_tethered(argv), environ, _log(logs, rank), shared, shown=rank == 0)
+                supervisor.spawn(_tethered(argv), environ, _log(logs, rank), inherited, shown=rank == 0)
         finish = supervisor.watch()
     _report(finish, logs, request)
     return finish.status

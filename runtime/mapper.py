@@ -125,10 +125,13 @@ class TaskOptions:
     Args:
         check: whether arguments that are declared as read are compared before and after, as under `debug()`.
         profile: whether they are measured, for `report_profiling`.
+        keep: whether all answers for a launch stand for later ones that differ in nothing but values, so that the
+            mapper is not asked about those.
     """
 
     check: bool = False
     profile: bool = False
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

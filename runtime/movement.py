@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maniple.runtime.engine import Incoming, LocalFold, Movement, Outgoing
@@ -14,8 +15,35 @@ if TYPE_CHECKING:
 
     from maniple.regions.index_space import IndexSpace
     from maniple.runtime.schedule import Piece, Transfer
+    from maniple.runtime.use import Move
 
 __all__: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class BoundMove:
+    """This rank's share of a movement, tied to storage, to be made again and again.
+
+    Args:
+        move: the movement; told by identity, so it is kept.
+        memories: all that take part.
+        storage: what it was tied to; None where this rank takes no part, or its share cannot be used again.
+        outgoing: pushes on the way out.
+        incoming: pushes on the way in.
+    """
+
+    move: Move
+    memories: frozenset[int]
+    storage: torch.Tensor | None
+    outgoing: tuple[Outgoing, ...] = ()
+    incoming: tuple[Incoming, ...] = ()
+
+    def again(self, row: int) -> tuple[Movement, list[Outgoing], list[Incoming]]:
+        """Give a share of its own to another run."""
+        movement = Movement(row)
+        movement.outgoing = [Outgoing(push.peer, push.size, push.pack, movement) for push in self.outgoing]
+        movement.incoming = [Incoming(push.peer, push.size, push.land, movement) for push in self.incoming]
+        return movement, movement.outgoing, movement.incoming
 
 
 def bind_movement(

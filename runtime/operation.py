@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from maniple.regions.error import RequestError
@@ -12,105 +13,22 @@ from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
+from maniple.runtime.launch import Requirement
+from maniple.runtime.tiles import Tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.regions.index_space import IndexSpace
-    from maniple.regions.logical_region import LogicalRegion
-    from maniple.regions.privilege import Coherence
-    from maniple.regions.subspace import Partition
-    from maniple.runtime.launch import Requirement
     from maniple.runtime.mapper import Mapper
-    from maniple.runtime.projection import Projection
     from maniple.runtime.task import Task
 
 __all__: list[str] = []
 
 Domain = Rect | Sequence[int] | int
 
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """A region argument: the whole region at every point, or a tile of a partition for each.
-
-    It refers to the fields, not to the program's handle, so that it keeps no region alive.
-
-    Args:
-        columns: the fields, each a logical region.
-        space: the elements of the region.
-        several: whether a body sees a tuple of fields, be it of one.
-        coherence: how tasks that use the same elements are ordered.
-        partition: the tiles; None for the whole region.
-        projection: which tile a point uses; None for its own.
-    """
-
-    columns: tuple[LogicalRegion, ...]
-    space: IndexSpace
-    several: bool
-    coherence: Coherence
-    partition: Partition | None = None
-    projection: Projection | None = None
-
-    @classmethod
-    def of(cls, value: Region | PartitionedRegion) -> Tiles:
-        """The argument that a handle is."""
-        region = value if isinstance(value, Region) else value.region
-        whole = (region.columns, region.space, region.fields is not None, region.coherence)
-        return cls(*whole) if isinstance(value, Region) else cls(*whole, value.partition, value.projection)
-
-    def is_of(self, value: object) -> bool:
-        """Whether a launch argument names the same tiles."""
-        if isinstance(value, PartitionedRegion):
-            return (
-                self._same(value.region)
-                and (value.partition is self.partition or value.partition == self.partition)
-                and value.projection == self.projection
-            )
-        return isinstance(value, Region) and self.partition is None and self._same(value)
-
-    def _same(self, region: Region) -> bool:
-        return (
-            region.columns == self.columns
-            and (region.fields is not None) == self.several
-            and region.coherence is self.coherence
-            and (region.space is self.space or region.space == self.space)
-        )
-
-    def rects(self, colors: tuple[tuple[int, ...], ...], domain: Rect | None) -> tuple[IndexSpace, ...]:
-        """The elements of each point; none where the projection says that a point uses nothing.
-
-        Raises:
-            RequestError: a point has no tile.
-        """
-        tiles = self.partition
-        if tiles is None:
-            return (self.space,) * len(colors)
-        if self.projection is None and domain == tiles.colors:
-            return tiles.subspaces
-        return tuple(self._rect(tiles, point) for point in colors)
-
-    def _rect(self, tiles: Partition, point: tuple[int, ...]) -> IndexSpace:
-        color = point if self.projection is None else self.projection.color(point, tiles.colors)
-        if color is None:
-            corner = self.columns[0].bounds.lo
-            return Rect(corner, corner)
-        if len(color) != tiles.colors.ndim or not tiles.colors.contains(Rect(color, tuple(i + 1 for i in color))):
-            via = "" if self.projection is None else f", which is projected to {color}"
-            msg = f"no tile for point {point}{via}; the partition has {tiles.colors}"
-            raise RequestError(msg)
-        return tiles.tile(color)
-
-    def key(self) -> tuple[object, ...]:
-        """What tells it from others; partitions count by identity."""
-        ids = tuple(column.id for column in self.columns)
-        return (ids, self.space, self.several, self.coherence, id(self.partition), self.projection)
-
-    def __str__(self) -> str:
-        whole = ", ".join(f"{column.name}#{column.id}" for column in self.columns)
-        if self.partition is not None:
-            return f"{whole}[{self.partition.colors.volume} tiles]"
-        return whole if self.space == self.columns[0].bounds else f"{whole}{self.space}"
+HANDLES = frozenset((Region, PartitionedRegion))
+PLAIN = frozenset((int, float, bool, str, type(None)))
+"""Types of values that are neither futures nor handles."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -137,30 +55,45 @@ class Operation:
     everywhere: bool = False
     must_epoch: bool = False
     colors: tuple[tuple[int, ...], ...] = field(init=False)
+    _count: int = field(init=False)
+    _named: tuple[tuple[int, Tiles], ...] = field(init=False)
+    _given: Callable[[Sequence[Any]], tuple[Any, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """List the points of the launch domain."""
+        """List the points of the launch domain, and where among the arguments regions and values are."""
         object.__setattr__(self, "colors", ((),) if self.domain is None else tuple(self.domain.points()))
+        named = tuple((index, tiles) for index, tiles in enumerate(self.arguments) if tiles is not None)
+        object.__setattr__(self, "_count", len(self.arguments))
+        object.__setattr__(self, "_named", named)
+        object.__setattr__(self, "_given", _picker([i for i, tiles in enumerate(self.arguments) if tiles is None]))
 
-    def matches(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> bool:
-        """Whether a launch differs from this one in nothing but its values; cheap, for replays ask it every time."""
-        if task is not self.task or len(args) != len(self.arguments):
-            return False
+    def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
+        """Give the values of a launch that differs from this one in nothing else; None of another launch.
+
+        A replay asks this of every launch, so what is the same object is compared by identity alone. A future among
+        the values is waited for.
+        """
+        if task is not self.task or len(args) != self._count:
+            return None
         if domain is not self.domain and (domain is None or self.domain is None or bounds(domain) != self.domain):
-            return False
-        for given, tiles in zip(args, self.arguments, strict=True):
-            if tiles is None:
-                if isinstance(given, Region | PartitionedRegion | FutureMap):
-                    return False
-            elif not (tiles.is_of(given) or self._uses_the_same(tiles, given)):
-                return False
-        return True
+            return None
+        for index, tiles in self._named:
+            given = args[index]
+            if type(given) not in HANDLES or (given.tiles is not tiles and not self._uses(tiles, given)):
+                return None
+        values = self._given(args)
+        for value in values:
+            if type(value) not in PLAIN:
+                return _awaited(values)
+        return values
 
-    def _uses_the_same(self, tiles: Tiles, given: object) -> bool:
-        """Whether an argument that is named otherwise comes to the same rectangles; not cheap."""
-        if not isinstance(given, PartitionedRegion):
+    def _uses(self, tiles: Tiles, given: Region | PartitionedRegion) -> bool:
+        """Whether an argument that is another object, or named otherwise, comes to the same rectangles; not cheap."""
+        other = given.tiles
+        if other == tiles:
+            return True
+        if other.partition is None:
             return False
-        other = Tiles.of(given)
         named = (other.columns, other.several, other.coherence)
         if named != (tiles.columns, tiles.several, tiles.coherence):
             return False
@@ -169,10 +102,30 @@ class Operation:
         except RequestError:  # the launch that is not this one is refused where it is mapped
             return False
 
-    def values_of(self, args: Sequence[object]) -> tuple[object, ...]:
-        """The arguments given by value; a future is waited for."""
-        given = [value for value, tiles in zip(args, self.arguments, strict=True) if tiles is None]
-        return tuple([value.get() if isinstance(value, Future) else value for value in given])
+    def requirements(self, copies: int = 1, *, fill: bool = False) -> tuple[Requirement, ...]:
+        """How its tasks use regions.
+
+        Args:
+            copies: how many replicas of each point run.
+            fill: whether the tasks give all elements one value, which an instance of a whole region may also get when
+                it is made.
+
+        Raises:
+            RequestError: a point has no tile.
+        """
+        found: list[Requirement] = []
+        parameters = (parameter for parameter in self.task.parameters if not parameter.is_color)
+        for parameter, tiles in zip(parameters, self.arguments, strict=True):
+            if tiles is None or parameter.privilege is None:
+                continue
+            try:
+                rects = tiles.rects(self.colors, self.domain) * copies
+            except RequestError as error:
+                raise RequestError(f"task {self.task}: parameter {parameter.name}: {error}") from error
+            fills = fill and self.everywhere and tiles.space == tiles.columns[0].bounds
+            use = (parameter.privilege, rects, tiles.coherence, fills)
+            found.extend(Requirement(column, *use) for column in tiles.columns)
+        return tuple(found)
 
     def key(self) -> tuple[object, ...]:
         """What tells it from launches that it does not match; partitions count by identity."""
@@ -189,6 +142,23 @@ class Operation:
         values = iter(self.values)
         shown = (shorten(next(values, ...)) if tiles is None else str(tiles) for tiles in self.arguments)
         return f"{self.task.name}{over} ({', '.join(shown)})"
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Give what takes the items at some places, as a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    if places:
+        (only,) = places
+        return lambda args: (args[only],)
+    return lambda _: ()
+
+
+def _awaited(values: Sequence[object]) -> tuple[object, ...] | None:
+    """Wait for the futures among values; None if one is no value."""
+    if any(isinstance(value, Region | PartitionedRegion | FutureMap) for value in values):
+        return None
+    return tuple([value.get() if isinstance(value, Future) else value for value in values])
 
 
 def shorten(value: object) -> str:
@@ -250,7 +220,7 @@ def _value(task: Task[..., Any], parameter: str, value: object) -> object:
 
 def _tiles(task: Task[..., Any], parameter: str, value: object) -> Tiles:
     if isinstance(value, Region | PartitionedRegion):
-        return Tiles.of(value)
+        return value.tiles
     msg = f"task {task}: parameter {parameter} needs a region or region[partition], got {type(value).__name__}"
     raise RequestError(msg)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
@@ -13,6 +12,8 @@ from maniple.runtime.analysis import Node, RegionAnalysis
 from maniple.runtime.capacity import Occupancy
 from maniple.runtime.failure import UnwrittenRegion
 from maniple.runtime.fragment import distance
+from maniple.runtime.recurrence import Recurrence
+from maniple.runtime.use import AnalysedUse as AnalysedUse
 from maniple.runtime.use import placed_uses as placed_uses
 
 if TYPE_CHECKING:
@@ -20,34 +21,12 @@ if TYPE_CHECKING:
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.analysis import Advance, Move, PlacedUse
+    from maniple.runtime.analysis import Advance, PlacedUse
     from maniple.runtime.capacity import Eviction
     from maniple.runtime.launch import Launch, Requirement
     from maniple.runtime.machine import Machine
-    from maniple.runtime.schedule import Access
 
 __all__: list[str] = []
-
-
-@dataclass(frozen=True, slots=True)
-class AnalysedUse:
-    """What one requirement of a launch came to.
-
-    Args:
-        region: id of the region.
-        first: number of the first movement below among the region's.
-        moves: the movements that must come before the tasks.
-        edges: the dependences found.
-        accesses: (point, its node in the region, the instance it uses), for the points that use the region.
-        evicted: the instance that gives up its room, -1 if none does.
-    """
-
-    region: int
-    first: int
-    moves: tuple[Move, ...]
-    edges: tuple[tuple[Node, Node], ...]
-    accesses: tuple[tuple[int, Node, Access], ...]
-    evicted: int = -1
 
 
 class ProgramAnalysis:
@@ -68,6 +47,7 @@ class ProgramAnalysis:
         self.regions: dict[int, RegionAnalysis] = {}
         self._logical: dict[int, LogicalRegion] = {}
         self._occupancy = Occupancy(machine, self.regions, self._logical)
+        self._recurrence = Recurrence(self.regions, self._analyse)
 
     def add(
         self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None, near: Near | None = None
@@ -95,6 +75,7 @@ class ProgramAnalysis:
     def drop(self, region: int) -> None:
         """Stop to follow a region that no launch will name again."""
         self._occupancy.drop(region)
+        self._recurrence.forget(region)
         del self.regions[region], self._logical[region]
 
     def check_written(self, launch: Launch) -> None:
@@ -109,8 +90,13 @@ class ProgramAnalysis:
                 if missing is not None:
                     raise UnwrittenRegion.of(launch, requirement.region, UnwrittenRead(missing))
 
-    def launch(self, launch: Launch) -> tuple[AnalysedUse, ...]:
+    def launch(self, launch: Launch, *, again: bool = False) -> tuple[AnalysedUse, ...]:
         """Analyse a launch: one operation, however many points it has.
+
+        Args:
+            launch: the launch.
+            again: whether it was analysed before, with the same objects for points and requirements, so that it may be
+                worth while to remember what it comes to.
 
         Returns:
             What each requirement came to, in their order, and behind them what was evicted to make room.
@@ -119,6 +105,14 @@ class ProgramAnalysis:
             RequestError: points that interfere, a read before the first write, or a memory that is too small; nothing
                 has changed then.
         """
+        if not again:
+            return self._analyse(launch)
+        found = self._recurrence.launch(launch)
+        for use in found:
+            self._occupancy.used(use.region)
+        return found
+
+    def _analyse(self, launch: Launch) -> tuple[AnalysedUse, ...]:
         check_interference(launch)
         advances: dict[int, Advance] = {}
         found = []
@@ -179,13 +173,13 @@ class ProgramAnalysis:
         accesses = analysis.use(requirement.privilege, tasks, advance, fills=requirement.fills)
         first, moves, edges = analysis.take()
         nodes = tuple((point, Node(analysis.step, advance.ordinal, point), access) for point, access in accesses)
-        return AnalysedUse(requirement.region.id, first, tuple(moves), tuple(edges), nodes)
+        return AnalysedUse(requirement.region.id, first, tuple(moves), tuple(edges), nodes, advance.ordinal)
 
     def _evict(self, eviction: Eviction) -> AnalysedUse:
         analysis = self.regions[eviction.region]
         gone = analysis.evict(eviction.memory, eviction.refuge)
         first, moves, edges = analysis.take()
-        return AnalysedUse(eviction.region, first, tuple(moves), tuple(edges), (), gone)
+        return AnalysedUse(eviction.region, first, tuple(moves), tuple(edges), (), evicted=gone)
 
 
 def check_interference(launch: Launch) -> None:

@@ -72,9 +72,14 @@ class Progress:
         """Give the address of a processor's counter."""
         return self._addresses[processor]
 
+    @property
+    def watched(self) -> bool:
+        """Whether there are processors that see each other's counters."""
+        return len(self._addresses) > 1
+
     def publisher(self, processor: int) -> Callable[[int], None]:
         """Give what raises a processor's counter; it does nothing where there is no other processor to see it."""
-        if len(self._addresses) == 1:
+        if not self.watched:
             return _ignore
         return partial(self._counter.publish, self._addresses[processor])
 

@@ -16,6 +16,7 @@ from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.inventory import available_cores
 from maniple.runtime.memory import Memory
+from maniple.runtime.post import Post
 from maniple.runtime.processor import CpuProcessor, inside_task
 from maniple.runtime.progress import Progress
 from maniple.runtime.recorder import silent
@@ -69,6 +70,8 @@ class RankRuntime:
         neighbours = 1 if world.shared is None else len(world.shared.ranks)
         roomy = neighbours * world.processors * world.cores <= available_cores()
         self.progress = Progress(world.shared, world.rank, roomy=roomy, check=self.check)
+        self._credit_bytes = credit_bytes
+        self._post: Post | None = None
         self.engine: CopyEngine | None = None
         if world.transport is not None:
             self.engine = CopyEngine(world.transport, credit_bytes, self.fail)
@@ -92,6 +95,19 @@ class RankRuntime:
             if world.record is not None:
                 recording.start(found)
         return found
+
+    def mover(self, memories: Collection[int]) -> CopyEngine | Post | None:
+        """Give what moves tiles of untraced launches between memories, None where nothing does.
+
+        Args:
+            memories: all that take part; if all are of this host they share memory, else messages are sent.
+        """
+        shared = self.world.shared
+        if shared is None or not shared.has_bells or not shared.ranks.issuperset(memories):
+            return self.engine
+        if self._post is None:
+            self._post = Post(shared, self._credit_bytes, self.fail)
+        return self._post
 
     def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:
         """Bind a schedule to this rank.
@@ -230,22 +246,24 @@ class RankRuntime:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(1)
-        if self.engine is not None:
-            self.engine.close()
+        for way in (self.engine, self._post):
+            if way is not None:
+                way.close()
 
     def close(self) -> None:
         """End all threads of this rank, and forget it; what is under way is dropped."""
         if _RUNTIMES.get(self.world) is self:
             del _RUNTIMES[self.world]
         atexit.unregister(self._end)
-        with self.lock:
-            if self.error is None:  # a processor may wait for one that is closed before it
-                self.error = RankStopped("the rank was closed")
+        with self.lock:  # a lane must not wait for one that is dropped
+            self.error = self.error or RankStopped("the runtime of this rank was closed")
+            self.finished.notify_all()
         for processor in self.processors.values():
             processor.close()
         self.processors.clear()
-        if self.engine is not None:
-            self.engine.close()
+        for way in (self.engine, self._post):
+            if way is not None:
+                way.close()
 
 
 # From when a runtime is made until it is closed: its threads keep it, and it keeps its world.

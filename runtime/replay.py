@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 from maniple.runtime.binding import Binder, Storage
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.lane import Layout, StepKind
+from maniple.runtime.lane_program import Entry, LaneProgram, StepFailed
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,26 +24,6 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule import Schedule
 
 __all__: list[str] = []
-
-
-class Entry(NamedTuple):
-    """What a processor needs of a step.
-
-    Args:
-        first: where to note its beginning: its row, or -1 where an earlier step of the row has.
-        row: where to note its end; -1 where it belongs to no row.
-        call: what to do.
-        waits: (how, where, counter, value) of what to wait for; where is a counter's address, or the copy engine's row.
-        lands: (first, row) of the rows of which tiles have arrived after the waits.
-        steps: the steps taken with it, where somebody waits for it; else 0.
-    """
-
-    first: int
-    row: int
-    call: Callable[[], object]
-    waits: tuple[tuple[Callable[[int, int], None], int, int, int], ...]
-    lands: tuple[tuple[int, int], ...]
-    steps: int
 
 
 class Run:
@@ -104,10 +86,11 @@ class Replay:
         self._here = [here in schedule.memories(row) for row in range(len(schedule))]
         self._runs: list[Run | None] = [None, None]
         self._submitted = 0
-        self.times = tuple(([0] * (len(schedule) + 1), [0] * (len(schedule) + 1)) for _ in range(2))
+        none = array("q", bytes(8 * len(schedule) + 8))  # one more, for what belongs to no row
+        self.times = tuple((none[:], none[:]) for _ in range(2))
         self._moving: list[tuple[dict[int, Movement], list[Outgoing], list[Incoming]]] = [({}, [], [])] * 2
         self._moved_runs = dict.fromkeys(self.lanes.engine, 0)
-        self._programs: dict[int, list[Entry]] = {}
+        self._programs: dict[int, LaneProgram] = {}
         self._met: dict[tuple[int, int], int] = {}
         self._now: dict[int, Run] = {}
         self._reserved = shared is None or not schedule.total_bytes
@@ -157,7 +140,7 @@ class Replay:
             base[processor] = runtime.taken.get(processor, 0)
             runtime.taken[processor] = base[processor] + length
         self._submitted += 1
-        work = [processor for processor, program in self._programs.items() if program]
+        work = [processor for processor, program in self._programs.items() if program.entries]
         movements, outgoing, incoming = self._moving[slot]
         run = Run(self, runtime.next_submission(), slot, len(work) + len(movements), base)
         self._runs[slot] = run
@@ -173,7 +156,14 @@ class Replay:
         """Take the steps of one processor's lane."""
         self._now[processor] = run
         try:
-            self._steps(processor, run)
+            self._programs[processor].run(run.base, *self.times[run.slot])
+        except StepFailed as failed:
+            error = failed.__cause__ or failed
+            if failed.row >= 0 and error is not self.runtime.error:
+                told = TaskFailed.of(self.schedule, failed.row, self.runtime.world.place(), error)
+                told.__cause__, error = error, told
+            self.runtime.fail(error)
+            return
         except BaseException as error:  # noqa: BLE001  (whatever a task's body raises is the task's failure)
             self.runtime.fail(error)
             return
@@ -182,30 +172,6 @@ class Replay:
             shared.wrote(wire.take(), run.number)
         self._one_less(run)
 
-    def _steps(self, processor: int, run: Run) -> None:
-        base, now, publish = run.base, perf_counter_ns, self._progress.publisher(processor)
-        taken = base[processor]
-        begun, ended = self.times[run.slot]
-        program = self._programs[processor]
-        for first, row, call, waits, lands, steps in program:
-            if waits:
-                waiting = now()
-                for wait, where, counter, value in waits:
-                    wait(where, base[counter] + value)
-                for before, landed in lands:
-                    begun[before], ended[landed] = waiting, now()
-            begun[first] = now()
-            try:
-                call()
-            except BaseException as error:
-                if row < 0 or error is self.runtime.error:
-                    raise
-                raise TaskFailed.of(self.schedule, row, self.runtime.world.place(), error) from error
-            ended[row] = now()
-            if steps:
-                publish(taken + steps)
-        publish(taken + len(program))
-
     def _meet(self, processor: int, rank: int) -> None:
         """Wait until another rank has begun this run, and push to where it says that its instances are."""
         table = self._progress.meet(rank, self._now[processor].number)
@@ -213,7 +179,7 @@ class Replay:
             return
         program = self._programs[processor]
         for index, call in self._binder.pushes(processor, rank, table).items():
-            program[index] = program[index]._replace(call=call)
+            program.push(index, call)
         self._met[processor, rank] = table
 
     def _start(self, processor: int, row: int) -> None:
@@ -284,7 +250,8 @@ class Replay:
                 lands = tuple((row if row not in own else -1, row) for row in step.lands)
                 call = self._call(processor, step)
                 program.append(Entry(first, step.row, call, waits, lands, index + 1 if step.told else 0))
-            self._programs[processor] = program
+            wire = self._binder.wires[processor]
+            self._programs[processor] = LaneProgram(processor, program, self._progress, wire)
         for slot in range(2):
             self._moving[slot] = self._binder.movements(partial(self._moved, slot))
 
@@ -293,15 +260,11 @@ class Replay:
             return self._await_moved, -1 - counter, counter, value
         return self._progress.wait, self._progress.processor(counter), counter, value
 
-    def _call(self, processor: int, step: Step) -> Callable[[], object]:
+    def _call(self, processor: int, step: Step) -> Callable[[], object] | None:
         if step.kind == StepKind.MEET:
             return partial(self._meet, processor, step.item)
         if step.kind == StepKind.START:
             return partial(self._start, processor, step.row)
         if step.kind in {StepKind.END, StepKind.PUSH}:  # pushes are bound when the other rank is met
-            return _nothing
+            return None
         return self._binder.call(step)
-
-
-def _nothing() -> None:
-    """Stand for a step that only waits."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Lookup
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -14,23 +13,22 @@ import torch
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ
-from maniple.runtime.body import TaskBinder
-from maniple.runtime.call import Call, Frames
-from maniple.runtime.coherence import serialised
+from maniple.runtime.call import Call
 from maniple.runtime.digest import digest
 from maniple.runtime.footprint import whole
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.mapper import LaunchView, Mapper, TunableView, UseView
+from maniple.runtime.mapped import Mapped, MappedLaunches
+from maniple.runtime.mapper import LaunchView, Mapper, TaskOptions, TunableView, UseView
 from maniple.runtime.mapping import Board, Mapping, ask_tunable, map_launch
-from maniple.runtime.operation import Operation, comparable, handles, state
+from maniple.runtime.operation import Operation, handles, state
 from maniple.runtime.processor import inside_task
 from maniple.runtime.region_table import extents
 from maniple.runtime.task import Read, WriteDiscard, task
 from maniple.runtime.timeline import Kind
-from maniple.runtime.tracing import Tracing
+from maniple.runtime.tracing import Traced, Tracing
 from maniple.runtime.untraced import Untraced
 
 if TYPE_CHECKING:
@@ -76,7 +74,8 @@ class Session:
         self.debugging = False
         self.untraced = Untraced(runtime, machine, mapper)
         self._board = Board(machine)
-        self.tracing = Tracing(self.untraced, self._start)
+        self._mapped = MappedLaunches()
+        self.tracing = Tracing(self.untraced, self._start, self._free_dropped, lambda: self.debugging)
         owners = [machine.processors_of(memory.id) for memory in machine.memories]
         self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
         runtime.employ(machine)
@@ -118,6 +117,7 @@ class Session:
         freed = self.untraced.free_dropped()
         if freed:
             self.tracing.forget(freed)
+            self._mapped.forget(freed)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
         """Launch one task.
@@ -127,7 +127,7 @@ class Session:
             args: for each parameter a value, or for one with a privilege a region or a tile `X[P][color]`.
             mapper: placement of this launch.
         """
-        return Future(self.runtime, self.machine, self._operate(task, None, args, mapper))
+        return Future(self.runtime, self.machine, self.call(task, None, args, mapper))
 
     def index_launch(
         self,
@@ -151,7 +151,7 @@ class Session:
         Raises:
             RequestError: arguments that do not fit, points that interfere, or a read before the first write.
         """
-        call = self._operate(task, domain, args, mapper, must_epoch=must_epoch)
+        call = self.call(task, domain, args, mapper, must_epoch=must_epoch)
         return FutureMap(self.runtime, self.machine, call)
 
     def fill(self, target: Region | PartitionedRegion, value: float) -> None:
@@ -163,9 +163,9 @@ class Session:
         # A value that the type cannot hold is refused here, not in a task.
         torch.full((), value, dtype=torch_dtype(region.logical.dtype))
         if isinstance(target, PartitionedRegion):
-            self._operate(_fill, target.partition.colors, (value, target))
+            self.call(_fill, target.partition.colors, (value, target))
         else:
-            self._operate(_fill, None, (value, target), everywhere=True)
+            self.call(_fill, None, (value, target), everywhere=True)
 
     def write(self, region: Region, values: torch.Tensor) -> None:
         """Write a whole tensor to a region; every rank passes the same one, so nothing moves.
@@ -180,7 +180,7 @@ class Session:
                 f"got {tuple(values.shape)} and {values.dtype}"
             )
             raise RequestError(msg)
-        self._operate(_write, None, (values.detach().clone(), region), everywhere=True)
+        self.call(_write, None, (values.detach().clone(), region), everywhere=True)
 
     def copy(self, source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:
         """Copy a region, or tile by tile where both are partitioned; shapes must agree.
@@ -192,15 +192,15 @@ class Session:
             shapes = [[tile.shape for tile in side.partition.tiles] for side in (source, target)]
             if source.projection is None and target.projection is None and shapes[0] != shapes[1]:
                 raise RequestError(f"copy: the tiles of {source.region} and {target.region} differ in shape")
-            self._operate(_copy, target.partition.colors, (source, target))
+            self.call(_copy, target.partition.colors, (source, target))
             return
         if isinstance(source, PartitionedRegion) or isinstance(target, PartitionedRegion):
             raise RequestError("copy: partition both regions or none")
         if source.shape != target.shape:
             raise RequestError(f"copy: {source} and {target} differ in shape")
-        self._operate(_copy, None, (source, target))
+        self.call(_copy, None, (source, target))
 
-    def _operate(
+    def call(
         self,
         task: Task[..., Any],
         domain: Domain | None,
@@ -210,19 +210,34 @@ class Session:
         everywhere: bool = False,
         must_epoch: bool = False,
     ) -> Call:
-        """Compare a launch with the trace that is replayed, or start it."""
+        """Have a launch taken by the replay under way, or start it."""
+        replaying = self.tracing.replaying
+        if replaying is not None and not must_epoch and not inside_task():
+            call = replaying.take(task, domain, args)
+            if call is not None:
+                return call
+        return self._operate(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
+
+    def _operate(
+        self,
+        task: Task[..., Any],
+        domain: Domain | None,
+        args: Sequence[object],
+        mapper: Mapper | None,
+        *,
+        everywhere: bool,
+        must_epoch: bool,
+    ) -> Call:
+        """Start a launch that no replay took."""
         if inside_task():
             self.runtime.refuse_inside_a_task("launch")
         if must_epoch:
             self.tracing.pause("a must-epoch launch")
-        call = self.tracing.take(task, domain, args)
-        if call is not None:
-            return call
         for region in handles(args):
             self._own(region)
         operation = state(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
-        if not (self.debugging or must_epoch) and self.tracing.admit(operation):
-            call = self.tracing.take(task, domain, args)
+        if not (self.debugging or must_epoch):
+            call = self.tracing.admit(operation, args)
             if call is not None:
                 return call
         call = Call(operation.values, len(self._replicas) if everywhere else len(operation.colors))
@@ -231,45 +246,43 @@ class Session:
 
     def _start(self, operation: Operation, call: Call) -> None:
         """Map a launch, have it analysed, and start what of it runs here."""
-        task, mapper = operation.task, operation.mapper or self.mapper
-        tell = self.runtime.teller("program", lambda: task.name, "launch")
+        mapper = operation.mapper or self.mapper
+        tell = self.runtime.teller("program", lambda: operation.task.name, "launch")
         tell(Kind.LAUNCHED)
-        requirements = tuple(self._requirements(operation))
-        fields = tuple(len(tiles.columns) * tiles.several for tiles in operation.arguments if tiles is not None)
-        if operation.everywhere:
-            points = self._replicas
-            mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points))
-        else:
-            mapping = self._map(operation, mapper, requirements)
-            places = zip(operation.colors, mapping.processors, strict=True)
-            points = tuple(Point(color, processor) for color, processor in places)
+        known = None if self.debugging or operation.must_epoch else self._mapped.find(operation, mapper)
+        mapped = known or self._place(operation, mapper)
         tell(Kind.MAPPED)
-        bodies = tuple(task.variants[variant] for variant in mapping.variants)
-        checked = self.debugging or mapping.options.check
-        binder = TaskBinder(task, points, requirements, bodies, Frames([[call]]), 0, checked, fields)
-        launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
+        launch, mapping, parts = mapped.launch, mapped.mapping, mapped.parts
         if mapping.layouts:
             self.untraced.lay_out(launch, mapping, mapper)
-        self._tell(
-            lambda: f"launch {operation} on {[point.processor for point in points]}",
-            lambda: (
-                *(task.version, mapping.variants, mapping.priorities, mapping.layouts, operation.colors, call.values),
-                [*map(comparable, requirements)],
-            ),
-        )
-        parts = serialised(launch)
+        self._tell(lambda: f"launch {operation} on {mapped.places}", lambda: (mapped.digest, call.values))
         if len(parts) > 1:
             self.untraced.analysis.check_written(launch)
-        for part, chosen in parts:
-            ranked = replace(mapping, priorities=tuple(mapping.priorities[point] for point in chosen))
-            self.untraced.issue(part, ranked, together=operation.must_epoch)
-        for requirement in requirements:
+        for part, ranked in parts:
+            self.untraced.issue(part, ranked, call, together=operation.must_epoch, again=known is not None)
+        for requirement in launch.requirements:
             if requirement.fills:
                 self.runtime.memory.fill(requirement.region, cast("float", call.values[0]))
         tell(Kind.ANALYSED)
         call.launch = launch
         if not (self.debugging or operation.must_epoch):
             self.tracing.started(operation, launch, call, memoize=mapping.memoize and len(parts) == 1)
+            if known is None and mapping.options.keep:
+                self._mapped.keep(operation, mapper, mapped)
+
+    def _place(self, operation: Operation, mapper: Mapper) -> Mapped:
+        """Have the mapper place a launch."""
+        copies = len(self._replicas) if operation.everywhere else 1
+        requirements = operation.requirements(copies, fill=operation.task is _fill)
+        if operation.everywhere:
+            points = self._replicas
+            mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points), options=TaskOptions(keep=True))
+        else:
+            mapping = self._map(operation, mapper, requirements)
+            places = zip(operation.colors, mapping.processors, strict=True)
+            points = tuple(Point(color, processor) for color, processor in places)
+        checked = self.debugging or mapping.options.check
+        return Mapped.of(operation, mapping, points, requirements, checked=checked)
 
     def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
         """Ask the mapper about a launch."""
@@ -280,23 +293,6 @@ class Session:
         view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
         kinds = {name: variant.processor for name, variant in task.variants.items()}
         return map_launch(mapper, view, kinds, self._board)
-
-    def _requirements(self, operation: Operation) -> Iterator[Requirement]:
-        task = operation.task
-        copies = len(self._replicas) if operation.everywhere else 1
-        parameters = (parameter for parameter in task.parameters if not parameter.is_color)
-        for parameter, tiles in zip(parameters, operation.arguments, strict=True):
-            if tiles is None or parameter.privilege is None:
-                continue
-            try:
-                rects = tiles.rects(operation.colors, operation.domain)
-            except RequestError as error:
-                msg = f"task {task}: parameter {parameter.name}: {error}"
-                raise RequestError(msg) from error
-            # A fill of a whole region is a value that its instances may also get when they are made.
-            fills = task is _fill and operation.everywhere and tiles.space == tiles.columns[0].bounds
-            for column in tiles.columns:
-                yield Requirement(column, parameter.privilege, rects * copies, tiles.coherence, fills)
 
     def _tell(self, text: Callable[[], str], values: Callable[[], Sequence[object]]) -> None:
         """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
@@ -311,7 +307,7 @@ class Session:
             msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
             raise RequestError(msg)
 
-    def trace(self, name: str, *, on_mismatch: str = "error") -> AbstractContextManager[None]:
+    def trace(self, name: str, *, on_mismatch: str = "error") -> Traced:
         """Record the launches inside on the first run, and replay them from then on.
 
         Values may differ from run to run; tasks, domains and regions may not. Launches start together at the end,
@@ -324,8 +320,7 @@ class Session:
         Raises:
             RequestError: the launches differ from the recording; none of this run was started.
         """
-        self._free_dropped()
-        return self.tracing.trace(name, on_mismatch, plain=self.debugging)
+        return Traced(self.tracing, name, on_mismatch)
 
     def auto_trace(self, *, on: bool = True) -> None:
         """Look for repeated launches from now on and replay them as if they were traced, or stop to.

@@ -4,7 +4,7 @@ Every rank has one file without a name, which the launcher opens and all ranks o
 name, nothing is to be unlinked: the system frees the memory with the last process that refers to it, however that
 process ends. A rank grows its own file and allocates in it; the others map it and write where its owner tells them.
 
-    file of rank 1   | board: 64 KiB of counters | instances and tables, allocated by rank 1 ... |
+    file of rank 1   | board: 64 KiB of counters | a box of pushes to each rank | instances and tables, by rank 1 ... |
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ BOARD = 1 << 16
 LINE = 64
 SLOTS = BOARD // LINE
 PAGE = mmap.ALLOCATIONGRANULARITY
+# A box: counters of tiles sent and taken, the flags of two ends that want to be woken, and the places of tiles.
+SENT, TAKEN, HUNGRY, STARVED, FIRST_ENTRY = (LINE * number for number in range(5))
+ENTRIES = 64
+BOX = FIRST_ENTRY + 16 * ENTRIES
 # The least that a file grows by.
 GROWTH = 1 << 20
 
@@ -57,8 +61,13 @@ def shared_files(count: int) -> Iterator[tuple[int, ...]]:
             else:
                 # Unlinked as soon as it is open.
                 found.append(stack.enter_context(tempfile.TemporaryFile()).fileno())
-            os.ftruncate(found[-1], BOARD)
+            os.ftruncate(found[-1], _head(count))
         yield tuple(found)
+
+
+def _head(count: int) -> int:
+    """The bytes of a file before what its rank allocates."""
+    return -(-(BOARD + count * BOX) // PAGE) * PAGE
 
 
 @final
@@ -195,20 +204,25 @@ class SharedMemory:
     Args:
         rank: this rank.
         descriptors: the file of every rank of this host; duplicated, so that the caller may close them.
+        bells: for each of them a pipe, as (where to read, where to write), likewise; none where nobody is woken.
 
     Raises:
         RequestError: a descriptor is not that of such a file.
     """
 
-    def __init__(self, rank: int, descriptors: Mapping[int, int]) -> None:
+    def __init__(
+        self, rank: int, descriptors: Mapping[int, int], bells: Mapping[int, tuple[int, int]] | None = None
+    ) -> None:
         self.rank = rank
         self.ranks = frozenset(descriptors)
         try:
             self._descriptors = {other: os.dup(descriptor) for other, descriptor in sorted(descriptors.items())}
             self._boards = {
-                other: np.frombuffer(mmap.mmap(descriptor, BOARD), np.uint8)
+                other: np.frombuffer(mmap.mmap(descriptor, _head(len(descriptors))), np.uint8)
                 for other, descriptor in self._descriptors.items()
             }
+            self._bells = {other: os.dup(ends[1]) for other, ends in sorted((bells or {}).items())}
+            self._bell = os.dup(bells[rank][0]) if bells else -1
         except (OSError, ValueError) as error:
             raise RequestError(
                 f"shared memory: the files that the launcher opened are not there ({error}); a program must not close "
@@ -218,7 +232,8 @@ class SharedMemory:
         self._lock = threading.Lock()
         self._meter = Meter()
         self.arena = Arena(self._descriptors[rank])
-        weakref.finalize(self, _close, tuple(self._descriptors.values())).atexit = False
+        opened = (*self._descriptors.values(), *self._bells.values(), *([self._bell] if bells else []))
+        weakref.finalize(self, _close, opened).atexit = False
 
     def counter(self, rank: int, slot: int) -> int:
         """Give the address of a counter on a rank's board.
@@ -229,6 +244,26 @@ class SharedMemory:
         if not 0 <= slot < SLOTS:
             raise RequestError(f"a rank shares the counters of {SLOTS} processors at most; start more ranks instead")
         return int(self._boards[rank].ctypes.data) + LINE * slot
+
+    @property
+    def has_bells(self) -> bool:
+        """Whether ranks can wake one another."""
+        return bool(self._bells)
+
+    def box(self, sender: int, receiver: int) -> tuple[Bytes, int]:
+        """Give the box of a directed pair of ranks, and its address."""
+        start = BOARD + BOX * sorted(self.ranks).index(receiver)
+        board = self._boards[sender]
+        return board[start : start + BOX], int(board.ctypes.data) + start
+
+    def ring(self, rank: int) -> None:
+        """Wake a rank that waits for its bell, or will."""
+        with suppress(BlockingIOError):
+            os.write(self._bells[rank], b"\0")
+
+    def await_bell(self) -> None:
+        """Block until the bell of this rank rings; rings that it did not wait for count as one."""
+        os.read(self._bell, 4096)
 
     def window(self, rank: int, start: int, size: int) -> Bytes:
         """Map a range of another rank's file."""

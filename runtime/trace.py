@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from maniple.regions.error import RequestError
 from maniple.runtime.body import TaskBinder
-from maniple.runtime.call import Call, Frames
+from maniple.runtime.call import Call, Calls, Frames
 from maniple.runtime.digest import digest
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.launch import Launch
@@ -52,7 +52,8 @@ class Recording:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.frames = Frames([[], []])
+        self.frames = Frames([Calls(), Calls()])
+        self.values: list[tuple[object, ...]] = []
         self._known: dict[object, Any] = {}
 
     def take_down(self, operation: Operation, launch: Launch) -> None:
@@ -64,6 +65,7 @@ class Recording:
             binder = TaskBinder(
                 binder.task, points, requirements, bodies, frames, len(self.records), binder.debug, binder.fields
             )
+        self.values.append(operation.values)
         source = self._once(launch.provenance)
         stripped = Launch(launch.name, points, requirements, binder, provenance=source)
         self.records.append(Record(self._known.setdefault(operation.key(), operation.without_values()), stripped))
@@ -102,6 +104,7 @@ class Trace:
     def __init__(self, name: str, recording: Recording, untraced: Untraced) -> None:
         self.name = name
         self.records = tuple(recording.records)
+        self._values = recording.values  # of the latest run
         self._frames = recording.frames
         self._untraced = untraced
         self._loaded: list[_Loaded] = []  # the last one run comes first
@@ -112,7 +115,18 @@ class Trace:
         """Whether a launch of it names a region."""
         return region in self._regions
 
-    def run(self, calls: list[Call]) -> None:
+    def again(self) -> None:
+        """Start a replay with the values of the run before; none of the program's launches are made or compared.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        calls = Calls()
+        for record, values in zip(self.records, self._values, strict=True):
+            calls.append(Call(values, len(record.launch.points), record.launch, None, calls))
+        self.run(calls)
+
+    def run(self, calls: Calls) -> None:
         """Start a replay; returns at once unless two are under way, or the regions were used otherwise since.
 
         Args:
@@ -123,10 +137,9 @@ class Trace:
         """
         runtime = self._untraced.runtime
         runtime.check()
+        self._values = [call.values for call in calls]
         if runtime.world.size > 1:
-            runtime.world.control.call(
-                f"trace {self.name!r}: {len(calls)} launches again", digest(call.values for call in calls)
-            )
+            runtime.world.control.call(f"trace {self.name!r}: {len(calls)} launches again", digest(self._values))
         loaded = self._loaded[0] if self._loaded else None
         states = None
         if loaded is None or loaded.version != self._untraced.version:
@@ -171,26 +184,34 @@ class Replaying:
     Args:
         trace: the recording.
         held: called when a value is asked for of a launch that has not started.
+        whole: called when every launch of the recording was made.
     """
 
-    def __init__(self, trace: Trace, held: Callable[[], object]) -> None:
+    def __init__(
+        self, trace: Trace, held: Callable[[], object], whole: Callable[[Replaying], object] | None = None
+    ) -> None:
         self.trace = trace
-        self.calls: list[Call] = []
+        self.calls = Calls()
         self.waiting = True
         self._held = held
+        self._whole = whole
         self._begin = self._begin_if_waiting  # one bound method for all calls
         self._records = trace.records
 
     def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> Call | None:
         """Take in a launch; None if it is not the one that the recording has here."""
-        position = len(self.calls)
+        calls = self.calls
+        position = len(calls)
         if position == len(self._records):
             return None
         record = self._records[position]
-        if not record.operation.matches(task, domain, args):
+        values = record.operation.take(task, domain, args)
+        if values is None:
             return None
-        call = Call(record.operation.values_of(args), len(record.launch.points), record.launch, self._begin)
-        self.calls.append(call)
+        call = Call(values, len(record.launch.points), record.launch, self._begin, calls)
+        calls.append(call)
+        if self._whole is not None and self.complete:
+            self._whole(self)
         return call
 
     def _begin_if_waiting(self) -> None:

@@ -3,24 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError, nearest
 from maniple.runtime.automatic import AutomaticTracing
 from maniple.runtime.trace import Recording, Replaying, Trace
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from maniple.runtime.automatic import Candidate
     from maniple.runtime.call import Call
     from maniple.runtime.launch import Launch
-    from maniple.runtime.operation import Domain, Operation
-    from maniple.runtime.task import Task
+    from maniple.runtime.operation import Operation
     from maniple.runtime.untraced import Untraced
 
 __all__: list[str] = []
 
 MISMATCHES = ("error", "rerecord")
+
+
+class Traced(AbstractContextManager[None]):
+    """A block of a program that is recorded once and replayed from then on.
+
+    Args:
+        tracing: the program's traces.
+        name: of this one.
+        on_mismatch: `error` or `rerecord`.
+    """
+
+    def __init__(self, tracing: Tracing, name: str, on_mismatch: str) -> None:
+        self._tracing = tracing
+        self._name = name
+        self._on_mismatch = on_mismatch
+        self._entered: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        """Begin a run of the block."""
+        entered = self._tracing.trace(self._name, self._on_mismatch)
+        entered.__enter__()
+        self._entered.append(entered)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Record what was launched inside, or start its replay."""
+        return self._entered.pop().__exit__(kind, error, trace)
+
+    def replay(self) -> None:
+        """Replay the recording as it is, with the values of the latest run; no launch is made again.
+
+        What changes from run to run must lie in regions. The program neither builds the launches nor has them compared,
+        so this is the cheapest way to run a long sequence of small tasks.
+
+        Raises:
+            RequestError: there is no recording.
+            RunError: a task failed, here or on another rank.
+        """
+        self._tracing.replay(self._name)
 
 
 class Tracing:
@@ -29,45 +70,47 @@ class Tracing:
     Args:
         untraced: the path of launches that are not replayed.
         start: maps a launch and starts it there.
+        before: done before a trace is looked for: frees what the program has dropped.
+        checking: whether launches are checked one by one, so that none is recorded or replayed.
     """
 
-    def __init__(self, untraced: Untraced, start: Callable[[Operation, Call], None]) -> None:
+    def __init__(
+        self,
+        untraced: Untraced,
+        start: Callable[[Operation, Call], None],
+        before: Callable[[], None],
+        checking: Callable[[], bool],
+    ) -> None:
         self.traces: dict[str, Trace] = {}
         self.automatic: AutomaticTracing | None = None
         self._untraced = untraced
         self._start = start
+        self._before = before
+        self._checking = checking
         self._open: str | None = None  # the name of the trace around the program's present place
         self._on_mismatch = ""
         self._recording: Recording | None = None
-        self._replaying: Replaying | None = None
+        self.replaying: Replaying | None = None  # asked first about every launch
         self._candidate: Candidate | None = None  # what is replayed, where no name is open
 
-    def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> Call | None:
-        """Take a launch into the replay under way; None if there is none, or it has another launch here."""
-        replaying = self._replaying
-        if replaying is None:
-            return None
-        call = replaying.take(task, domain, args)
-        if call is not None and self._candidate is not None and replaying.complete:
-            self._finish(self._candidate, replaying)
-        return call
+    def admit(self, operation: Operation, args: Sequence[object]) -> Call | None:
+        """Make up one's mind about a launch that no replay took; a call if it begins a repeated sequence.
 
-    def admit(self, operation: Operation) -> bool:
-        """Make up one's mind about a launch that no replay took: whether `take` should be asked again.
+        Args:
+            operation: the launch.
+            args: its arguments as they were given.
 
         Raises:
             RequestError: it differs from the recording of the trace around it.
         """
         if self._candidate is not None:
             self._give_up()
-        elif self._replaying is not None:
-            self._diverge(self._replaying, operation)
+        elif self.replaying is not None:
+            self._diverge(self.replaying, operation)
         if self.automatic is None or self._open is not None:
-            return False
+            return None
         found = self.automatic.begun_by(operation)
-        if found is not None:
-            self._begin(found)
-        return found is not None
+        return None if found is None else self._begin(found).take(operation.task, operation.domain, args)
 
     def started(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
         """Take note of a launch that was started by itself; one that must not be kept spoils the recording."""
@@ -81,30 +124,31 @@ class Tracing:
             call.begin = self.automatic.interrupt
 
     @contextmanager
-    def trace(self, name: str, on_mismatch: str, *, plain: bool) -> Iterator[None]:
+    def trace(self, name: str, on_mismatch: str) -> Iterator[None]:
         """Record the launches inside, or replay them.
 
         Args:
             name: of the trace.
             on_mismatch: `error` or `rerecord`.
-            plain: whether to do neither.
 
         Raises:
             RequestError: the launches differ from the recording; none of this run was started.
         """
         if on_mismatch not in MISMATCHES:
             raise RequestError(f"trace {name!r}: unknown on_mismatch {on_mismatch!r}{nearest(on_mismatch, MISMATCHES)}")
+        self._before()
+        plain = self._checking()
         self.pause(f"trace {name!r}")
         self._open, self._on_mismatch = name, on_mismatch
         known = self.traces.get(name)
         if known is not None and not plain:
-            self._replaying = Replaying(known, lambda: self.pause("a value of a launch"))
+            self.replaying = Replaying(known, lambda: self.pause("a value of a launch"))
         elif not plain:
             self._recording = Recording()
         try:
             yield
-            if self._replaying is not None and not self._replaying.complete:
-                self._diverge(self._replaying, None)
+            if self.replaying is not None and not self.replaying.complete:
+                self._diverge(self.replaying, None)
         except BaseException:
             self._resume()
             self._recording = None
@@ -113,8 +157,26 @@ class Tracing:
             self._open = None
         self._close(name)
 
+    def replay(self, name: str) -> None:
+        """Replay a recording with the values of its latest run.
+
+        Raises:
+            RequestError: there is none, or launches are checked one by one at present.
+        """
+        self._before()
+        self.pause(f"a replay of {name!r}")
+        known = self.traces.get(name)
+        if known is None:
+            held = nearest(name, tuple(self.traces)) if self.traces else ""
+            raise RequestError(f"trace {name!r} has no recording{held}: make its launches once inside it")
+        if self._checking():
+            raise RequestError(
+                f"trace {name!r} is replayed under debug(), which checks launches: make them in `with` it"
+            )
+        known.again()
+
     def _close(self, name: str) -> None:
-        replaying, self._replaying = self._replaying, None
+        replaying, self.replaying = self.replaying, None
         recording, self._recording = self._recording, None
         if replaying is not None:
             replaying.run()
@@ -169,25 +231,30 @@ class Tracing:
             self._recording = Recording()
             self._resume()
             return
-        self._replaying = None
+        self.replaying = None
         replaying.abandon()
         raise replaying.mismatch(got)
 
     def _resume(self) -> None:
         """Start one by one the launches that a replay holds back."""
-        replaying, self._replaying = self._replaying, None
+        replaying, self.replaying = self.replaying, None
         if replaying is not None:
             for operation, call in replaying.release():
                 self._start(operation, call)
 
-    def _begin(self, candidate: Candidate) -> None:
+    def _begin(self, candidate: Candidate) -> Replaying:
         """Expect a repeated sequence."""
         self._candidate = candidate
-        self._replaying = Replaying(candidate.trace, lambda: self.pause("a value of a launch"))
+        self.replaying = Replaying(
+            candidate.trace,
+            lambda: self.pause("a value of a launch"),
+            lambda replaying: self._finish(candidate, replaying),
+        )
+        return self.replaying
 
     def _finish(self, candidate: Candidate, replaying: Replaying) -> None:
         """Start a repeated sequence that is complete, and expect it again."""
-        self._replaying = self._candidate = None
+        self.replaying = self._candidate = None
         replaying.run()
         if self.automatic is not None:
             self.automatic.judge(candidate, finished=True)
@@ -200,6 +267,6 @@ class Tracing:
             return
         if self.automatic is not None:
             self.automatic.interrupt()
-            if self._replaying is not None and self._replaying.calls:
+            if self.replaying is not None and self.replaying.calls:
                 self.automatic.judge(candidate, finished=False)
         self._resume()

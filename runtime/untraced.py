@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError, RunError
+from maniple.runtime.body import BoundTask
 from maniple.runtime.fragment import distance
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.issue import Issuer, LiveRegion
+from maniple.runtime.mapped import KEPT
 from maniple.runtime.mapper import CopyView, Mapper
 from maniple.runtime.mapping import rank_sources
 from maniple.runtime.profiler import Profiler
@@ -18,7 +21,7 @@ from maniple.runtime.program_analysis import ProgramAnalysis
 from maniple.runtime.template import close, enter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Mapping as Lookup
 
     import torch
@@ -26,14 +29,38 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.validity import Near, Validity
     from maniple.runtime.analysis import Node
+    from maniple.runtime.call import Call
     from maniple.runtime.issue import Issued
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.runtime.mapping import Mapping
+    from maniple.runtime.memory import Memory
     from maniple.runtime.program_analysis import AnalysedUse
     from maniple.runtime.rank import RankRuntime
 
 __all__: list[str] = []
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BoundLaunch:
+    """The bodies of a launch that run here, tied to views of instances, to be run for every launch like it.
+
+    Args:
+        launch: the launch; told by identity, so it is kept.
+        bodies: (point, processor, body).
+        held: (requirement, which of its accesses, the storage viewed); None where views are of this launch only.
+    """
+
+    launch: Launch
+    bodies: tuple[tuple[int, int, Callable[[], object]], ...]
+    held: tuple[tuple[int, int, torch.Tensor], ...] | None
+
+    def fits(self, found: Sequence[AnalysedUse], live: Lookup[int, LiveRegion], memory: Memory) -> bool:
+        """Whether a launch that came to this uses the same storage."""
+        return self.held is not None and all(
+            live[found[slot].region].storage(memory, found[slot].accesses[place][2].instance) is storage
+            for slot, place, storage in self.held
+        )
 
 
 class Untraced:
@@ -56,6 +83,8 @@ class Untraced:
         self.analysis = ProgramAnalysis(machine)
         self.version = 0
         self._issuer = Issuer(runtime)
+        self._memories = [processor.memory for processor in machine.processors]
+        self._bound: dict[int, BoundLaunch] = {}
         self._live: dict[int, LiveRegion] = {}
         self._layouts: dict[tuple[int, int], tuple[int, ...]] = {}
         self._dropped: deque[int] = deque()
@@ -104,13 +133,23 @@ class Untraced:
             freed.append(number)
         return freed
 
-    def issue(self, launch: Launch, mapping: Mapping | None = None, *, together: bool = False) -> None:
+    def issue(
+        self,
+        launch: Launch,
+        mapping: Mapping | None = None,
+        call: Call | None = None,
+        *,
+        together: bool = False,
+        again: bool = False,
+    ) -> None:
         """Analyse a mapped launch and start what of it runs here.
 
         Args:
             launch: the launch.
             mapping: what the mapper said of it, if it was asked.
+            call: the values that its bodies take, if they take any.
             together: whether its tasks must run at the same time.
+            again: whether its points and requirements are objects of an earlier launch.
 
         Raises:
             RequestError: points that interfere, or a read before the first write; nothing was started.
@@ -120,29 +159,45 @@ class Untraced:
             self.runtime.drain()  # what was replayed has left no rows that a launch could wait for
         with uninterrupted():
             self.runtime.current = None
-            found = self.analysis.launch(launch)
+            found = self.analysis.launch(launch, again=again)
             self.version += 1
             try:
-                self._start(launch, found, mapping, together=together)
+                self._start(launch, found, mapping, call, together=together)
             except BaseException as error:
                 # The analysis counts the launch as done already, so nothing after it would be right.
                 self.runtime.fail(RunError(f"launch {launch.name} could not be started: {error}"))
                 raise
 
-    def _start(self, launch: Launch, found: Sequence[AnalysedUse], mapping: Mapping | None, *, together: bool) -> None:
+    def _start(
+        self,
+        launch: Launch,
+        found: Sequence[AnalysedUse],
+        mapping: Mapping | None,
+        call: Call | None,
+        *,
+        together: bool,
+    ) -> None:
         """Make, link and start the rows of an analysed launch that run here."""
         rows: list[Issued] = []
         nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
+        bound = self._bound.get(id(launch)) if call is not None else None
+        fits = bound is not None and bound.fits(found, self._live, self.runtime.memory)
         views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
-        here = self.runtime.memory.id
+        local = [self._memories[point.processor] == self.runtime.memory.id for point in launch.points]
         for slot, use in enumerate(found):
             live = self._live[use.region]
-            rows += self._issuer.movements(live, use.moves, use.first)
+            if use.moves:
+                rows += self._issuer.movements(live, use.moves, use.first)
             for point, node, access in use.accesses:
-                if self.machine.memory_of(launch.points[point].processor) == here:
+                if local[point]:
                     nodes[point].append((live, node))
-                    views[point][slot] = live.view(self.runtime, access.instance, access.rect)
-        tasks = self._tasks(launch, nodes, views, mapping)
+                    if not fits:
+                        views[point][slot] = live.view(self.runtime, access.instance, access.rect)
+        if bound is None or not fits:
+            bound = self._bind(launch, found, views, local)
+            if call is not None:
+                self._keep(bound)
+        tasks = self._tasks(bound, nodes, mapping, call)
         for use in found:
             self._issuer.link(self._live[use.region], use.edges)
         self._issuer.line_up(rows, tasks, together=together)
@@ -151,24 +206,55 @@ class Untraced:
             self._live[use.region].bound(self.runtime.memory, use.evicted)
             self._live[use.region].tidy()
 
-    def _tasks(
+    def _bind(
         self,
         launch: Launch,
-        nodes: Sequence[list[tuple[LiveRegion, Node]]],
+        found: Sequence[AnalysedUse],
         views: Sequence[Sequence[torch.Tensor | None]],
+        local: Sequence[bool],
+    ) -> BoundLaunch:
+        """Tie the bodies that run here to views."""
+        bodies: list[tuple[int, int, Callable[[], object]]] = []
+        for number, point in enumerate(launch.points):
+            if local[number] and launch.binder is not None:
+                cores = self.machine.processors[point.processor].cores
+                bodies.append((number, point.processor, launch.binder(number, views[number], cores)))
+        held: list[tuple[int, int, torch.Tensor]] = []
+        # A fill uses an instance only where there is one, and contributions have instances of their own.
+        if any(requirement.fills or requirement.privilege.reduces for requirement in launch.requirements):
+            return BoundLaunch(launch, tuple(bodies), None)
+        for slot, use in enumerate(found[: len(launch.requirements)]):
+            own = next((place for place, (point, _, _) in enumerate(use.accesses) if local[point]), None)
+            if own is not None:
+                storage = self._live[use.region].storage(self.runtime.memory, use.accesses[own][2].instance)
+                if storage is None:
+                    return BoundLaunch(launch, tuple(bodies), None)
+                held.append((slot, own, storage))
+        return BoundLaunch(launch, tuple(bodies), tuple(held))
+
+    def _keep(self, bound: BoundLaunch) -> None:
+        if bound.held is not None:
+            if len(self._bound) >= KEPT:
+                self._bound.clear()
+            self._bound[id(bound.launch)] = bound
+
+    def _tasks(
+        self,
+        bound: BoundLaunch,
+        nodes: Sequence[list[tuple[LiveRegion, Node]]],
         mapping: Mapping | None,
+        call: Call | None,
     ) -> list[Issued]:
         rows: list[Issued] = []
-        for number, point in enumerate(launch.points):
-            if self.machine.memory_of(point.processor) != self.runtime.memory.id or launch.binder is None:
-                continue
-            call = launch.binder(number, views[number], self.machine.processors[point.processor].cores)
-            guarded = self.runtime.guard(call, launch, number)
+        launch = bound.launch
+        for number, processor, body in bound.bodies:
+            run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
+            guarded = self.runtime.guard(run, launch, number)
             if mapping is not None and mapping.options.profile:
-                guarded = self.profiler.measured(guarded, launch.name, point.processor)
-            tell = self.runtime.teller(f"p{point.processor}", partial(launch.label, number), "task")
+                guarded = self.profiler.measured(guarded, launch.name, processor)
+            tell = self.runtime.teller(f"p{processor}", partial(launch.label, number), "task")
             priority = 0 if mapping is None else mapping.priorities[number]
-            rows.append(self._issuer.task(point.processor, guarded, nodes[number], priority, tell))
+            rows.append(self._issuer.task(processor, guarded, nodes[number], priority, tell))
         return rows
 
     def lay_out(self, launch: Launch, mapping: Mapping, mapper: Mapper) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.rectangle import Rect
     from maniple.regions.validity import Movements, Validity
+    from maniple.runtime.instance_table import Node
     from maniple.runtime.launch import Launch, Requirement
     from maniple.runtime.machine import Machine
     from maniple.runtime.schedule import Access, Piece, RowKind, Transfer
@@ -100,6 +101,29 @@ class Advance:
                     yield fold.target, fold.rect.bounds.volume
                     if len(part.keys) + part.base > 1:
                         yield part.memory, fold.rect.bounds.volume
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedUse:
+    """What one requirement of a launch came to.
+
+    Args:
+        region: id of the region.
+        first: number of the first movement below among the region's.
+        moves: the movements that must come before the tasks.
+        edges: the dependences found.
+        accesses: (point, its node in the region, the instance it uses), for the points that use the region.
+        ordinal: number of the use among the region's; -1 of an eviction.
+        evicted: the instance that gives up its room, -1 if none does.
+    """
+
+    region: int
+    first: int
+    moves: tuple[Move, ...]
+    edges: tuple[tuple[Node, Node], ...]
+    accesses: tuple[tuple[int, Node, Access], ...]
+    ordinal: int = -1
+    evicted: int = -1
 
 
 def placed_uses(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:

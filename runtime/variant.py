@@ -56,6 +56,35 @@ class Variant:
         return view
 
 
+class CompiledBody:
+    """A function that numba compiles when it is first called; numba takes a second to import.
+
+    Args:
+        function: as it was written.
+    """
+
+    __slots__ = ("_dispatcher", "_function", "leaves")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._dispatcher: Any = None
+        self.leaves: dict[tuple[Any, ...], Any] = {}
+        """What compiled code calls, by the types of the arguments; None where the body returns something."""
+
+    @property
+    def dispatcher(self) -> Any:
+        """Numba's compiled function, which runs without the interpreter lock."""
+        if self._dispatcher is None:
+            import numba
+
+            self._dispatcher = numba.njit(nogil=True)(self._function)
+        return self._dispatcher
+
+    def __call__(self, *arguments: object) -> object:
+        """Call it from the interpreter."""
+        return self.dispatcher(*arguments)
+
+
 def make_variant(kind: str, function: Callable[..., Any]) -> Variant:
     """Make a variant of a function.
 
@@ -64,18 +93,4 @@ def make_variant(kind: str, function: Callable[..., Any]) -> Variant:
     """
     if kind not in KINDS:
         raise RequestError(f"there are no variants for {kind!r}{nearest(kind, tuple(KINDS))}")
-    return Variant(kind, function, _compiled(function) if kind == "numba" else function)
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function when it is first called; numba takes a second to import."""
-    made: list[Callable[..., Any]] = []
-
-    def call(*arguments: object) -> object:
-        if not made:
-            import numba
-
-            made.append(numba.njit(nogil=True)(function))
-        return made[0](*arguments)
-
-    return call
+    return Variant(kind, function, CompiledBody(function) if kind == "numba" else function)

@@ -134,14 +134,16 @@ def local_worlds(
         shuffle: a seed, to have deliveries of different peers overtake each other.
         shared: whether they share memory, as processes of one host do.
     """
+    from maniple.runtime.post import bells
     from maniple.runtime.shared_memory import SharedMemory, shared_files
 
     nodes = size if nodes is None else nodes
     per_node = size // nodes
     if per_node * nodes != size:
         raise ValueError(f"expected ranks that spread evenly over {nodes} nodes, got {size}")
-    with shared_files(size if shared and size > 1 else 0) as files:
-        memories = [SharedMemory(rank, dict(enumerate(files))) for rank in range(len(files))]
+    sharing = size if shared and size > 1 else 0
+    with shared_files(sharing) as files, bells(sharing) as pipes:
+        memories = [SharedMemory(rank, dict(enumerate(files)), dict(enumerate(pipes))) for rank in range(len(files))]
     hub, control = LoopbackHub(size, shuffle), ControlHub(size, per_node)
     hosts = tuple(f"host{rank // per_node}" for rank in range(size))
     return [
@@ -186,7 +188,11 @@ def _join(launch: LaunchEnvironment) -> World:
         hosts=welcome.hosts,
         control=control,
         transport=transport if launch.world_size > 1 else None,
-        shared=SharedMemory(launch.rank, dict(enumerate(launch.shared))) if launch.shared else None,
+        shared=(
+            SharedMemory(launch.rank, dict(enumerate(launch.shared)), dict(enumerate(launch.bells)))
+            if launch.shared
+            else None
+        ),
         mapper=launch.mapper,
         record=launch.record,
         deterministic=launch.deterministic,

@@ -196,10 +196,8 @@ def _shared(graph: Graph, writer: Node, reader: Node, place: int) -> tuple[tuple
     mine = [factor.name for factor in used.factors]
     theirs = [factor.name for factor in made.factors]
     result = writer.results.index(reader.operands[place])
-    dimensions = zip(used.rule.operands[place].dimensions, made.rule.results[result].dimensions, strict=True)
-    return tuple(
-        (mine.index(reads.terms[0].factor), theirs.index(writes.terms[0].factor)) for reads, writes in dimensions
-    )
+    cuts = zip(used.cuts(used.rule.operands[place]), made.cuts(made.rule.results[result]), strict=True)
+    return tuple((mine.index(reads), theirs.index(writes)) for reads, writes in cuts if reads and writes)
 
 
 @lru_cache(maxsize=1024)

@@ -24,6 +24,7 @@ NODES = 2
 # Each system's class, and the package that it needs beside Maniple's own.
 SYSTEMS: dict[str, tuple[str, str | None]] = {
     "maniple": ("taskbench.regions:Traced", None),
+    "maniple-replayed": ("taskbench.regions:Replayed", None),
     "maniple-untraced": ("taskbench.regions:Untraced", None),
     "ray": ("taskbench.ray_systems:RayActors", "ray"),
     "ray-compiled": ("taskbench.ray_systems:RayCompiled", "ray"),

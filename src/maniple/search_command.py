@@ -151,8 +151,11 @@ def _live_line(*, shown: bool) -> Iterator[Watch | None]:
     from rich.live import Live
     from rich.text import Text
 
+    from maniple.strategies.simulation.compilation import is_compiled
+
     last = [-REFRESH_S]
-    with Live(Text("searching"), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+    first = "searching" if is_compiled() else "compiling the simulator, once for this installation: a minute or two"
+    with Live(Text(first), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
 
         def watch(progress: Progress, elapsed_s: float) -> None:
             if elapsed_s - last[0] < REFRESH_S:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.roofline import bandwidth, efficiency
+from maniple.runtime.roofline import bandwidth
+from maniple.strategies.cost_model.cost_model import LaunchTasks
 
 if TYPE_CHECKING:
     from maniple.runtime.launch import Launch
@@ -31,12 +32,12 @@ class Analytic:
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
-        where = np.asarray([point.processor for point in launch.points], dtype=np.int64)
-        touched = np.zeros(len(where), dtype=np.int64)
-        for requirement in launch.requirements:
-            touched += np.asarray([rect.volume for rect in requirement.rects]) * requirement.region.itemsize
-        flops = np.asarray(launch.flops) if launch.flops else np.zeros(len(where))
-        busy = np.maximum(flops / (efficiency(launch) * self._peak[where]), touched / self._bandwidth[where])
+        return self.tasks_ns(LaunchTasks.of(launch))
+
+    def tasks_ns(self, tasks: LaunchTasks) -> Column:
+        """The same for tasks that are there as arrays."""
+        where = tasks.processors
+        busy = np.maximum(tasks.flops / (tasks.efficiency * self._peak[where]), tasks.touched / self._bandwidth[where])
         nanoseconds: Column = np.maximum(1, np.rint(1e9 * (self._launch_s[where] + busy))).astype(np.int64)
         return nanoseconds
 

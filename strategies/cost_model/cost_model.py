@@ -1,12 +1,17 @@
-"""The interface of cost models."""
+"""The interface of cost models, and the tasks that they are asked about."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
 
+from maniple.runtime.roofline import efficiency
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from maniple.runtime.launch import Launch
 
 __all__: list[str] = []
@@ -14,11 +19,45 @@ __all__: list[str] = []
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchTasks:
+    """The tasks of one launch as arrays, and the launch for whoever has to run them.
+
+    Args:
+        flops: operations of each task.
+        touched: bytes that each task reads and writes.
+        processors: where each task runs.
+        efficiency: the part of the peak rate that the kernels reach.
+        launch: makes the launch.
+    """
+
+    flops: np.ndarray[tuple[int], np.dtype[np.float64]]
+    touched: Column
+    processors: Column
+    efficiency: float
+    launch: Callable[[], Launch]
+
+    @classmethod
+    def of(cls, launch: Launch) -> LaunchTasks:
+        """The tasks of a launch."""
+        touched = np.zeros(len(launch.points), dtype=np.int64)
+        for requirement in launch.requirements:
+            touched += np.asarray([rect.volume for rect in requirement.rects]) * requirement.region.itemsize
+        flops = np.asarray(launch.flops or (0.0,) * len(touched))
+        processors = np.asarray([point.processor for point in launch.points], dtype=np.int64)
+        return cls(flops, touched, processors, efficiency(launch), lambda: launch)
+
+
 class CostModel(Protocol):
     """What tells how long tasks take."""
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
+        ...
+
+    def tasks_ns(self, tasks: LaunchTasks) -> Column:
+        """The same for tasks that are there as arrays."""
         ...
 
     def source(self, launch: Launch, point: int) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
-    from maniple.strategies.cost_model.cost_model import Column
+    from maniple.strategies.cost_model.cost_model import Column, LaunchTasks
     from maniple.strategies.cost_model.measurement import Measurement, Measurements, TaskKey
 
 __all__: list[str] = []
@@ -67,6 +67,10 @@ class Measured:
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
         return np.asarray([self._estimate(launch, point)[0] for point in range(len(launch.points))], dtype=np.int64)
+
+    def tasks_ns(self, tasks: LaunchTasks) -> Column:
+        """The same for tasks that are there as arrays."""
+        return self.task_ns(tasks.launch())
 
     def source(self, launch: Launch, point: int) -> str:
         """Where the number of one task comes from: ``measured``, ``interpolated`` or ``analytic``."""

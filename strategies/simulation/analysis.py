@@ -9,20 +9,20 @@ a region adds to a step, in the same order, with the same dependences but for th
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from maniple.strategies.simulation import bits, boxes, collective, emission, history, region
+from maniple.regions.movement_plan import MOST_PENDING
+from maniple.strategies.simulation import bits, boxes, collective, emission, history, merging, region
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
 from maniple.strategies.simulation.history import EDGES, MEMBERS, MOVES, NONE, History, Table
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.region import MEMORY, READ, REDUCE, WRITE_DISCARD, Given, State
 
 UNWRITTEN = -2
 
 
-@numba.njit(cache=True)
+@kernel
 def analyse(
     bounds: Boxes, home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, hosts: Column
 ) -> tuple[Table, Table, Table, Column]:
@@ -47,9 +47,11 @@ def analyse(
     for row in range(len(home)):
         region.mark(given, state[0], home, row, home[row, 0])
     past = history.begun(len(tasks), len(hosts))
+    contributed = 0
     for use in range(len(uses)):
         first, last, privilege = uses[use]
-        if privilege == REDUCE:
+        if privilege == REDUCE and contributed < MOST_PENDING:
+            contributed += last - first
             _contribute(given, state, first, last)
             continue
         for cell in range(cells):
@@ -57,6 +59,10 @@ def analyse(
                 state[2][cell, word] = 0
         for task in range(first, last):
             region.mark(given, state[2], task_boxes, task, tasks[task, MEMORY])
+        if privilege == REDUCE:
+            past = merging.merge(given, state, past, use)
+            _contribute(given, state, first, last)
+            continue
         if privilege != WRITE_DISCARD:
             past = _move(given, state, past, use, first, last)
         _leave(state, privilege)
@@ -126,11 +132,8 @@ def _grow(hulls: Boxes, seen: Column, table: Boxes, row: int, memory: int) -> No
 def _contribute(given: Given, state: State, first: int, last: int) -> None:
     """Let tasks contribute to what they reduce; replicas of a task, which share its colour, count once."""
     tasks, task_boxes = given[0], given[1]
-    seen = np.zeros(last - first, dtype=np.int64)
     for task in range(first, last):
-        color = tasks[task, region.COLOR]
-        if not seen[color]:
-            seen[color] = 1
+        if task == first or tasks[task, region.COLOR] != tasks[task - 1, region.COLOR]:
             region.mark(given, state[1], task_boxes, task, task)
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 
 AXES = 5
 """Axes of a box; a region with fewer has further axes of one point."""
 LOW, HIGH, WIDTH = 1, 1 + AXES, 1 + 2 * AXES
-_NO_AXIS = -WIDTH
+NO_AXIS = -WIDTH
 
 Boxes = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -34,6 +34,19 @@ def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     for axis in range(AXES):
         if a[i, LOW + axis] >= b[j, HIGH + axis] or b[j, LOW + axis] >= a[i, HIGH + axis]:
             return False
+    return True
+
+
+@kernel
+def are_disjoint(table: Boxes) -> bool:
+    """Whether no two boxes, none of them empty, share a point."""
+    order = ordered(table, NO_AXIS)
+    for place in range(len(order)):
+        for other in range(place + 1, len(order)):
+            if table[order[other], LOW] >= table[order[place], HIGH]:
+                break
+            if overlap(table, order[place], table, order[other]):
+                return False
     return True
 
 
@@ -153,7 +166,7 @@ def merged(boxes: Boxes) -> Boxes:
                 put(result, count, boxes, number)
                 count += 1
             boxes = result[:count]
-    return _taken(boxes, ordered(boxes, _NO_AXIS))
+    return _taken(boxes, ordered(boxes, NO_AXIS))
 
 
 @inner
@@ -235,3 +248,19 @@ def bounding_volume(table: Boxes) -> int:
             low, high = min(low, table[row, LOW + axis]), max(high, table[row, HIGH + axis])
         product *= high - low
     return product
+
+
+@kernel
+def hulls(table: Boxes, labels: Column, count: int) -> Boxes:
+    """The smallest box around all boxes of each label below `count` that there is, by ascending label."""
+    result = np.empty((count, WIDTH), dtype=np.int64)
+    result[:, 0] = -1
+    for row in range(len(table)):
+        label = labels[row]
+        if result[label, 0] < 0:
+            put(result, label, table, row)
+            result[label, 0] = label
+        for axis in range(AXES):
+            result[label, LOW + axis] = min(result[label, LOW + axis], table[row, LOW + axis])
+            result[label, HIGH + axis] = max(result[label, HIGH + axis], table[row, HIGH + axis])
+    return result[result[:, 0] >= 0]

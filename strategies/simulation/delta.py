@@ -23,10 +23,9 @@ step is so tightly coupled that nearly all rows between the two bounds change, a
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.tables import (
     DEAD,
     DURATION,
@@ -98,7 +97,7 @@ def _drop_first(heap: Table, rows: Table, size: int) -> int:
     return size
 
 
-@numba.njit(cache=True)
+@kernel
 def felt(rows: Table, edges: Table, first: int, count: int, stamp: int) -> tuple[int, int, int]:
     """What edges that come or go let change, when all changes have been made to the lists.
 
@@ -127,7 +126,7 @@ def _bound(rows: Table, edges: Table, row: int) -> int:
     return bound
 
 
-@numba.njit(cache=True)
+@kernel
 def first_new(rows: Table, edges: Table, first: int, count: int) -> int:
     """The earliest time at which one of some new rows may be ready."""
     earliest = NEVER
@@ -184,7 +183,7 @@ def _release(rows: Table, edges: Table, scratch: Scratch, row: int, end: int, si
     return size
 
 
-@numba.njit(cache=True)
+@kernel
 def prepare(
     rows: Table, edges: Table, holds: Table, scratch: Scratch, old: Column, new: Column, fresh: Column, since: int
 ) -> tuple[int, int, int]:
@@ -220,7 +219,7 @@ def prepare(
     return taken, size, latest
 
 
-@numba.njit(cache=True)
+@kernel
 def sweep(
     rows: Table,
     edges: Table,
@@ -280,7 +279,7 @@ def sweep(
     return place, latest, retimed
 
 
-@numba.njit(cache=True)
+@kernel
 def finish(
     rows: Table, scratch: Scratch, old: Column, new: Column, taken: int, place: int, latest: int
 ) -> tuple[int, int]:

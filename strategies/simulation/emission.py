@@ -40,11 +40,19 @@ def _part(given: Given, past: History, use: int, table: Boxes, listed: Column, g
     past, node = history.move(past, len(given[0]), use, FOLD, by, touched)
     given[5][group[0]] += boxes.bounding_volume(table)
     for place in range(first, last):
-        past = history.edge(past, listed[place], node)
+        past = history.contribution(past, listed[place], node, table)
     if has_base:
         for recording in (False, True):
             past = _touched(past, node, group[0], table, READS, recording)
     return past, node
+
+
+@inner
+def _after(past: History, source: int, tasks: int, node: int, table: Boxes) -> History:
+    """Let a node wait for what gives it boxes: a task that contributes, or a movement."""
+    if source < tasks:
+        return history.contribution(past, source, node, table)
+    return history.edge(past, source, node)
 
 
 @inner
@@ -89,13 +97,13 @@ def fold(
             for recording in (False, True):
                 past = _touched(past, node, memory, folds, READS, recording)
         else:
-            past = history.edge(past, source, node)
+            past = _after(past, source, count, node, folds)
         waits[items] = node
         items += 1
     by = _folding(given, use_tasks, owner, folds)
     past, node = history.move(past, count, use, FOLD, by, size * (items + near + 1))
     for item in range(items):
-        past = history.edge(past, waits[item], node)
+        past = _after(past, waits[item], count, node, folds)
     for recording in (False, True):
         past = _touched(past, node, owner, folds, WRITES, recording)
     return past
@@ -137,7 +145,7 @@ def reduction(
     pushes = volume * (len(group) - 1) * (2 if kind == ALL_REDUCE else 1)
     past, node = history.move(past, count, use, kind, NONE, pushes)
     for item in range(waiting):
-        past = history.edge(past, waits[item], node)
+        past = _after(past, waits[item], count, node, folds)
     for memory in group:
         past = history.member(past, memory, owned[memory])
     return _written(past, node, kind, group, folds, len(described))

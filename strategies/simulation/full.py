@@ -11,15 +11,14 @@ gives, `in_order` gives the same times.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-@numba.njit(cache=True)
+@kernel
 def in_order(
     sequence: Column,
     duration: Column,
@@ -60,7 +59,7 @@ def in_order(
     return begin, makespan
 
 
-@numba.njit(cache=True)
+@kernel
 def first_come(
     duration: Column,
     held: tuple[Column, Column, Column],

@@ -12,29 +12,31 @@ from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import WIDTH, Boxes
 from maniple.strategies.simulation.kernel import inner
 
-# Columns of `moves`; how many of each table are used stands in `sizes`.
+# Columns of `moves`; how many of each table are used stands in `sizes`, and the number of tasks.
 USE, KIND, BY, ELEMENTS, FROM, TO, GROUP, GROUP_SIZE = range(8)
-MOVES, MEMBERS, EDGES, TOUCHES = range(4)
+MOVES, MEMBERS, EDGES, TOUCHES, TASKS = range(5)
 NONE = -1
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 History = tuple[Table, Table, Table, Boxes, Column, Column, Column, Column]
-"""moves, members, edges, touches (labelled 2 * node + writes), the touch after each, the first of each memory, marks by
-node, sizes."""
+"""moves, members, edges, touches (labelled 2 * node + writes), the touch after each, the first of each memory's values
+and then of each task's contribution, marks by node, sizes."""
 
 
 @inner
 def begun(tasks: int, memories: int) -> History:
     """The record before the first use."""
+    sizes = np.zeros(5, dtype=np.int64)
+    sizes[TASKS] = tasks
     return (
         np.empty((16, 8), dtype=np.int64),
         np.empty((16, 2), dtype=np.int64),
         np.empty((64, 2), dtype=np.int64),
         np.empty((64, WIDTH), dtype=np.int64),
         np.empty(64, dtype=np.int64),
-        np.full(memories, NONE),
+        np.full(memories + tasks, NONE),
         np.full(tasks + 16, NONE),
-        np.zeros(4, dtype=np.int64),
+        sizes,
     )
 
 
@@ -81,6 +83,17 @@ def edge(history: History, before: int, node: int) -> History:
         edges = boxes.grown(edges, number + 1)
         edges[number, 0], edges[number, 1] = before, node
     return moves, members, edges, touches, after, heads, marks, sizes
+
+
+@inner
+def contribution(history: History, task: int, node: int, table: Boxes) -> History:
+    """Let a node that folds some boxes of a task's contribution wait for the task, and for merges into it."""
+    history = edge(history, task, node)
+    own = len(history[5]) - history[7][TASKS] + task
+    if history[5][own] != NONE:
+        for row in range(len(table)):
+            history = depend(history, node, own, table, row, False)
+    return history
 
 
 @inner

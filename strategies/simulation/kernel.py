@@ -1,16 +1,76 @@
-"""Compiled functions that only compiled functions call."""
+"""Compiled functions, kept between runs under the contents of all their sources.
+
+numba keeps what it compiled beside the source file and looks at that file alone to see whether it still holds: after
+another version of a function that is called from elsewhere, the old one would go on being called. Here the folder is
+named after the contents of all sources with compiled functions, so a version never runs what another has compiled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import numba
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
+PREFIX = "kernels-"
+
+
+def _folder() -> Path:
+    """Where this version's compiled code is kept: beside the sources, or in the user's cache."""
+    sources = [source.read_bytes() for source in sorted(Path(__file__).parent.glob("*.py"))]
+    compiled = b"".join(source for source in sources if b"\n@kernel" in source or b"\n@inner" in source)
+    digest = hashlib.sha256(compiled).hexdigest()[:16]
+    beside = Path(__file__).parent / "__pycache__"
+    writable = os.access(beside if beside.exists() else beside.parent, os.W_OK)
+    return (beside if writable else Path.home() / ".cache" / "maniple") / f"{PREFIX}{digest}"
+
+
+FOLDER = _folder()
+_WARM = FOLDER / "warm"
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Let numba keep what is declared meanwhile in this version's folder."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(FOLDER)
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def kernel(function: Kernel) -> Kernel:
+    """A compiled function."""
+    with _kept():
+        compiled: Kernel = numba.njit(cache=True, nogil=True)(function)
+    return compiled
+
 
 def inner(function: Kernel) -> Kernel:
     """A function compiled without the wrapper that Python would need to call it: half of its compile time."""
-    compiled: Kernel = numba.njit(cache=True, no_cpython_wrapper=True)(function)  # type: ignore[call-overload]
+    with _kept():
+        compiled: Kernel = numba.njit(cache=True, no_cpython_wrapper=True)(function)  # type: ignore[call-overload]
     return compiled
+
+
+def is_warm() -> bool:
+    """Whether the code of this version was compiled before, in this run or an earlier one."""
+    return _WARM.exists()
+
+
+def note_compiled() -> None:
+    """Note that everything is compiled, and remove what other versions left."""
+    if is_warm() or not FOLDER.exists():
+        return
+    _WARM.touch()
+    for old in FOLDER.parent.glob(f"{PREFIX}*"):
+        if old != FOLDER:
+            shutil.rmtree(old, ignore_errors=True)

@@ -33,12 +33,14 @@ class RowBlock:
     """Rows that come and go together.
 
     Args:
-        columns: (key, duration, number of holds) of each row; durations are at least 1, keys differ over the graph.
+        columns: (base << NUMBER_BITS) + number, duration, and number of holds of each row; durations are at least 1.
         held: (lane, span) of each hold, row by row; no span is longer than its row.
+        bases: what is added to the numbers to give the rows' keys, which differ over the graph.
     """
 
     columns: Table
     held: Table
+    bases: Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ class Ledger:
     def add_rows(self, block: RowBlock) -> Placed:
         """Add rows; they get times in `settle`."""
         first, first_hold = self._take(_ROWS, len(block.columns)), self._take(_HOLDS, len(block.held))
-        tables.add_rows(self._tables[_ROWS], self._tables[_HOLDS], first, block.columns, first_hold, block.held)
+        rows, _, holds = self._tables
+        tables.add_rows(rows, holds, first, block.columns, first_hold, block.held, block.bases)
         placed = Placed(first, len(block.columns), first_hold, len(block.held))
         self._rows_added.append(placed)
         return placed

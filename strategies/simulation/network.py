@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
 from maniple.strategies.simulation.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, Table
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, REDUCE_SCATTER
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def _load(wires: Wires, memories: int, loads: Column, source: int, target: int, 
     return latency
 
 
-@numba.njit(cache=True)
+@kernel
 def traffic(
     wires: Wires, memories: int, processors: int, itemsize: int, moves: Table, members: Table, fold_ns: Column
 ) -> tuple[Table, Table, Column]:

@@ -17,7 +17,9 @@ from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, WIDTH, Boxes
 from maniple.strategies.simulation.history import NONE, Table
 from maniple.strategies.simulation.kernel import inner
 
-READ, READ_WRITE, WRITE_DISCARD, REDUCE = range(4)
+READ, READ_WRITE, WRITE_DISCARD, REDUCE, RESULT, GRADIENT = range(6)
+"""Privileges; and two that a placement or the whole step decides: RESULT is written, or reduced where tasks fold into
+it, GRADIENT is written where a region has one contributor with disjoint tiles, and else reduced."""
 FOLD, COPY, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST = range(1, 7)
 # Columns of `tasks`; COLOR is the same for replicas of one point.
 MEMORY, PROCESSOR, COLOR = range(3)

@@ -7,12 +7,12 @@ lane takes rows first come, first served: by ready time, then by key. Times are 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 # Columns of `rows`, 64 bytes in all. READY is NEW while a row has no time, DEAD once it has left the graph. IN and OUT
 # are the first edge of each list. HOLD is (first hold << HOLD_BITS) + number of holds. STAMP is the sweep's.
@@ -26,6 +26,10 @@ SOURCE, TARGET, NEXT_IN, PREVIOUS_IN, NEXT_OUT, PREVIOUS_OUT = range(6)
 
 # Columns of `holds`.
 LANE, SPAN = range(2)
+
+NUMBER_BITS = 32
+NUMBER_MASK = (1 << NUMBER_BITS) - 1
+"""Rows are numbered within their use or launch; its base makes the number a key."""
 
 ROWS, EDGES = range(2)
 NONE = -1
@@ -41,7 +45,7 @@ def put(table: Table, which: int, log: Table, place: int, column: int, value: in
     table[place, column] = value
 
 
-@numba.njit(cache=True)
+@kernel
 def roll_back(rows: Table, edges: Table, log: Table) -> None:
     """Undo every write in the log, latest first."""
     for entry in range(log[-1, 0] - 1, -1, -1):
@@ -54,13 +58,16 @@ def roll_back(rows: Table, edges: Table, log: Table) -> None:
     log[-1, 0] = 0
 
 
-@numba.njit(cache=True)
-def add_rows(rows: Table, holds: Table, first: int, columns: Table, first_hold: int, held: Table) -> None:
-    """Write rows without a time where nothing is: (key, duration, number of holds) each, and (lane, span) per hold."""
+@kernel
+def add_rows(
+    rows: Table, holds: Table, first: int, columns: Table, first_hold: int, held: Table, bases: Column
+) -> None:
+    """Write rows without a time where nothing is; see `RowBlock`."""
     at = first_hold
     for number in range(len(columns)):
-        row = first + number
-        rows[row, KEY], rows[row, DURATION] = columns[number, 0], columns[number, 1]
+        row, key = first + number, columns[number, 0]
+        rows[row, KEY] = bases[key >> NUMBER_BITS] + (key & NUMBER_MASK)
+        rows[row, DURATION] = columns[number, 1]
         rows[row, READY] = rows[row, END] = NEW
         rows[row, IN] = rows[row, OUT] = rows[row, STAMP] = NONE
         rows[row, HOLD] = (at << HOLD_BITS) | columns[number, 2]
@@ -69,7 +76,7 @@ def add_rows(rows: Table, holds: Table, first: int, columns: Table, first_hold: 
         holds[first_hold + number, LANE], holds[first_hold + number, SPAN] = held[number, 0], held[number, 1]
 
 
-@numba.njit(cache=True)
+@kernel
 def end_rows(rows: Table, log: Table, first: int, count: int) -> int:
     """Let rows leave the graph; returns the earliest time at which one was ready."""
     earliest = rows[first, READY] if count else np.iinfo(np.int64).max
@@ -79,7 +86,7 @@ def end_rows(rows: Table, log: Table, first: int, count: int) -> int:
     return earliest
 
 
-@numba.njit(cache=True)
+@kernel
 def add_edges(rows: Table, edges: Table, log: Table, first: int, ends: Table) -> None:
     """Add (source, target) edges from place `first` of the table."""
     for number in range(len(ends)):
@@ -96,7 +103,7 @@ def add_edges(rows: Table, edges: Table, log: Table, first: int, ends: Table) ->
         put(rows, ROWS, log, source, OUT, edge)
 
 
-@numba.njit(cache=True)
+@kernel
 def remove_edges(rows: Table, edges: Table, log: Table, first: int, count: int) -> None:
     """Take edges out of the lists of their ends."""
     for edge in range(first, first + count):
@@ -115,3 +122,19 @@ def remove_edges(rows: Table, edges: Table, log: Table, first: int, count: int) 
             put(edges, EDGES, log, before, NEXT_OUT, after)
         if after != NONE:
             put(edges, EDGES, log, after, PREVIOUS_OUT, before)
+
+
+@kernel
+def edge_ends(edges: Table, tasks: Table, first: Column, moves: int) -> Table:
+    """The rows at both ends of a region's edges; a task does not wait for itself."""
+    result = np.empty_like(edges)
+    count = 0
+    for edge in range(len(edges)):
+        for end in range(2):
+            node = edges[edge, end]
+            if node < len(tasks):
+                result[count, end] = first[tasks[node, 0]] + tasks[node, 1]
+            else:
+                result[count, end] = moves + node - len(tasks)
+        count += result[count, 0] != result[count, 1]
+    return result[:count]

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.regions.error import RequestError
+from maniple.regions.rectangle import Rect
 from maniple.runtime.roofline import bandwidth
 from maniple.strategies.simulation.analysis import UNWRITTEN, analyse
-from maniple.strategies.simulation.boxes import AXES, WIDTH, Boxes
-from maniple.strategies.simulation.history import BY, ELEMENTS, KIND, Table
+from maniple.strategies.simulation.boxes import AXES, WIDTH, Boxes, are_disjoint
+from maniple.strategies.simulation.history import BY, ELEMENTS, KIND, USE, Table
 from maniple.strategies.simulation.network import Column, Network, traffic
-from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
+from maniple.strategies.simulation.region import GRADIENT, REDUCE, WRITE_DISCARD
+from maniple.strategies.simulation.tables import NUMBER_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from maniple.regions.logical_region import LogicalRegion
-    from maniple.regions.privilege import Privilege
-    from maniple.regions.rectangle import Rect
-    from maniple.runtime.fragment import Home
-    from maniple.runtime.launch import Launch, Requirement
     from maniple.runtime.machine import Machine
 
 __all__: list[str] = []
+
+NOWHERE: Boxes = np.empty((0, WIDTH), dtype=np.int64)
+"""The home of what does not outlive a step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,16 +33,20 @@ class UseShape:
     """One requirement of a launch, wherever its points run.
 
     Args:
-        privilege: READ, READ_WRITE, WRITE_DISCARD or REDUCE.
+        access: READ, READ_WRITE, WRITE_DISCARD, REDUCE or GRADIENT.
         points: the points that use something.
-        colors: a number for each of them, the same for replicas of one point.
+        colors: a number for each of them, the same for replicas of one point, which are next to each other.
         boxes: what each of them uses.
+        number: tells it from others.
+        disjoint: whether no two boxes share an element.
     """
 
-    privilege: int
+    access: int
     points: Column
     colors: Column
     boxes: Boxes
+    number: int
+    disjoint: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +71,7 @@ class RegionRows:
     Args:
         moves: the movements, as `history` has them.
         members: of their groups.
-        columns: (0, nanoseconds, number of holds) of each movement.
+        columns: (use and number, nanoseconds, number of holds) of each movement.
         held: (lane, nanoseconds, bytes) of each hold.
         bytes: what each movement moves.
         edges: (node, node that waits): node t < tasks is task t, any other is movement t - tasks.
@@ -85,17 +89,20 @@ class RegionRows:
     memory_bytes: Column
 
 
-def use_shape(launch: Launch, requirement: Requirement) -> UseShape:
-    """Give one requirement of a launch as arrays."""
-    points = [point for point, rect in enumerate(requirement.rects) if rect.volume]
-    numbers: dict[tuple[int, ...], int] = {}
-    colors = [numbers.setdefault(launch.points[point].color, len(numbers)) for point in points]
-    return UseShape(
-        _code(requirement.privilege),
-        np.asarray(points, dtype=np.int64),
-        np.asarray(colors, dtype=np.int64),
-        boxes_of((0, rect) for point in points for rect in requirement.rects[point].rects),
-    )
+class Shapes:
+    """The use shapes of a simulation; equal ones are one."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, bytes, bytes, bytes], UseShape] = {}
+
+    def shape(self, access: int, points: Column, colors: Column, boxes: Boxes) -> UseShape:
+        """Give a use shape; the arguments are those of `UseShape`."""
+        key = (access, points.tobytes(), colors.tobytes(), boxes.tobytes())
+        found = self._found.get(key)
+        if found is None:
+            disjoint = access == GRADIENT and are_disjoint(boxes)
+            found = self._found[key] = UseShape(access, points, colors, boxes, len(self._found), disjoint)
+        return found
 
 
 def boxes_of(labelled: Iterable[tuple[int, Rect]]) -> Boxes:
@@ -111,19 +118,6 @@ def boxes_of(labelled: Iterable[tuple[int, Rect]]) -> Boxes:
             raise RequestError(f"simulation: expected a region of at most {AXES} dimensions, got {rect}")
         table.append((label, *rect.lo, *(0,) * more, *rect.hi, *(1,) * more))
     return np.asarray(table, dtype=np.int64).reshape(-1, WIDTH)
-
-
-def home_of(home: Home) -> Boxes:
-    """Give what is valid before a step as boxes labelled by memory."""
-    return boxes_of((memory, rect) for memory, rects in home for rect in rects)
-
-
-def _code(privilege: Privilege) -> int:
-    if privilege.reduces:
-        return REDUCE
-    if not privilege.writes:
-        return READ
-    return READ_WRITE if privilege.reads else WRITE_DISCARD
 
 
 class RegionCache:
@@ -142,37 +136,41 @@ class RegionCache:
         self._byte_ns = np.asarray([1e9 / bandwidth(machine, processor) for processor in machine.processors])
         self._found: dict[object, RegionRows] = {}
 
-    def rows(self, region: LogicalRegion, home: Boxes, uses: Sequence[Use]) -> RegionRows:
+    def rows(self, layout: tuple[tuple[int, ...], int], home: Boxes, uses: Sequence[Use]) -> RegionRows:
         """Give what a region adds to a step.
 
         Args:
-            region: the region.
+            layout: the region's shape, and the bytes of an element.
             home: what is valid before the step.
             uses: every use, in program order.
 
         Raises:
             RequestError: something is read that nothing wrote.
         """
-        key = (region.bounds.lo, region.bounds.hi, region.itemsize, home.tobytes(), *(use.key for use in uses))
+        alone = sum(use.shape.access == GRADIENT for use in uses) == 1
+        key = (alone, layout, home.tobytes(), *[use.key for use in uses])
         found = self._found.get(key)
         if found is None:
             self.misses += 1
-            found = self._found[key] = self._analysed(region, home, uses)
+            found = self._found[key] = self._analysed(layout, home, uses, [_privilege(u, alone=alone) for u in uses])
         else:
             self.hits += 1
         return found
 
-    def _analysed(self, region: LogicalRegion, home: Boxes, uses: Sequence[Use]) -> RegionRows:
+    def _analysed(
+        self, layout: tuple[tuple[int, ...], int], home: Boxes, uses: Sequence[Use], privileges: list[int]
+    ) -> RegionRows:
+        shape, itemsize = layout
         counts = [len(use.processors) for use in uses]
         ends = np.cumsum(counts)
         table = np.empty((len(uses), 3), dtype=np.int64)
-        table[:, 0], table[:, 1], table[:, 2] = ends - counts, ends, [use.shape.privilege for use in uses]
+        table[:, 0], table[:, 1], table[:, 2] = ends - counts, ends, privileges
         processors = np.concatenate([use.processors for use in uses])
         tasks = np.empty((len(processors), 3), dtype=np.int64)
         tasks[:, 0], tasks[:, 1] = self._memory_of[processors], processors
         tasks[:, 2] = np.concatenate([use.shape.colors for use in uses])
         moves, members, edges, elements = analyse(
-            boxes_of([(0, region.bounds)]),
+            boxes_of([(0, Rect.of_shape(shape))]),
             home,
             table,
             tasks,
@@ -180,14 +178,22 @@ class RegionCache:
             self._hosts,
         )
         if (moves[:, KIND] == UNWRITTEN).any():
-            raise RequestError(f"region {region.name!r}: a task reads what nothing wrote: write or fill it first")
+            raise RequestError(f"a region of shape {shape}: a task reads what nothing wrote: write or fill it first")
         by = np.maximum(moves[:, BY], 0)
-        touched = moves[:, ELEMENTS] * region.itemsize
+        touched = moves[:, ELEMENTS] * itemsize
         fold_ns = np.maximum(1, np.rint(self._launch_ns[by] + touched * self._byte_ns[by]).astype(np.int64))
         columns, held, sizes = traffic(
-            self.network.wires, len(self._hosts), self.network.processors, region.itemsize, moves, members, fold_ns
+            self.network.wires, len(self._hosts), self.network.processors, itemsize, moves, members, fold_ns
         )
+        columns[:, 0] = (moves[:, USE] << NUMBER_BITS) + np.arange(len(moves))
         nodes = np.empty((len(tasks), 2), dtype=np.int64)
         nodes[:, 0] = np.repeat(np.arange(len(uses)), counts)
         nodes[:, 1] = np.concatenate([use.shape.points for use in uses])
-        return RegionRows(moves, members, columns, held, sizes, edges, nodes, elements * region.itemsize)
+        return RegionRows(moves, members, columns, held, sizes, edges, nodes, elements * itemsize)
+
+
+def _privilege(use: Use, *, alone: bool) -> int:
+    """What a use of a region does, in a step where it is or is not the only contributor."""
+    if use.shape.access != GRADIENT:
+        return use.shape.access
+    return WRITE_DISCARD if alone and use.shape.disjoint else REDUCE

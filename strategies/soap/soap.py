@@ -30,6 +30,7 @@ from maniple.strategies.space import Space
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
+    from maniple.runtime.machine import Machine
     from maniple.strategies.soap.move import Choices
 
 __all__: list[str] = []
@@ -88,7 +89,7 @@ class Soap(AbstractStrategy[SoapState]):
         seeds: list[tuple[str, Choices, Plan]] = []
         for strategy in SEEDS:
             plan = strategy().plan(problem)
-            choices = _choices(space, plan)
+            choices = choices_of(space, plan)
             if choices is not None:
                 seeds.append((strategy.name, choices, plan))
         _, first, plan = seeds[0]
@@ -131,7 +132,7 @@ class Soap(AbstractStrategy[SoapState]):
             RequestError: no plan that was tried fits in memory.
         """
         if state.best_cost >= UNFIT:
-            raise RequestError(_nothing_fits(state))
+            raise nothing_fits(self.name, state.evaluation, state.problem.machine)
         here = state.descent.choices if state.descent else state.chain.choices if state.chain else None
         if here != state.best:
             state.evaluation.move_to(state.best)
@@ -149,23 +150,28 @@ class Soap(AbstractStrategy[SoapState]):
         )
 
 
-def _nothing_fits(state: SoapState) -> str:
-    """Say how much too large the plan is that needs the least memory of all that were tried, and what fills it."""
-    evaluation, memories = state.evaluation, state.problem.machine.memories
+def nothing_fits(name: str, evaluation: Evaluation, machine: Machine) -> RequestError:
+    """Say how much too large the plan is that needs the least memory of all that were tried, and what fills it.
+
+    Args:
+        name: the strategy.
+        evaluation: has seen a plan that does not fit, and none that does.
+        machine: the machine.
+    """
     if evaluation.least is None:
-        raise RequestError("soap: no plan was tried yet; call step() first")
+        return RequestError(f"{name}: no plan was tried yet; call step() first")
     excess, memory, choices = evaluation.least
     evaluation.move_to(choices)
     operator, size = evaluation.largest(memory)
-    held = memories[memory].capacity_bytes
-    return (
+    held = machine.memories[memory].capacity_bytes
+    return RequestError(
         f"no plan that was tried fits in memory: the least needs {held + excess} bytes in memory {memory}, which holds "
         f"{held}; operator {operator} stands in the way with {size} bytes there; search longer, use a smaller batch, "
         "or a machine with more memory"
     )
 
 
-def _choices(space: Space, plan: Plan) -> Choices | None:
+def choices_of(space: Space, plan: Plan) -> Choices | None:
     """The choices that a plan is, or None where one of its operators is no choice of the space."""
     found = [own.choice(plan.operator(name)) for name, own in zip(space.names, space.operators, strict=True)]
     return tuple(choice for choice in found if choice is not None) if None not in found else None

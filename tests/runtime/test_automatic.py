@@ -39,9 +39,9 @@ def counted(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     launch = ProgramAnalysis.launch
 
-    def noted(self: ProgramAnalysis, found: object) -> object:
+    def noted(self: ProgramAnalysis, found: object, **options: bool) -> object:
         names.append(found.name)  # type: ignore[attr-defined]
-        return launch(self, found)  # type: ignore[arg-type]
+        return launch(self, found, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ProgramAnalysis, "launch", noted)
     return names

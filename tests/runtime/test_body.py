@@ -10,7 +10,7 @@ from maniple.regions.error import RunError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 from maniple.runtime.body import TaskBinder
-from maniple.runtime.call import PENDING, Call, Frames
+from maniple.runtime.call import PENDING, Call, Calls, Frames
 from maniple.runtime.launch import Point, Requirement
 from maniple.runtime.task import Task
 
@@ -39,7 +39,7 @@ def bind(task: Task[..., object], *values: object, debug: bool = False) -> tuple
     call = Call(values, 2)
     privileges = [parameter.privilege for parameter in task.parameters if parameter.privilege is not None]
     requirements = tuple(Requirement(REGION, privilege, (REGION.bounds,) * 2) for privilege in privileges)
-    return TaskBinder(task, POINTS, requirements, (task.variants["cpu"],) * 2, Frames([[call]]), 0, debug), call
+    return TaskBinder(task, POINTS, requirements, (task.variants["cpu"],) * 2, Frames([Calls([call])]), 0, debug), call
 
 
 def test_arguments_come_in_the_order_of_the_signature_and_contributions_start_from_the_identity() -> None:
@@ -82,26 +82,13 @@ def test_runs_that_take_turns_have_values_and_results_of_their_own() -> None:
     def twice(number: int) -> int:
         return 2 * number
 
-    frames = Frames([[], []])
+    frames = Frames([Calls(), Calls()])
     run = TaskBinder(twice, POINTS[:1], (), (twice.variants["cpu"],), frames, 0, debug=False)(0, [], 1)
     calls = [Call((number,), 1) for number in range(4)]
     for first, second in (calls[:2], calls[2:]):
-        frames.enter([first])
-        frames.enter([second])
-        run()
-        run()
+        frames.enter(Calls([first]))
+        frames.enter(Calls([second]))
+        for turn in range(2):
+            frames.now[POINTS[0].processor] = frames.runs[turn]
+            run()
     assert [call.results for call in calls] == [[0], [2], [4], [6]]
-
-
-def test_a_body_bound_between_runs_begins_with_the_next_one() -> None:
-    @mp.task
-    def same(number: int) -> int:
-        return number
-
-    frames = Frames([[], []])
-    frames.enter([Call((1,), 1)])
-    run = TaskBinder(same, POINTS[:1], (), (same.variants["cpu"],), frames, 0, debug=False)(0, [], 1)
-    second = Call((2,), 1)
-    frames.enter([second])
-    run()
-    assert second.results == [2]

@@ -354,3 +354,32 @@ def test_a_thousand_replays_leave_nothing_behind(session: Session) -> None:
     finally:
         tracemalloc.stop()
     assert after - before < 4096
+
+
+def test_a_recording_is_replayed_without_its_launches(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, sums = regions(session)
+    for number in (1.0, 2.0):
+        with session.trace("step"):
+            step(session, number, x, y, sums)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a launch was looked at")
+
+    monkeypatch.setattr("maniple.runtime.operation.Operation.take", refuse)
+    monkeypatch.setattr(session.tracing, "started", refuse)
+    for _ in range(3):
+        session.trace("step").replay()
+    assert y.read().tolist() == [1.0 + (1 + 2 * 4) * i for i in range(9)]
+    assert sums.read().item() == 9.0 + 9 * 36.0
+
+
+def test_what_has_no_recording_is_not_replayed(session: Session) -> None:
+    x, y, sums = regions(session)
+    with session.trace("step"):
+        step(session, 1.0, x, y, sums)
+    with pytest.raises(RequestError, match=r"trace 'stop' has no recording.*did you mean 'step'"):
+        session.trace("stop").replay()
+    with session.debug(), pytest.raises(RequestError, match="checks launches"):
+        session.trace("step").replay()
+    with pytest.raises(RequestError, match="inside trace 'other'"), session.trace("other"):
+        session.trace("step").replay()

@@ -21,6 +21,7 @@ Times = dict[int, tuple[int, int]]
 Rows = dict[int, tuple[int, list[tuple[int, int]]]]
 Oracle = Callable[[Rows, list[tuple[int, int]]], Times]
 BLOCK = 1000
+BASE = np.zeros(1, dtype=np.int64)
 
 
 def pairs(values: list[tuple[int, ...]], width: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
@@ -52,7 +53,7 @@ class Model:
             rows[block * BLOCK + number] = (duration, [(lane, self.chance.randint(0, duration)) for lane in held])
         columns = [(key, duration, len(holds)) for key, (duration, holds) in rows.items()]
         held_lanes = [hold for _, holds in rows.values() for hold in holds]
-        self.blocks[block] = rows, self.ledger.add_rows(RowBlock(pairs(columns, 3), pairs(held_lanes, 2)))
+        self.blocks[block] = rows, self.ledger.add_rows(RowBlock(pairs(columns, 3), pairs(held_lanes, 2), BASE))
 
     def add_edges(self, first: int, second: int) -> None:
         (rows, placed), (others, others_placed) = self.blocks[first], self.blocks[second]
@@ -116,7 +117,7 @@ def tasks(durations: str, lane: int, key: int) -> RowBlock:
     """Rows of one lane, a digit of duration each."""
     numbers = [int(digit) for digit in durations]
     columns = [(key + place, duration, 1) for place, duration in enumerate(numbers)]
-    return RowBlock(pairs(columns, 3), pairs([(lane, duration) for duration in numbers], 2))
+    return RowBlock(pairs(columns, 3), pairs([(lane, duration) for duration in numbers], 2), BASE)
 
 
 def drawn(ledger: Ledger, names: dict[int, str], lanes: int) -> list[str]:

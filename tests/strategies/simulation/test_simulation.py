@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from random import Random
 
 import numpy as np
@@ -26,13 +25,14 @@ from maniple.runtime.schedule import RowKind, Schedule
 from maniple.strategies.registry import lookup
 from maniple.strategies.simulation.full import first_come, in_order
 from maniple.strategies.simulation.history import ELEMENTS
+from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.simulation.use import RegionCache, Use, home_of, use_shape
+from maniple.strategies.simulation.use import RegionCache, Shapes, Use, boxes_of
 from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 OPTIMIZER = SGD(lr=0.1, momentum=0.9)
-NUMBERS = count()
+SHAPES = Shapes()
 MACHINES = ("cpu:2", "cpu:2x1", "cpu:2x2", "cpu:3x2", "p100x4", "p100x6", "k80x8", "v100x3")
 STRATEGIES = ("random", "random", "random", "data_parallel", "expert", "model_parallel", "spatial")
 
@@ -69,6 +69,45 @@ def assert_as_lowered(simulation: Simulation) -> None:
     schedule, makespan = lowered(simulation.graph, simulation.machine, simulation.plan)
     assert simulation.makespan_ns == makespan
     assert schedule.memory_bytes() == dict(enumerate(simulation.memory_bytes.tolist()))
+
+
+SMALL: tuple[tuple[str, int, dict[str, int]], ...] = (
+    ("resnet18", 8, {"image": 32, "classes": 10, "shrink": 16}),  # composites: batch normalization
+    ("gpt", 4, {"words": 50, "steps": 8, "width": 16, "heads": 2, "layers": 1}),  # random numbers, shared weights
+    ("transformer", 4, {"words": 40, "steps": 6, "width": 16, "heads": 2, "inner": 16, "layers": 1}),
+    ("nmt", 4, {"words": 40, "width": 8, "layers": 1, "steps": 6, "chunk": 2}),
+)
+
+
+@pytest.mark.parametrize(("name", "batch", "sizes"), SMALL, ids=[name for name, _, _ in SMALL])
+def test_models_are_simulated_as_they_are_lowered(name: str, batch: int, sizes: dict[str, int]) -> None:
+    """Composites that are split and made whole, buffers, random numbers, weights that operators share."""
+    graph, machine, chance = model(name, batch=batch, **sizes), Machine.preset("cpu:2x2"), Random(5)
+    simulation = Simulation(graph, machine, planned(graph, machine, "random", 1))
+    assert_as_lowered(simulation)
+    for seed in range(2):
+        chosen = chance.sample(planned(graph, machine, "random", 20 + seed).operators, 3)
+        simulation.propose(dict(chosen))
+        assert_as_lowered(simulation)
+        (simulation.accept, simulation.reject)[seed]()
+        assert_as_lowered(simulation)
+
+
+@pytest.mark.parametrize("machine", ["cpu:2x1", "cpu:2x2"])
+def test_many_contributions_of_one_memory_are_merged(machine: str) -> None:
+    """A weight that is used at 20 places: more of its gradients wait in a memory than the runtime lets wait."""
+    graph, world = Graph("shared"), Machine.preset(machine)
+    x, y = graph.input("x", (4, 6)), graph.input("y", (4,), dtype="int64")
+    weight = graph.parameter("w", (6, 6))
+    for _ in range(20):
+        x = graph.linear(x, 6, weight=weight, bias=False)
+    graph.loss(graph.cross_entropy(x, y))
+    for seed in range(3):
+        simulation = Simulation(graph, world, planned(graph, world, "random", seed))
+        assert_as_lowered(simulation)
+    schedule, _ = lowered(graph, world, planned(graph, world, "data_parallel", 0))
+    merges = [row for row in range(len(schedule)) if schedule.label(row) == "fold w.grad"]
+    assert len(merges) > 1
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -112,9 +151,17 @@ def implied(edges: list[tuple[int, int]], size: int) -> list[frozenset[int]]:
 
 
 def placed(launch: Launch, requirement: Requirement) -> Use:
-    shape = use_shape(launch, requirement)
-    processors = np.asarray([launch.points[point].processor for point in shape.points], dtype=np.int64)
-    return Use(shape, processors, (next(NUMBERS), processors.tobytes()))
+    """A use as arrays."""
+    points = [point for point, rect in enumerate(requirement.rects) if rect.volume]
+    numbers: dict[tuple[int, ...], int] = {}
+    colors = [numbers.setdefault(launch.points[point].color, len(numbers)) for point in points]
+    boxes = boxes_of((0, rect) for point in points for rect in requirement.rects[point].rects)
+    privilege = requirement.privilege
+    access = REDUCE if privilege.reduces else READ if not privilege.writes else WRITE_DISCARD
+    access = READ_WRITE if privilege.reads and privilege.writes else access
+    shape = SHAPES.shape(access, np.asarray(points, dtype=np.int64), np.asarray(colors, dtype=np.int64), boxes)
+    processors = np.asarray([launch.points[point].processor for point in points], dtype=np.int64)
+    return Use(shape, processors, (shape.number, processors.tobytes()))
 
 
 def assert_region_as_analysed(cache: RegionCache, program: Program, number: int, fragment: Fragment) -> None:
@@ -125,7 +172,8 @@ def assert_region_as_analysed(cache: RegionCache, program: Program, number: int,
         for requirement in launch.requirements
         if requirement.region is region
     ]
-    rows = cache.rows(region, home_of(program.homes.get(region.id, ())), uses)
+    home = boxes_of((memory, rect) for memory, rects in program.homes.get(region.id, ()) for rect in rects)
+    rows = cache.rows((region.bounds.hi, region.itemsize), home, uses)
     expected = [(move.use, int(move.kind), move.processor) for move in fragment.moves]
     assert [tuple(row) for row in rows.moves[:, :3].tolist()] == expected
     for row, move in zip(rows.moves, fragment.moves, strict=True):

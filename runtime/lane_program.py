@@ -1,0 +1,301 @@
+"""Lane programs: the steps of one processor's lane, bound; run by the interpreter, or by compiled code where they are.
+
+The first run of a lane goes through the interpreter and finds out what is called where. From then on steps in a row
+whose calls are all compiled (leaves, and copies into memory that ranks share) are taken by one call of `take_steps`,
+which keeps no interpreter lock. The others, such as bodies in Python, are taken one by one in between:
+
+    steps           meet 1   leaf   push   leaf   torch body   leaf   end
+    second run      entry    [---- stretch ----]  entry        [stretch--]
+
+A run that is given values of other types than the second was goes through the interpreter.
+"""
+
+from __future__ import annotations
+
+from array import array
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from maniple.regions.error import RunError
+from maniple.runtime.body import BoundTask
+from maniple.runtime.kernels import Push
+from maniple.runtime.progress import LOOKS
+from maniple.runtime.variant import CompiledBody
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from maniple.runtime.call import Calls
+    from maniple.runtime.kernels import Wire
+    from maniple.runtime.leaf import Values
+    from maniple.runtime.progress import Progress
+
+__all__: list[str] = []
+
+
+class Entry(NamedTuple):
+    """One step.
+
+    Args:
+        first: where to note its beginning: its row, or -1 where an earlier step of the row has.
+        row: where to note its end; -1 where it belongs to no row.
+        call: what to do; None for nothing.
+        waits: (how, where, counter, value) of what to wait for; where is a counter's address, or the copy engine's row.
+        lands: (first, row) of the rows of which tiles have arrived after the waits.
+        steps: the steps taken with it, where somebody waits for it; else 0.
+    """
+
+    first: int
+    row: int
+    call: Callable[[], object] | None
+    waits: tuple[tuple[Callable[[int, int], None], int, int, int], ...]
+    lands: tuple[tuple[int, int], ...]
+    steps: int
+
+
+class Stretch(NamedTuple):
+    """Compiled steps in a row.
+
+    Args:
+        start: the first, as an index of the lane.
+        end: past the last.
+        table: them, as `take_steps` reads them.
+        at: where in the table each one begins, and where the last one ends, in bytes.
+    """
+
+    start: int
+    end: int
+    table: array[int]
+    at: array[int]
+
+
+class StepFailed(Exception):  # noqa: N818  (it says what happened; nobody outside of replays sees it)
+    """Says that the call of a step raised what this was raised from.
+
+    Args:
+        row: the step's row.
+    """
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+class LaneProgram:
+    """The steps of one processor's lane.
+
+    Args:
+        processor: whose.
+        entries: the steps.
+        progress: counters, and waits for them.
+        wire: counts what the lane writes to other ranks.
+    """
+
+    def __init__(self, processor: int, entries: list[Entry], progress: Progress, wire: Wire) -> None:
+        self.processor = processor
+        self.entries = entries
+        self.progress = progress
+        self.wire = wire
+        self._publish = progress.publisher(processor)
+        self._compiled: CompiledLane | None = None
+        self._runs = 0
+        tasks = (entry.call for entry in entries if isinstance(entry.call, BoundTask))
+        self._frames = next((task.frames for task in tasks), None)  # a trace's, the same for all its tasks
+        self._turn = 0 if self._frames is None else self._frames.turn
+
+    def push(self, index: int, call: Callable[[], object]) -> None:
+        """Bind a push anew, to where the other rank's instances are now."""
+        self.entries[index] = self.entries[index]._replace(call=call)
+        self._compiled, self._runs = None, 0
+
+    def run(self, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
+        """Take all steps once.
+
+        Args:
+            base: the value of every counter when the run began.
+            begun: by row, where to note when it began; one more for those of no row.
+            ended: by row, where to note when it ended.
+
+        Raises:
+            StepFailed: a task's body, or another call of a row, raised.
+        """
+        frames = self._frames
+        if frames is None:
+            self._interpret(0, len(self.entries), base, begun, ended)
+        else:
+            calls = frames.now[self.processor] = frames.runs[self._turn]
+            self._turn = (self._turn + 1) % len(frames.runs)
+            if self._runs == 1 and any(_compilable(entry) for entry in self.entries):
+                self._compiled = CompiledLane(self, calls, len(begun) - 1)
+            self._runs += 1
+            self._take(calls, base, begun, ended)
+            calls.end(self.processor)
+        self._publish(base[self.processor] + len(self.entries))
+
+    def _take(self, calls: Calls, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
+        """Take all steps once, those that are compiled by compiled code."""
+        compiled, at = self._compiled, 0
+        if compiled is not None and compiled.begin(calls, base):
+            for stretch in compiled.stretches:
+                self._interpret(at, stretch.start, base, begun, ended)
+                at = stretch.start
+                if self._compiled is not compiled:  # a step before has bound the lane anew
+                    break
+                compiled.take(stretch, begun, ended)
+                at = stretch.end
+        self._interpret(at, len(self.entries), base, begun, ended)
+
+    def _interpret(self, start: int, end: int, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
+        now, publish, taken = perf_counter_ns, self._publish, base[self.processor]
+        entries = self.entries
+        for first, row, call, waits, lands, steps in entries if end - start == len(entries) else entries[start:end]:
+            if waits:
+                waiting = now()
+                for wait, where, counter, value in waits:
+                    wait(where, base[counter] + value)
+                for before, landed in lands:
+                    begun[before], ended[landed] = waiting, now()
+            begun[first] = now()
+            if call is not None:
+                try:
+                    call()
+                except BaseException as error:
+                    raise StepFailed(row) from error
+            ended[row] = now()
+            if steps:
+                publish(taken + steps)
+
+
+def _compilable(entry: Entry) -> bool:
+    """Say whether a step's call may be compiled, as far as can be seen without compiling."""
+    call = entry.call
+    return isinstance(call, BoundTask) and isinstance(call.body, CompiledBody) and not call.identities
+
+
+class CompiledLane:
+    """The compiled steps of a lane.
+
+    Args:
+        lane: all its steps, as they are called in the run at hand.
+        calls: that run.
+        rows: of the schedule; what belongs to none is noted behind them.
+    """
+
+    def __init__(self, lane: LaneProgram, calls: Calls, rows: int) -> None:
+        from maniple.runtime import lane_kernel, leaf
+
+        self._kernel = lane_kernel
+        self._entries = lane.entries
+        self._progress = lane.progress
+        self._wire = lane.wire
+        self._rows = rows
+        numbers = sorted({cast("BoundTask", entry.call).number for entry in lane.entries if _compilable(entry)})
+        plain = [number for number in numbers if leaf.NUMBERS.keys() >= {*map(type, calls[number].values)}]
+        self._values: Values = leaf.Values(calls, plain)
+        self._bases = [lane.processor]
+        self.stretches = self._stretches()
+        self._base = np.zeros(len(self._bases), np.int64)
+        self._told = np.zeros(2, np.int64)
+        self._counter = lane.progress.processor(lane.processor) if lane.progress.watched else 0
+
+    def _stretches(self) -> list[Stretch]:
+        """Compile as many steps in a row as can be; where no task is among them it would not pay."""
+        found: list[Stretch] = []
+        table, at, tasks = array("q"), array("q", [0]), 0
+        for index, entry in enumerate([*self._entries, None]):
+            row = None if entry is None else self._row(entry)
+            if row is not None:
+                table.extend(row)
+                at.append(8 * len(table))
+                tasks += isinstance(entry, Entry) and isinstance(entry.call, BoundTask)
+                continue
+            if tasks:
+                found.append(Stretch(index - len(at) + 1, index, table, at))
+            table, at, tasks = array("q"), array("q", [0]), 0
+        return found
+
+    def _row(self, entry: Entry) -> list[int] | None:
+        """Give a step as words; None if it cannot be compiled."""
+        if any(counter < 0 for _, _, counter, _ in entry.waits):
+            return None
+        function, block, size = self._kernel.NOTHING, list[int](), 0
+        if isinstance(entry.call, Push):
+            box = entry.call.box(self._kernel.COPY_AXES)
+            if box is None:
+                return None
+            function, block, size = self._kernel.COPY, box, entry.call.size
+        elif isinstance(entry.call, BoundTask):
+            leaf = entry.call.leaf(self._values) if _compilable(entry) else None
+            if leaf is None:
+                return None
+            function, block = leaf
+        elif entry.call is not None:
+            return None
+        first, row = (self._rows if number < 0 else number for number in (entry.first, entry.row))
+        words = [0, first, row, function, 0, entry.steps, size, len(entry.waits), len(entry.lands)]
+        for _, where, counter, value in entry.waits:
+            if counter not in self._bases:
+                self._bases.append(counter)
+            words += (where, self._bases.index(counter), value)
+        for before, landed in entry.lands:
+            words += (self._rows if before < 0 else before, landed)
+        words[4] = len(words)
+        words += block
+        words[0] = len(words)
+        return words
+
+    def begin(self, calls: Calls, base: dict[int, int]) -> bool:
+        """Get ready for a run; False where the interpreter must take it."""
+        if not self.stretches or not self._values.pack(calls):
+            return False
+        for slot, counter in enumerate(self._bases):
+            self._base[slot] = base[counter]
+        return True
+
+    def take(self, stretch: Stretch, begun: array[int], ended: array[int]) -> None:
+        """Take a stretch's steps.
+
+        Raises:
+            StepFailed: a task's body raised.
+        """
+        kernel, told = self._kernel, self._told
+        table = stretch.table.buffer_info()[0]
+        at, end = table, table + stretch.at[-1]
+        while True:
+            outcome = kernel.take_steps(
+                at,
+                end,
+                self._base.ctypes.data,
+                self._values.address,
+                begun.buffer_info()[0],
+                ended.buffer_info()[0],
+                self._counter,
+                LOOKS,
+                kernel.CLOCK,
+                kernel.CLOCK_ID,
+                told.ctypes.data,
+            )
+            at = int(told[0])
+            self._wire.written += int(told[1])
+            if outcome == kernel.DONE:
+                return
+            entry = self._entries[stretch.start + stretch.at.index(at - table)]
+            if outcome == kernel.FAILED:
+                self._raise(entry)
+            for _, where, counter, value in entry.waits:
+                self._progress.wait(where, int(self._base[self._bases.index(counter)]) + value)
+
+    def _raise(self, entry: Entry) -> None:
+        """Raise what a compiled body raised, which is known only once it is called again; its regions are lost anyway.
+
+        Raises:
+            StepFailed: always.
+        """
+        task = cast("BoundTask", entry.call)
+        try:
+            task()
+        except Exception as error:
+            raise StepFailed(entry.row) from error
+        raise StepFailed(entry.row) from RunError("the compiled body raised, and did not when it was called again")

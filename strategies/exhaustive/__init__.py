@@ -1,0 +1,1 @@
+"""The exhaustive search of the published space: branch and bound on simulated step times."""

@@ -1,0 +1,59 @@
+"""Symmetry: the ways to exchange processors that leave a machine as it is.
+
+0 - 1   2 - 3      two hosts with two equal processors each: 0 and 1 may be exchanged, 2 and 3, and the hosts
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations, product
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+MOST = 6
+"""Of more processors only the machine as it is is considered: n! exchanges would have to be checked."""
+
+Exchange = tuple[int, ...]
+"""For every processor the one that takes its place."""
+
+
+def symmetries(machine: Machine) -> tuple[Exchange, ...]:
+    """The exchanges that keep processors, memories, and what transfers between them share; first the one of nothing.
+
+    Args:
+        machine: the machine.
+    """
+    count = len(machine.processors)
+    if count > MOST:
+        return (tuple(range(count)),)
+    return tuple(exchange for exchange in permutations(range(count)) if _keeps(machine, exchange))
+
+
+def _keeps(machine: Machine, exchange: Exchange) -> bool:
+    memory_of: dict[int, int] = {}
+    for processor in machine.processors:
+        other = machine.processors[exchange[processor.id]]
+        if replace(other, id=processor.id, memory=processor.memory, name=processor.name) != processor:
+            return False
+        if memory_of.setdefault(processor.memory, other.memory) != other.memory:
+            return False
+    hosts: dict[int, int] = {}
+    for one, other in memory_of.items():
+        first, second = machine.memories[one], machine.memories[other]
+        same = (first.capacity_bytes, first.bandwidth) == (second.capacity_bytes, second.bandwidth)
+        if not same or hosts.setdefault(first.host, second.host) != second.host:
+            return False
+    links: dict[int, int] = {}
+    for one, other in product(memory_of, memory_of):
+        if one != other:
+            here = machine.routes.route(one, other)
+            there = machine.routes.route(memory_of[one], memory_of[other])
+            if [machine.routes.rate(link) for link in here] != [machine.routes.rate(link) for link in there]:
+                return False
+            if any(links.setdefault(a, b) != b for a, b in zip(here, there, strict=True)):
+                return False
+    return True

@@ -1,0 +1,125 @@
+"""OptCNN: the plan of least additive cost, found exactly by node and edge elimination.
+
+After Z. Jia, S. Lin, C. R. Qi, A. Aiken, Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks
+(ICML 2018). The choices of an operator are its equal splits into a number of tasks that divides the processors; they
+run on the first of them. `additive_cost` says what a plan costs, `elimination` finds the least.
+
+    step      what it makes
+    1 ..      some more of the costs of operators and of pairs of neighbours
+    last      the choices of all operators, by elimination
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, final
+
+from maniple.operators.plan import Predicted
+from maniple.strategies.data_parallel import DataParallel
+from maniple.strategies.equal_split import equal_splits
+from maniple.strategies.optcnn.additive_cost import AdditiveCost
+from maniple.strategies.optcnn.elimination import Assignment, minimize
+from maniple.strategies.placement import complete
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.space import Choice, Space
+from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
+
+if TYPE_CHECKING:
+    from maniple.operators.plan import Plan
+
+__all__: list[str] = []
+
+ENTRIES = 64
+"""So many costs are made in one step, so that a budget can end between steps."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OptCNNState:
+    """The state of a search.
+
+    Args:
+        problem: what is searched.
+        space: the graph's space.
+        choices: of every operator those that are compared.
+        cost: the tables made so far.
+        made: how many steps have been made on the tables.
+        found: the choices of least cost, once they are known.
+        plan: the plan of the choices, simulated.
+    """
+
+    problem: Problem
+    space: Space
+    choices: tuple[tuple[Choice, ...], ...]
+    cost: AdditiveCost
+    made: int = 0
+    found: Assignment | None = None
+    plan: Plan | None = None
+
+
+@final
+class OptCNN(AbstractStrategy[OptCNNState]):
+    """Finds the plan whose operators' and edges' costs have the least sum."""
+
+    name: ClassVar[str] = "optcnn"
+    needs_budget: ClassVar[bool] = False
+
+    def init(self, problem: Problem) -> OptCNNState:
+        """The state in which no table is made yet."""
+        space = Space.of(problem.graph, len(problem.machine.processors))
+        choices = tuple(published_choices(space, number) for number in range(len(space.names)))
+        return OptCNNState(problem, space, choices, AdditiveCost(problem, space, choices))
+
+    def step(self, state: OptCNNState) -> OptCNNState:
+        """The state after one more table, or after the elimination."""
+        if state.cost.fill(ENTRIES):
+            return _eliminated(state)
+        return replace(state, made=state.made + 1)
+
+    def terminate(self, state: OptCNNState) -> bool:
+        """Whether the plan is known."""
+        return state.plan is not None
+
+    def progress(self, state: OptCNNState) -> Progress:
+        """How far a state has come: the one plan counts as one proposal."""
+        done = state.plan is not None
+        return Progress(int(done), int(done), state.plan.predicted.step_s if state.plan is not None else None)
+
+    def result(self, state: OptCNNState) -> Plan:
+        """The plan of least cost; where the budget ended before the tables were made, the data-parallel plan."""
+        if state.plan is not None:
+            return state.plan
+        plan = DataParallel().plan(state.problem)
+        told = (("search", "the budget ended before the costs were known: this is the data-parallel plan"),)
+        return replace(plan, strategy=self.name, explanation=(("", told),))
+
+
+def published_choices(space: Space, number: int) -> tuple[Choice, ...]:
+    """The choices of an operator: equal splits whose number of tasks divides the processors, on the first ones."""
+    own = space.operators[number]
+    found = (Choice(degrees) for degrees in equal_splits(own.factors, own.processors))
+    return tuple(choice for choice in found if own.processors % choice.tasks == 0)
+
+
+def _eliminated(state: OptCNNState) -> OptCNNState:
+    """Find the choices of least cost and simulate their plan."""
+    cost, problem = state.cost, state.problem
+    operators = [cost.operator(number) for number in range(len(state.choices))]
+    found = minimize(operators, {edge: cost.edge(*edge) for edge in cost.edges})
+    configurations = tuple(
+        (name, own.plan(choices[place]))
+        for name, own, choices, place in zip(
+            state.space.names, state.space.operators, state.choices, found.choices, strict=True
+        )
+    )
+    plan = complete(problem, OptCNN.name, configurations)
+    simulation = Simulation(problem.graph, problem.machine, plan)
+    step_s = simulation.makespan_ns / 1e9
+    search = "the least additive cost" if found.exact else "a low additive cost; the tables to prove it are too large"
+    told = (("proposals", 1), ("search", search), ("additive_cost_s", found.cost), ("simulated_s", step_s))
+    plan = replace(
+        plan,
+        explanation=(("", (*told, ("exact", found.exact))),),
+        predicted=Predicted(step_s, int(simulation.memory_bytes.max())),
+    )
+    return replace(state, found=found, plan=plan)

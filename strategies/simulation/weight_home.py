@@ -1,0 +1,156 @@
+"""Weight homes: where weights live and are updated, as arrays; by default as `operators/home.py` says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.operators.configuration import WeightPlan
+from maniple.operators.tile import split_range
+from maniple.operators.weight import at_home
+from maniple.regions.rectangle import Rect
+from maniple.strategies.simulation import boxes
+from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, NO_AXIS, Boxes
+from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.use import boxes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.simulation.network import Column
+
+__all__: list[str] = []
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightHome:
+    """A weight's home.
+
+    Args:
+        degrees: into how many blocks each dimension is cut.
+        places: the processors of the blocks, replicas next to each other.
+        replicas: how many processors hold each block.
+        processors: by update task, where it runs.
+        colors: by update task, its block.
+        blocks: by update task, what it updates.
+        held: the same, labelled by memory.
+    """
+
+    degrees: tuple[int, ...]
+    places: tuple[int, ...]
+    replicas: int
+    processors: Column
+    colors: Column
+    blocks: Boxes
+    held: Boxes
+
+    def plan(self) -> WeightPlan:
+        """The home as a plan has it."""
+        return WeightPlan(self.degrees, self.places, self.replicas)
+
+
+def planned_home(shape: tuple[int, ...], plan: WeightPlan, machine: Machine) -> WeightHome:
+    """The home that a plan names."""
+    points, rects, home = at_home(shape, plan, machine)
+    return WeightHome(
+        plan.degrees,
+        plan.processors,
+        plan.replicas,
+        np.asarray([point.processor for point in points], dtype=np.int64),
+        np.cumsum([0, *(point.replica == 0 for point in points[1:])]),
+        boxes_of((0, rect) for rect in rects),
+        boxes_of((memory, rect) for memory, held in home for rect in held),
+    )
+
+
+def default_home(
+    shape: tuple[int, ...], tiles: Boxes, users: np.ndarray[tuple[int, int], np.dtype[np.int64]], memory_of: Column
+) -> WeightHome:
+    """The home where each block has one user, or else an even spread over all; see `operators.home.default_home`.
+
+    Args:
+        shape: the weight's.
+        tiles: what tasks use of it; there is at least one.
+        users: by tile the processors that use it.
+        memory_of: the memory of each processor.
+    """
+    low, degrees, owners = _in_place(tiles, users, np.asarray(shape, dtype=np.int64))
+    if len(owners):
+        return _home(tuple(degrees.tolist()), owners, tiles[low], memory_of)
+    everyone = np.unique(users)
+    return spread_home(shape, everyone, memory_of)
+
+
+def spread_home(shape: tuple[int, ...], everyone: Sequence[int] | Column, memory_of: Column) -> WeightHome:
+    """Blocks along the largest dimension, over processors in ascending order."""
+    whole = boxes_of([(0, Rect.of_shape(shape))])
+    owners = np.asarray(everyone, dtype=np.int64)
+    if not shape:
+        return _home((), owners[:1], whole, memory_of)
+    axis = max(range(len(shape)), key=lambda dimension: (shape[dimension], -dimension))
+    count = min(shape[axis], len(owners))
+    blocks = np.repeat(whole, count, axis=0)
+    blocks[:, (LOW + axis, HIGH + axis)] = split_range(shape[axis], count)
+    degrees = tuple(count if dimension == axis else 1 for dimension in range(len(shape)))
+    return _home(degrees, owners[:count], blocks, memory_of)
+
+
+def _home(degrees: tuple[int, ...], owners: Column, blocks: Boxes, memory_of: Column) -> WeightHome:
+    blocks = blocks.copy()
+    blocks[:, 0] = 0
+    memories = memory_of[owners]
+    order = np.argsort(memories, kind="stable")
+    held = blocks[order]
+    held[:, 0] = memories[order]
+    return WeightHome(degrees, tuple(owners.tolist()), 1, owners, np.arange(len(owners)), blocks, held)
+
+
+@kernel
+def _in_place(tiles: Boxes, users: Boxes, shape: Column) -> tuple[Column, Column, Column]:
+    """One tile of each block, the degrees and the owners, row-major; no owners where the tiles are no such blocks."""
+    nothing = np.empty(0, dtype=np.int64)
+    order = boxes.ordered(tiles, NO_AXIS)
+    first, owners = np.empty(len(tiles), dtype=np.int64), np.empty(len(tiles), dtype=np.int64)
+    count = 0
+    for place in range(len(order)):
+        tile = order[place]
+        for user in users[tile]:
+            if user != users[tile, 0]:
+                return nothing, nothing, nothing
+        if place and _equal(tiles, first[count - 1], tile):
+            if owners[count - 1] != users[tile, 0]:
+                return nothing, nothing, nothing
+            continue
+        first[count], owners[count] = tile, users[tile, 0]
+        count += 1
+    degrees = np.ones(len(shape), dtype=np.int64)
+    rank = np.empty((count, len(shape)), dtype=np.int64)
+    blocks = 1
+    for axis in range(len(shape)):
+        lows = np.unique(tiles[first[:count], LOW + axis])
+        degrees[axis] = len(lows)
+        blocks *= len(lows)
+        for number in range(count):
+            rank[number, axis] = np.searchsorted(lows, tiles[first[number], LOW + axis])
+    if blocks != count:
+        return nothing, nothing, nothing
+    for number in range(count):
+        for axis in range(len(shape)):
+            size, rest, part = shape[axis] // degrees[axis], shape[axis] % degrees[axis], rank[number, axis]
+            low = part * size + min(part, rest)
+            high = low + size + (part < rest)
+            if tiles[first[number], LOW + axis] != low or tiles[first[number], HIGH + axis] != high:
+                return nothing, nothing, nothing
+    return first[:count], degrees, owners[:count]
+
+
+@inner
+def _equal(tiles: Boxes, i: int, j: int) -> bool:
+    for column in range(LOW, LOW + 2 * AXES):
+        if tiles[i, column] != tiles[j, column]:
+            return False
+    return True
