@@ -77,7 +77,7 @@ class InjectedDropout(TorchFunctionMode):
 
     def _multi_head(self, *args: object, **kwargs: object) -> Any:
         """Torch's multi-head attention: torch leaves the mode while it runs, so what it calls by name is replaced."""
-        F.dropout = lambda *a, **k: self.__torch_function__(_DROPOUT, (), a, k)  # type: ignore[assignment]
+        F.dropout = lambda *a, **k: self.__torch_function__(_DROPOUT, (), a, k)
         F.scaled_dot_product_attention = lambda *a, **k: self.__torch_function__(_ATTENTION, (), a, k)
         try:
             return F.multi_head_attention_forward(*args, **kwargs)  # type: ignore[arg-type]
