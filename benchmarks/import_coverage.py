@@ -184,6 +184,8 @@ REASONS = (
     ("complex", "complex numbers"),
     ("expected extents >= 1", "it makes a tensor without elements"),
     ("without elements", "it makes a tensor without elements"),
+    ("torch_nn::", "it calls an operator that is none of torch.ops.aten"),
+    ("sparse", "sparse tensors"),
 )
 
 

@@ -269,6 +269,8 @@ def source_of(node: Node | None) -> str:
 
 def compact(value: torch.Tensor) -> torch.Tensor:
     """The values with one element along every dimension that repeats them."""
+    if not value.numel():
+        return value
     for axis, extent in enumerate(value.shape):
         first = value.narrow(axis, 0, 1)
         if extent > 1 and torch.equal(first.expand_as(value), value):

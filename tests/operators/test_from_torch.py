@@ -138,6 +138,11 @@ class Complex(nn.Module):
         self.weight = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
 
 
+class Empty(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([super().forward(x), torch.zeros(4, 0)], 1).sum()
+
+
 class Counted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -200,10 +205,11 @@ def test_random_numbers_that_a_plan_would_change_are_refused(draw: Callable[[Ten
         (Lossless(3, 2), (torch.zeros(4, 3), 1), r"takes \(input"),
         (Lossless(3, 2), (torch.zeros(4, 3, device="meta"),), "is on meta, the module on cpu"),
         (Complex(), (torch.zeros(4, 3),), "parameter 'weight' is torch.complex64"),
+        (Empty(3, 2), (torch.zeros(4, 3),), "makes a tensor without elements"),
         (Counted(), (torch.zeros(4, 3),), "parameter 'count' is torch.int64; expected a float"),
         ("no module", (), "expected a torch.nn.Module"),
     ],
-    ids=["branch", "no loss", "no tuple", "arguments", "device", "complex", "integer", "no module"],
+    ids=["branch", "no loss", "no tuple", "arguments", "device", "complex", "empty", "integer", "no module"],
 )
 def test_what_cannot_be_imported_is_refused(module: nn.Module, examples: object, said: str) -> None:
     with pytest.raises(RequestError, match=said):
