@@ -38,6 +38,11 @@ class Evaluation:
         """The least (bytes beyond the capacity, memory) of all plans seen that did not fit, and its choices."""
 
     @property
+    def choices(self) -> Choices:
+        """The choices that it stands at."""
+        return self._choices
+
+    @property
     def cost(self) -> float:
         """Seconds of a step as it is now, a change under way included; from ``UNFIT`` on where it does not fit."""
         used = self._simulation.memory_bytes
