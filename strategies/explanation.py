@@ -48,7 +48,7 @@ def explained(plan: Plan, graph: Graph, machine: Machine, operator: str) -> Plan
     chosen = plan.operator(operator)
     simulation = Simulation(graph, machine, plan)
     told: list[tuple[str, Term]] = [("step", _cost(simulation))]
-    found = []
+    found: list[tuple[int, int, OperatorPlan, str]] = []
     for other in _near(plan, graph, machine, operator):
         step_ns = simulation.propose({operator: other})
         if excess(simulation)[0] <= 0:

@@ -140,8 +140,9 @@ class Reinforce(AbstractStrategy[ReinforceState]):
 
 def probabilities(logits: Policy) -> Policy:
     """The policy: for each group the probability of each processor."""
-    grown: Policy = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return grown / grown.sum(axis=1, keepdims=True)
+    grown = np.exp(logits - logits.max(axis=1, keepdims=True))
+    likely: Policy = grown / grown.sum(axis=1, keepdims=True)
+    return likely
 
 
 def score(likely: Policy, drawn: Sequence[int]) -> Policy:
