@@ -19,13 +19,16 @@ GROUP = "maniple.strategies"
 
 _MODULES = {
     "antichain": "antichain:Antichain",
+    "auto": "auto:Auto",
     "bapipe": "bapipe:BaPipe",
     "data_parallel": "data_parallel:DataParallel",
     "exhaustive": "exhaustive.exhaustive:Exhaustive",
     "expert": "expert:Expert",
+    "hill_climb": "hill_climb:HillClimb",
     "model_parallel": "model_parallel:ModelParallel",
     "optcnn": "optcnn.optcnn:OptCNN",
     "random": "random_plan:RandomPlan",
+    "reinforce": "reinforce:Reinforce",
     "soap": "soap.soap:Soap",
     "spatial": "spatial:Spatial",
 }

@@ -144,6 +144,64 @@ def test_explain_shows_all_operators_or_one(model: Path, tmp_path: Path, capsys:
     assert "did you mean 'linear'" in capsys.readouterr().err
 
 
+def test_explain_of_an_operator_names_its_runner_up(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "plan.json"
+    assert searched(f"{model}:small", "--machine", "cpu:2x1", "-o", str(saved)) == 0
+    capsys.readouterr()
+    assert status_of("explain", str(saved), "--operator", "linear", "--json") == 0
+    reasons = json.loads(capsys.readouterr().out)["operators"]["linear"]["reasons"]
+    assert list(reasons) == ["step", "runner-up", "step with the runner-up", "data parallel"]
+    assert reasons["data parallel"].startswith("b=2 on 0 1: slower by ")
+    before, after = (float(reasons[term].split()[0]) for term in ("step", "step with the runner-up"))
+    assert before == pytest.approx(1e3 * (Plan.load(saved).predicted.step_s or 0.0), abs=1e-3)
+    assert before <= after
+    assert status_of("explain", str(saved), "--operator", "linear") == 0
+    assert "  runner-up: " in capsys.readouterr().out
+
+
+def test_auto_prints_the_table_of_all(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert searched(f"{model}:small", "--machine", "cpu:2", "--strategy", "auto") == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [
+        line.split()[0] for line in lines[lines.index(next(ln for ln in lines if ln.startswith("strategy"))) + 1 :]
+    ]
+    assert names[:5] == ["data_parallel", "expert", "model_parallel", "spatial", "optcnn"]
+
+
+def test_a_plan_for_a_model_of_a_file_is_simulated(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "plan.json"
+    assert searched(f"{model}:small", "--machine", "cpu:2x1", "-o", str(saved), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert status_of("simulate", str(saved), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["step_s"] == found["step_s"]
+
+
+@pytest.mark.parametrize("command", ["explain", "compare", "simulate"])
+def test_commands_refuse_plans_that_are_not_there(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(command, str(tmp_path / "none.json")) == 2
+    assert "none.json: cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "strategy", ["data_parallel", "expert", "model_parallel", "spatial", "optcnn", "random", "auto"]
+)
+def test_no_strategy_gives_a_plan_that_does_not_fit(
+    strategy: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (f"{model}:small", "--machine", "cpu:2", "--strategy", strategy, "--memory", "500")
+    assert searched(*arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "in memory 0, which holds 500; operator " in shown.err
+    assert "stands in the way with" in shown.err
+
+
 def test_compare_puts_plans_of_one_graph_side_by_side(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

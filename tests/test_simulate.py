@@ -63,7 +63,11 @@ def test_text_names_the_busiest_links_and_the_critical_path(plan: Path, capsys: 
     ("arguments", "said"),
     [
         (["missing.json"], "missing.json: cannot be read"),
-        (["PLAN", "--model", "digits"], "there is no model 'digits'"),
+        (["PLAN", "--model", "digits_cn"], "did you mean 'digits_cnn'"),
+        (["PLAN", "--model", "missing.py:small"], "missing.py is no Python file"),
+        (["PLAN", "--model", "MODEL:smal"], "did you mean 'small'"),
+        (["PLAN", "--model", "MODEL:sour"], "raised ValueError: the milk is sour"),
+        (["PLAN", "--batch", "0"], "--batch: expected at least 1 sample"),
         (["PLAN", "--machine", "p10x4"], "there is no GPU 'p10'"),
         (["PLAN", "--batch", "32"], "plan: graph: the plan is for the graph"),
         (["PLAN", "--machine", "p100x2"], "processor 2 does not exist"),
@@ -71,7 +75,10 @@ def test_text_names_the_busiest_links_and_the_critical_path(plan: Path, capsys: 
     ],
 )
 def test_wrong_requests(arguments: list[str], said: str, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of("simulate", *(str(plan) if word == "PLAN" else word for word in arguments)) == 2
+    model = plan.parent / "model.py"
+    model.write_text("def small(): ...\n\ndef sour():\n    raise ValueError('the milk is sour')\n", encoding="utf-8")
+    named = [str(plan) if word == "PLAN" else word.replace("MODEL", str(model)) for word in arguments]
+    assert status_of("simulate", *named) == 2
     assert said in capsys.readouterr().err
 
 

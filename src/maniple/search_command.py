@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+TRIED = "step_s of "
+"""How the explanation of a plan begins that tells of several strategies' plans."""
 REFRESH_S = 0.1
 """How often the live line is written anew."""
 
@@ -94,10 +96,12 @@ def search(
 @click.option("--operator", help="The only operator to speak of.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def explain(plan: Path, operator: str | None, as_json: bool) -> int:  # noqa: FBT001
-    """Say what PLAN does, and why as far as its strategy said so."""
+    """Say what PLAN does, and why; of one operator also what else it could be, and what speaks against that."""
     from maniple.operators.plan import Plan
 
     loaded = Plan.load(plan)
+    if operator is not None:
+        loaded = _explained(loaded, operator)
     if not as_json:
         click.echo(loaded.explain(operator))
         return 0
@@ -141,6 +145,20 @@ def compare(plans: tuple[Path, ...], as_json: bool) -> int:  # noqa: FBT001
     return 0
 
 
+def _explained(plan: Plan, operator: str) -> Plan:
+    """The plan with its reasons for an operator, where it says which model and machine it is for."""
+    from maniple.request import machine_of, model_of
+    from maniple.strategies.explanation import explained
+
+    plan.operator(operator)
+    said = dict(dict(plan.explanation).get("", ()))
+    model, machine, batch = said.get("model"), said.get("machine"), said.get("batch")
+    if not isinstance(model, str) or not isinstance(machine, str):
+        return plan
+    graph = model_of(model, batch if isinstance(batch, int) else None)
+    return explained(plan, graph, machine_of(machine), operator)
+
+
 @contextmanager
 def _live_line(*, shown: bool) -> Iterator[Watch | None]:
     """A line that says how a search goes, while it goes."""
@@ -174,9 +192,12 @@ def _predicted(plan: Plan, graph: Graph, machine: Machine) -> Predicted:
     """What a step takes: whatever made the plan, one simulator says it."""
     from maniple.operators.plan import Predicted
     from maniple.strategies.bound import lower_bound_s
+    from maniple.strategies.memory_fit import refuse_unfit
     from maniple.strategies.simulation.simulation import Simulation
 
-    found = Simulation(graph, machine, plan).predict()
+    simulation = Simulation(graph, machine, plan)
+    refuse_unfit(plan, simulation)
+    found = simulation.predict()
     return Predicted(found.step_ns / 1e9, max(found.memory_bytes), found.bytes, lower_bound_s(graph, machine))
 
 
@@ -210,6 +231,7 @@ def _document(plan: Plan, data_parallel_s: float, spent: float) -> dict[str, obj
 
 def _text(plan: Plan, document: dict[str, object]) -> str:
     step, common = float(str(document["step_s"])), float(str(document["data_parallel_step_s"]))
+    tried = [(term.removeprefix(TRIED), value) for term, value in dict(plan.explanation)[""] if term.startswith(TRIED)]
     lines = [
         _aligned([("operator", "degrees", "replicas", "processors"), *plan.table()]),
         "",
@@ -223,6 +245,9 @@ def _text(plan: Plan, document: dict[str, object]) -> str:
             f"{float(str(document['search_s'])):.1f} s"
         ),
     ]
+    if tried:
+        told = [(name, f"{value * 1e3:.3f}" if isinstance(value, float) else "none that fits") for name, value in tried]
+        lines += ["", _aligned([("strategy", "ms"), *told])]
     return "\n".join(lines)
 
 

@@ -40,18 +40,16 @@ def simulate(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Predict the time, bytes and memory of a step under PLAN."""
-    from maniple.models import model as build
     from maniple.operators.plan import Plan
-    from maniple.runtime.machine import Machine
+    from maniple.request import machine_of, model_of
     from maniple.strategies.cost_model.measured import Measured, read_measurements
     from maniple.strategies.simulation.simulation import Simulation
 
     loaded = Plan.load(plan)
     said = dict(dict(loaded.explanation).get("", ()))
     size = batch if batch is not None else said.get("batch")
-    graph = build(_named("model", model, said, plan), int(str(size)) if size is not None else None)
-    where = _named("machine", machine, said, plan)
-    world = Machine.load(where) if where.endswith(".toml") else Machine.preset(where)
+    graph = model_of(_named("model", model, said, plan), int(str(size)) if size is not None else None)
+    world = machine_of(_named("machine", machine, said, plan))
     measured = None if costs is None else Measured(world, read_measurements(costs), measuring=False)
     begun = time.perf_counter()
     found = Simulation(graph, world, loaded, measured).predict()

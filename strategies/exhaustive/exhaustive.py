@@ -17,18 +17,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
-from maniple.operators.plan import Predicted
-from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.equal_split import equal_splits
 from maniple.strategies.exhaustive.relaxation import Relaxation
 from maniple.strategies.exhaustive.symmetry import symmetries
-from maniple.strategies.expert import Expert
-from maniple.strategies.model_parallel import ModelParallel
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
 from maniple.strategies.placement import complete
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS, UNFIT, Evaluation
-from maniple.strategies.soap.soap import choices_of, nothing_fits
+from maniple.strategies.soap.seeding import SEEDS, choices_of, found_plan
 from maniple.strategies.space import Choice, Space
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
@@ -69,8 +65,7 @@ class ExhaustiveState:
         space: the graph's space.
         choices: of every operator the published ones.
         relaxation: the bounds.
-        evaluation: a simulation that stands at ``here``.
-        here: the choices of the last plan that was simulated.
+        evaluation: a simulation that stands at the last plan.
         branches: the branches that are open, the deepest last.
         best: the fastest choices found.
         best_cost: their step time.
@@ -82,7 +77,6 @@ class ExhaustiveState:
     choices: tuple[Choices, ...]
     relaxation: Relaxation
     evaluation: Evaluation
-    here: Choices
     branches: tuple[Branch, ...]
     best: Choices
     best_cost: float
@@ -101,7 +95,7 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         space = Space.of(problem.graph, len(problem.machine.processors))
         choices = tuple(_published(space, number) for number in range(len(space.names)))
         whole = tuple(Choice((1,) * len(own.factors)) for own in space.operators)
-        plans = [strategy().plan(problem) for strategy in (DataParallel, Expert, ModelParallel)]
+        plans = [strategy().plan(problem) for strategy in SEEDS]
         seeds = [whole, *(found for found in (choices_of(space, plan) for plan in plans) if found is not None)]
         seeds = [seed for seed in seeds if all(c in own for c, own in zip(seed, choices, strict=True))]
         at_first = zip(space.names, space.operators, whole, strict=True)
@@ -110,9 +104,7 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         costs = [(evaluation.move_to(seed), number) for number, seed in enumerate(seeds)]
         best_cost, best = min(costs)
         relaxation = Relaxation(problem.graph, plan, space, choices, AdditiveCost(problem, space, choices))
-        state = ExhaustiveState(
-            problem, space, choices, relaxation, evaluation, seeds[-1], (), seeds[best], best_cost, len(seeds)
-        )
+        state = ExhaustiveState(problem, space, choices, relaxation, evaluation, (), seeds[best], best_cost, len(seeds))
         return replace(state, branches=(_branch(state, (), symmetries(problem.machine)),))
 
     def step(self, state: ExhaustiveState) -> ExhaustiveState:
@@ -148,21 +140,10 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         Raises:
             RequestError: no plan that was simulated fits in memory.
         """
-        if state.best_cost >= UNFIT:
-            raise nothing_fits(self.name, state.evaluation, state.problem.machine)
-        state.evaluation.move_to(state.best)
-        plan, memory_bytes = state.evaluation.plan(), state.evaluation.memory_bytes
-        state.evaluation.move_to(state.here)
         exact = self.terminate(state)
         search = "the fastest plan of equal splits" if exact else "the budget ended before the search did"
         told = (("proposals", state.proposals), ("search", search), ("exact", exact))
-        return replace(
-            plan,
-            strategy=self.name,
-            seed=None,
-            explanation=(("", told),),
-            predicted=Predicted(state.best_cost, memory_bytes),
-        )
+        return found_plan(self.name, state.problem, state.evaluation, state.best, state.best_cost, told)
 
 
 def _published(space: Space, number: int) -> Choices:
@@ -196,5 +177,5 @@ def _simulated(state: ExhaustiveState, numbers: tuple[int, ...]) -> ExhaustiveSt
     """Simulate a plan, and keep it where it is the fastest."""
     choices = tuple(own[number] for own, number in zip(state.choices, numbers, strict=True))
     cost = state.evaluation.move_to(choices)
-    state = replace(state, here=choices, proposals=state.proposals + 1)
+    state = replace(state, proposals=state.proposals + 1)
     return replace(state, best=choices, best_cost=cost) if cost < state.best_cost else state

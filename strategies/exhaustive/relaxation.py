@@ -126,7 +126,7 @@ class Relaxation:
             total += int(self._totals[operator][choice])
         shares = (done + self.forward[number] + self.backward[number]).max(axis=1)
         even = -(-(total + self._totals[number] + self._least[number + 1]) // count)
-        found = np.maximum(shares, even)
+        found: Table = np.maximum(shares, even)
         for path in self._paths:
             if number in path[0].operators:
                 found = np.maximum(found, self._along(*path, prefix))
@@ -137,7 +137,7 @@ class Relaxation:
         number = len(prefix)
         place = latest.operators.index(number)
         there, back = latest.so_far(place, prefix)
-        found = there + back + latest.rest[place]
+        found: Table = there + back + latest.rest[place]
         if not self._whole:
             return found
         load = self.backward[number].copy()
@@ -145,7 +145,8 @@ class Relaxation:
             if operator in self._before[number]:
                 load += self.backward[operator][choice]
         there, _ = earliest.so_far(place, prefix)
-        return np.maximum(found, there + earliest.until[place] + load.max(axis=1))
+        returned: Table = np.maximum(found, there + earliest.until[place] + load.max(axis=1))
+        return returned
 
     def _loads(self, number: int, count: int, *, forward: bool) -> Table:
         """What each choice of an operator gives each processor to do; nothing where it is replaced by others."""
@@ -257,7 +258,8 @@ def _paths(edges: Sequence[tuple[int, int]], loss: int) -> Iterator[tuple[int, .
     into: dict[int, list[int]] = {}
     for writer, reader in edges:
         into.setdefault(reader, []).append(writer)
-    waiting, found = [(loss,)], 0
+    waiting: list[tuple[int, ...]] = [(loss,)]
+    found = 0
     while waiting and found < PATHS:
         path = waiting.pop()
         if path[0] in into:

@@ -36,10 +36,10 @@ def symmetries(machine: Machine) -> tuple[Exchange, ...]:
 def _keeps(machine: Machine, exchange: Exchange) -> bool:
     memory_of: dict[int, int] = {}
     for processor in machine.processors:
-        other = machine.processors[exchange[processor.id]]
-        if replace(other, id=processor.id, memory=processor.memory, name=processor.name) != processor:
+        image = machine.processors[exchange[processor.id]]
+        if replace(image, id=processor.id, memory=processor.memory, name=processor.name) != processor:
             return False
-        if memory_of.setdefault(processor.memory, other.memory) != other.memory:
+        if memory_of.setdefault(processor.memory, image.memory) != image.memory:
             return False
     hosts: dict[int, int] = {}
     for one, other in memory_of.items():

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 import numpy as np
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from maniple.strategies.optcnn.elimination import Costs
     from maniple.strategies.simulation.boxes import Boxes
     from maniple.strategies.simulation.network import Column
-    from maniple.strategies.simulation.operator_form import OperatorForm
+    from maniple.strategies.simulation.operator_form import OperatorForm, RegionRef
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.simulation.use import RegionRows, Use
     from maniple.strategies.simulation.weight_home import WeightHome
@@ -271,7 +271,7 @@ class AdditiveCost:
         own: dict[RegionKey, list[Use]] = {}
         for at, launch in enumerate(launches):
             for ref, use in launch.uses:
-                kind, tensor = ref  # type: ignore[misc]
+                kind, tensor = cast("RegionRef", ref)
                 if kind in {"value", "gradient"} and tensor in form.bound:
                     uses.append(PlacedUse((kind, *form.bound[tensor]), at, use))
                 elif kind in {"value", "gradient"}:
@@ -340,7 +340,8 @@ class AdditiveCost:
         volumes = _volumes(home.blocks)
         size = itemsize * (2 + len(self._optimizer.state_names))
         again = partial(form.lowering.update, name, home.plan())
-        tasks = LaunchTasks(4.0 * volumes, volumes * size, home.processors, DEFAULT_EFFICIENCY, again)
+        flops = np.asarray(4.0 * volumes, dtype=np.float64)
+        tasks = LaunchTasks(flops, volumes * size, home.processors, DEFAULT_EFFICIENCY, again)
         return int(launch_rows(tasks, self._costs).columns[:, 1].max())
 
 

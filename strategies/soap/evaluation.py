@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from maniple.strategies.memory_fit import largest
 from maniple.strategies.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class Evaluation:
         self._choices, self._next = choices, choices
         self.least: tuple[int, int, Choices] | None = None
         """The least (bytes beyond the capacity, memory) of all plans seen that did not fit, and its choices."""
+
+    @property
+    def choices(self) -> Choices:
+        """The choices that it stands at."""
+        return self._choices
 
     @property
     def cost(self) -> float:
@@ -81,20 +87,7 @@ class Evaluation:
 
     def largest(self, memory: int) -> tuple[str, int]:
         """The operator whose values, weights and their gradients take the most of a memory, and how many bytes."""
-        graph = self._simulation.graph
-        owners = {tensor.name: graph.producer(tensor.id) for tensor in graph.tensors}
-        for node in reversed(graph.nodes):
-            for operand in node.operands:
-                if operand is not None and graph.producer(operand) is None:
-                    owners[graph.tensors[operand].name] = node
-        sizes: dict[str, int] = {}
-        for region, size in self._simulation.held_in(memory):
-            parts = region.split(".")
-            names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-            owner = next((owners[name] for name in names if name in owners), None)
-            name = parts[0] if owner is None else owner.name
-            sizes[name] = sizes.get(name, 0) + size
-        return max(sizes.items(), key=lambda item: (item[1], item[0]))
+        return largest(self._simulation, memory)
 
     @property
     def memory_bytes(self) -> int:

@@ -5,7 +5,7 @@ chains from known plans, each until it has not improved for a while. Then the be
 until no change of a single one helps.
 
     phase    what a step does                         ends
-    seeds    simulates one of the starting plans      when all are
+    seeds    makes a part of OptCNN's plan            when it is made, soon or, for large models, after the other chains
     chains   one proposal of the chain from a seed,   after PATIENCE proposals per operator without a better plan,
              the fastest seed first                   each chain
     descent  tries one choice of one operator         when no choice of any operator helps
@@ -16,21 +16,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
-from maniple.operators.plan import Plan, Predicted
-from maniple.regions.error import RequestError
 from maniple.strategies.bound import lower_bound_s
-from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.expert import Expert
-from maniple.strategies.model_parallel import ModelParallel
-from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.optcnn.optcnn import OptCNN, OptCNNState
 from maniple.strategies.soap.chain import Chain, advance
 from maniple.strategies.soap.descent import Descent, descend
 from maniple.strategies.soap.evaluation import UNFIT, Evaluation
+from maniple.strategies.soap.seeding import SEEDS, choices_of, found_plan, seeding
 from maniple.strategies.space import Space
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
-    from maniple.runtime.machine import Machine
+    from maniple.operators.plan import Plan
     from maniple.strategies.soap.move import Choices
 
 __all__: list[str] = []
@@ -39,7 +35,8 @@ PATIENCE = 50
 """A chain ends after so many proposals per operator without a better plan."""
 TEMPERATURE = 0.003
 """The share of the first plan's step time that a slower plan is taken with probability 1/e."""
-SEEDS = (DataParallel, Expert, ModelParallel)
+EARLY = 4000
+"""OptCNN's plan is a seed of the first chains where its costs have at most so many entries, else a seed of the last."""
 
 
 @final
@@ -60,6 +57,7 @@ class SoapState:
         descent: the descent, once the chains have ended.
         proposals: how many changes were evaluated in all.
         accepted: how many of them were kept.
+        published: OptCNN's search for one more seed, once it has begun.
     """
 
     problem: Problem
@@ -74,6 +72,7 @@ class SoapState:
     descent: Descent | None = None
     proposals: int = 0
     accepted: int = 0
+    published: OptCNNState | None = None
 
 
 @final
@@ -85,21 +84,11 @@ class Soap(AbstractStrategy[SoapState]):
 
     def init(self, problem: Problem) -> SoapState:
         """The state in which the seeds have been simulated."""
-        space = Space.of(problem.graph, len(problem.machine.processors))
-        seeds: list[tuple[str, Choices, Plan]] = []
-        for strategy in SEEDS:
-            plan = strategy().plan(problem)
-            choices = choices_of(space, plan)
-            if choices is not None:
-                seeds.append((strategy.name, choices, plan))
-        _, first, plan = seeds[0]
-        evaluation = Evaluation(Simulation(problem.graph, problem.machine, plan), space, first)
-        costs = [(evaluation.move_to(choices), name, choices) for name, choices, _ in seeds]
-        costs.sort(key=lambda seed: seed[:2])
+        space, evaluation, _, costs = seeding(problem)
         best_cost, _, best = costs[0]
         bound = lower_bound_s(problem.graph, problem.machine)
         scale = best_cost if best_cost < UNFIT else 1.0
-        return SoapState(problem, space, evaluation, tuple(costs), scale, bound, best, best_cost)
+        return SoapState(problem, space, evaluation, costs, scale, bound, best, best_cost)
 
     def step(self, state: SoapState) -> SoapState:
         """The state after one more proposal."""
@@ -131,61 +120,34 @@ class Soap(AbstractStrategy[SoapState]):
         Raises:
             RequestError: no plan that was tried fits in memory.
         """
-        if state.best_cost >= UNFIT:
-            raise nothing_fits(self.name, state.evaluation, state.problem.machine)
-        here = state.descent.choices if state.descent else state.chain.choices if state.chain else None
-        if here != state.best:
-            state.evaluation.move_to(state.best)
-        plan = state.evaluation.plan()
-        memory_bytes = state.evaluation.memory_bytes
-        if here is not None and here != state.best:
-            state.evaluation.move_to(here)
         local = "locally optimal" if self.terminate(state) else "the budget ended before the search did"
-        return replace(
-            plan,
-            strategy=self.name,
-            seed=state.problem.seed,
-            explanation=(("", (("proposals", state.proposals), ("search", local))),),
-            predicted=Predicted(state.best_cost, memory_bytes, None, state.bound),
-        )
-
-
-def nothing_fits(name: str, evaluation: Evaluation, machine: Machine) -> RequestError:
-    """Say how much too large the plan is that needs the least memory of all that were tried, and what fills it.
-
-    Args:
-        name: the strategy.
-        evaluation: has seen a plan that does not fit, and none that does.
-        machine: the machine.
-    """
-    if evaluation.least is None:
-        return RequestError(f"{name}: no plan was tried yet; call step() first")
-    excess, memory, choices = evaluation.least
-    evaluation.move_to(choices)
-    operator, size = evaluation.largest(memory)
-    held = machine.memories[memory].capacity_bytes
-    return RequestError(
-        f"no plan that was tried fits in memory: the least needs {held + excess} bytes in memory {memory}, which holds "
-        f"{held}; operator {operator} stands in the way with {size} bytes there; search longer, use a smaller batch, "
-        "or a machine with more memory"
-    )
-
-
-def choices_of(space: Space, plan: Plan) -> Choices | None:
-    """The choices that a plan is, or None where one of its operators is no choice of the space."""
-    found = [own.choice(plan.operator(name)) for name, own in zip(space.names, space.operators, strict=True)]
-    return tuple(choice for choice in found if choice is not None) if None not in found else None
+        told = (("proposals", state.proposals), ("search", local))
+        return found_plan(self.name, state.problem, state.evaluation, state.best, state.best_cost, told, state.bound)
 
 
 def _next_phase(state: SoapState) -> SoapState:
     """Begin the next seed's chain, or the descent from the best plan."""
+    published = state.published or OptCNN().init(state.problem)
+    if published.plan is None and (not state.waiting or published.cost.entries <= EARLY):
+        return _published(state, OptCNN().step(published))
     if state.waiting:
         (_, _, choices), *others = state.waiting
         cost = state.evaluation.move_to(choices)
-        seed = state.problem.seed * len(SEEDS) + len(others)
-        return replace(state, waiting=tuple(others), chain=Chain.at(choices, cost, seed))
+        seed = state.problem.seed * (len(SEEDS) + 1) + len(others)
+        return replace(state, published=published, waiting=tuple(others), chain=Chain.at(choices, cost, seed))
     cost = state.evaluation.move_to(state.best)
     return replace(state, descent=Descent(state.best, cost))
+
+
+def _published(state: SoapState, published: OptCNNState) -> SoapState:
+    """Let OptCNN's plan become a seed, once it is known."""
+    state = replace(state, published=published)
+    choices = None if published.plan is None else choices_of(state.space, published.plan)
+    if choices is None:
+        return state
+    cost = state.evaluation.move_to(choices)
+    state = replace(state, waiting=tuple(sorted([*state.waiting, (cost, OptCNN.name, choices)])))
+    return replace(state, best=choices, best_cost=cost) if cost < state.best_cost else state
 
 
 def _descended(state: SoapState, before: Descent) -> SoapState:

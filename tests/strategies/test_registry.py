@@ -50,7 +50,7 @@ def test_built_ins_are_what_the_package_announces() -> None:
 
 def test_an_unknown_name_lists_the_good_ones_and_the_nearest() -> None:
     with pytest.raises(
-        RequestError, match=r"no such strategy; did you mean 'expert'\? choices: antichain, bapipe, data_parallel"
+        RequestError, match=r"no such strategy; did you mean 'expert'\? choices: antichain, auto, bapipe"
     ):
         registry.lookup("exprt")
 

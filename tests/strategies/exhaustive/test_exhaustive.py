@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from random import Random
 
@@ -55,8 +54,9 @@ def finished(graph: mp.Graph, machine: mp.Machine) -> ExhaustiveState:
     return state
 
 
-@pytest.mark.parametrize("graph", [chain(), chain(512), joined(), normed()], ids=["small", "large", "joined", "normed"])
-@pytest.mark.parametrize("name", ["cpu:2x1", "p100x2"])
+@pytest.mark.parametrize(
+    ("graph", "name"), [(chain(), "cpu:2x1"), (chain(512), "p100x2"), (joined(), "cpu:2x1"), (normed(), "p100x2")]
+)
 def test_the_fastest_of_all_plans_is_found(graph: mp.Graph, name: str) -> None:
     state = finished(graph, mp.Machine.preset(name))
     every = list(product(*state.choices))
@@ -65,11 +65,12 @@ def test_the_fastest_of_all_plans_is_found(graph: mp.Graph, name: str) -> None:
     assert state.proposals < len(every)
 
 
-@pytest.mark.parametrize("graph", [chain, lambda: chain(512), joined, normed, text])
-@pytest.mark.parametrize("name", ["cpu:2x1", "cpu:3", "p100x3"])
-def test_no_plan_is_faster_than_a_bound_on_it(graph: Callable[[], mp.Graph], name: str) -> None:
-    state, chance = Exhaustive().init(Problem(graph(), mp.Machine.preset(name))), Random(1)
-    for _ in range(60):
+@pytest.mark.parametrize(
+    ("graph", "name"), [(chain(512), "p100x3"), (joined(), "cpu:3"), (normed(), "cpu:2x1"), (text(), "cpu:2x1")]
+)
+def test_no_plan_is_faster_than_a_bound_on_it(graph: mp.Graph, name: str) -> None:
+    state, chance = Exhaustive().init(Problem(graph, mp.Machine.preset(name))), Random(1)
+    for _ in range(25):
         numbers = [chance.randrange(len(own)) for own in state.choices]
         cost = state.evaluation.move_to(tuple(own[at] for own, at in zip(state.choices, numbers, strict=True)))
         found = [int(state.relaxation.bounds(numbers[:depth])[numbers[depth]]) for depth in range(len(numbers))]

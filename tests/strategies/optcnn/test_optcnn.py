@@ -47,7 +47,7 @@ def finished(graph: mp.Graph, machine: mp.Machine) -> OptCNNState:
     return state
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(graphs(), st.sampled_from(MACHINES))
 def test_no_plan_of_its_moves_has_a_lower_cost(graph: mp.Graph, name: str) -> None:
     state = finished(graph, mp.Machine.preset(name))

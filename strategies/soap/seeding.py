@@ -1,0 +1,114 @@
+"""Seeding: the named plans that searches begin with, simulated, and the plan that a search ends with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from maniple.operators.plan import Plan, Predicted
+from maniple.regions.error import RequestError
+from maniple.strategies.data_parallel import DataParallel
+from maniple.strategies.expert import Expert
+from maniple.strategies.model_parallel import ModelParallel
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.soap.evaluation import UNFIT, Evaluation
+from maniple.strategies.space import Space
+
+if TYPE_CHECKING:
+    from maniple.operators.plan import Term
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.soap.move import Choices
+    from maniple.strategies.strategy import Problem
+
+__all__: list[str] = []
+
+SEEDS = (DataParallel, Expert, ModelParallel)
+
+
+class Seeding(NamedTuple):
+    """What a search begins with.
+
+    Args:
+        space: what can be chosen.
+        evaluation: a simulation that stands at the last of the seeds that was simulated.
+        here: the choices of that seed.
+        costs: (cost, name, choices) of the seeds, the fastest first.
+    """
+
+    space: Space
+    evaluation: Evaluation
+    here: Choices
+    costs: tuple[tuple[float, str, Choices], ...]
+
+
+def seeding(problem: Problem) -> Seeding:
+    """The seeds of a problem, simulated; those whose configurations the space lacks are left out."""
+    space = Space.of(problem.graph, len(problem.machine.processors))
+    plans = [(strategy.name, strategy().plan(problem)) for strategy in SEEDS]
+    seeds = [(name, choices, plan) for name, plan in plans if (choices := choices_of(space, plan)) is not None]
+    _, first, plan = seeds[0]
+    evaluation = Evaluation(Simulation(problem.graph, problem.machine, plan), space, first)
+    costs = [(evaluation.move_to(choices), name, choices) for name, choices, _ in seeds]
+    return Seeding(space, evaluation, seeds[-1][1], tuple(sorted(costs, key=lambda seed: seed[:2])))
+
+
+def choices_of(space: Space, plan: Plan) -> Choices | None:
+    """The choices that a plan is, or None where one of its operators is no choice of the space."""
+    found = [own.choice(plan.operator(name)) for name, own in zip(space.names, space.operators, strict=True)]
+    return tuple(choice for choice in found if choice is not None) if None not in found else None
+
+
+def found_plan(
+    strategy: str,
+    problem: Problem,
+    evaluation: Evaluation,
+    best: Choices,
+    best_cost: float,
+    told: tuple[tuple[str, Term], ...],
+    bound_s: float | None = None,
+) -> Plan:
+    """The plan that a search found. The evaluation stands where it stood before.
+
+    Args:
+        strategy: the search.
+        problem: what was searched.
+        evaluation: of the search.
+        best: the fastest choices.
+        best_cost: their step time.
+        told: what the plan explains.
+        bound_s: seconds below which no plan can go, where the search knows that.
+
+    Raises:
+        RequestError: no plan that was tried fits in memory.
+    """
+    if best_cost >= UNFIT:
+        raise nothing_fits(strategy, evaluation, problem.machine)
+    here = evaluation.choices
+    evaluation.move_to(best)
+    plan, memory_bytes = evaluation.plan(), evaluation.memory_bytes
+    evaluation.move_to(here)
+    predicted = Predicted(best_cost, memory_bytes, None, bound_s)
+    return replace(plan, strategy=strategy, seed=problem.seed, explanation=(("", told),), predicted=predicted)
+
+
+def nothing_fits(name: str, evaluation: Evaluation, machine: Machine) -> RequestError:
+    """Say how much too large the plan is that needs the least memory of all that were tried, and what fills it.
+
+    Args:
+        name: the strategy.
+        evaluation: has seen a plan that does not fit, and none that does.
+        machine: the machine.
+    """
+    if evaluation.least is None:
+        return RequestError(f"{name}: no plan was tried yet; call step() first")
+    excess, memory, choices = evaluation.least
+    here = evaluation.choices
+    evaluation.move_to(choices)
+    operator, size = evaluation.largest(memory)
+    evaluation.move_to(here)
+    held = machine.memories[memory].capacity_bytes
+    return RequestError(
+        f"no plan that was tried fits in memory: the least needs {held + excess} bytes in memory {memory}, which holds "
+        f"{held}; operator {operator} stands in the way with {size} bytes there; search longer, use a smaller batch, "
+        "or a machine with more memory"
+    )

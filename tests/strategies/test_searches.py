@@ -1,0 +1,106 @@
+"""Hill climbing, policy gradient and all strategies together, on graphs that can be checked from outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import maniple as mp
+from maniple.regions.error import RequestError
+from maniple.strategies.auto import CHEAP, SEARCHES
+from maniple.strategies.reinforce import RATE, Reinforce, placement, probabilities, score
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.space import Space
+from maniple.strategies.strategy import Problem
+
+pytestmark = pytest.mark.timeout(900)  # a new machine compiles the simulator first
+
+
+def chain(width: int = 8) -> mp.Graph:
+    graph = mp.Graph("chain")
+    x, y = graph.input("x", (4, width)), graph.input("y", (4,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(graph.relu(graph.linear(x, width)), 4), y))
+    return graph
+
+
+def told(plan: mp.Plan) -> dict[str, object]:
+    return dict(dict(plan.explanation)[""])
+
+
+def test_a_climb_ends_where_no_single_change_helps() -> None:
+    graph, machine = chain(64), mp.Machine.preset("cpu:2")
+    plan = mp.search(graph, machine, strategy="hill_climb", proposals=10**6)
+    assert told(plan)["search"] == "locally optimal"
+    simulation, space = Simulation(graph, machine, plan), Space.of(graph, 2)
+    for name, own in zip(space.names, space.operators, strict=True):
+        for choice in own.choices():
+            assert simulation.propose({name: own.plan(choice)}) * 1e-9 >= plan.predicted.step_s
+            simulation.reject()
+
+
+def test_the_update_is_the_gradient_of_the_expected_reward() -> None:
+    """The mean of reward times score over all placements is the derivative of the mean reward."""
+    rng = np.random.default_rng(3)
+    logits, rewards = rng.normal(size=(2, 3)), rng.normal(size=(3, 3))
+
+    def expected(given: np.ndarray) -> float:
+        likely = probabilities(given)
+        return sum(likely[0, a] * likely[1, b] * rewards[a, b] for a, b in product(range(3), repeat=2))
+
+    likely = probabilities(logits)
+    found = sum(
+        likely[0, a] * likely[1, b] * rewards[a, b] * score(likely, (a, b)) for a, b in product(range(3), repeat=2)
+    )
+    for place in product(range(2), range(3)):
+        nudge = np.zeros_like(logits)
+        nudge[place] = 1e-6
+        assert found[place] == pytest.approx((expected(logits + nudge) - expected(logits - nudge)) / 2e-6, abs=1e-8)
+
+
+def test_the_table_of_the_docstring() -> None:
+    """Reward -2 after a baseline of -3, with equal chances for two groups on two processors."""
+    likely = probabilities(np.zeros((2, 2)))
+    a = RATE / 3
+    assert RATE * (-2 - -3) / 3 * score(likely, (0, 1)) == pytest.approx(np.array([[a / 2, -a / 2], [-a / 2, a / 2]]))
+
+
+def test_the_policy_learns_the_fastest_placement() -> None:
+    """Links are slow: whatever is drawn first, in the end all operators are on one processor."""
+    graph, machine = chain(64), mp.Machine.preset("cpu:2x1")
+    strategy = Reinforce()
+    state = strategy.init(Problem(graph, machine, seed=1))
+    for _ in range(3000):
+        if strategy.terminate(state):
+            break
+        state = strategy.step(state)
+    assert strategy.terminate(state)
+    certain = probabilities(state.logits).argmax(axis=1)
+    every = product(range(2), repeat=max(state.groups) + 1)
+    least = min(state.evaluation.move_to(placement(state.space, state.groups, where)) for where in every)
+    assert len(set(certain.tolist())) == 1
+    assert state.best_cost == pytest.approx(least)
+
+
+def test_auto_is_as_fast_as_each_and_tells_of_all() -> None:
+    graph, machine = chain(64), mp.Machine.preset("cpu:2")
+    plan = mp.search(graph, machine, strategy="auto", proposals=1200)
+    table = {name: told(plan)[f"step_s of {name}"] for name in (s.name for s in (*CHEAP, *SEARCHES))}
+    assert plan.predicted.step_s == min(table.values())
+    assert table[str(told(plan)["found by"])] == plan.predicted.step_s
+    assert Simulation(graph, machine, plan).makespan_ns == round(plan.predicted.step_s * 1e9)
+    for strategy in CHEAP:
+        alone = mp.search(graph, machine, strategy=strategy.name)
+        assert Simulation(graph, machine, alone).makespan_ns == round(table[strategy.name] * 1e9)
+
+
+@pytest.mark.parametrize("strategy", ["soap", "hill_climb", "reinforce", "exhaustive", "auto"])
+def test_when_nothing_fits_the_least_memory_and_the_operator_in_the_way_are_named(strategy: str) -> None:
+    graph, machine = chain(64), mp.Machine.preset("cpu:2x1")
+    machine = replace(machine, memories=tuple(replace(memory, capacity_bytes=5000) for memory in machine.memories))
+    with pytest.raises(
+        RequestError, match=r"the least needs \d+ bytes in memory \d, which holds 5000; operator \S+ st"
+    ):
+        mp.search(graph, machine, strategy=strategy, proposals=20)
