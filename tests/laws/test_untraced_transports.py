@@ -1,4 +1,4 @@
-"""Laws 1 and 3 for launches that are not traced: any transport gives the same bits and moves the bytes that are planned.
+"""Laws 1 and 3 for launches that are not traced: any transport gives the same bits and moves the planned bytes.
 
 The same launches come again and again, with values of their own, so that what is kept of them is used.
 """
