@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
 import numpy as np
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Arguments = TypeVarTuple("Arguments")
+Made = TypeVar("Made")
 REQUIREMENT_BITS = 8
 """The place of a use is that of its launch and, in the lowest bits, the number of the requirement."""
 PRIVILEGES = {READ: privilege.READ, READ_WRITE: privilege.READ_WRITE, WRITE_DISCARD: privilege.WRITE_DISCARD}
@@ -218,14 +220,15 @@ class Program:
                         place += 1
         return slots
 
-    def _found(self, make: Any, *key: Any) -> Any:
+    def _found(self, make: Callable[[*Arguments], Made], *arguments: *Arguments) -> Made:
         """What `make` gives for arguments, kept while there is room."""
-        known = self._kept.get((make.__name__, *key))
-        if known is None:
+        key = make, arguments
+        if key not in self._kept:
             if len(self._kept) > KEPT:
                 self._kept.clear()
-            known = self._kept[make.__name__, *key] = make(*key)
-        return known
+            self._kept[key] = make(*arguments)
+        made: Made = self._kept[key]
+        return made
 
     def _placement(self, kind: int, form: OperatorForm, config: OperatorPlan) -> OperatorPlacement:
         del kind

@@ -14,6 +14,7 @@ from maniple.operators.optimizer import SGD
 from maniple.operators.plan import Plan
 from maniple.operators.program import FragmentCache, Program
 from maniple.operators.weight import weights
+from maniple.regions import movement_plan
 from maniple.regions.error import RequestError
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import Fragment, analyse, distance
@@ -23,6 +24,7 @@ from maniple.runtime.order import order
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.schedule import RowKind, Schedule
 from maniple.strategies.registry import lookup
+from maniple.strategies.simulation import merging
 from maniple.strategies.simulation.full import first_come, in_order
 from maniple.strategies.simulation.history import ELEMENTS
 from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
@@ -96,6 +98,7 @@ def test_models_are_simulated_as_they_are_lowered(name: str, batch: int, sizes: 
 @pytest.mark.parametrize("machine", ["cpu:2x1", "cpu:2x2"])
 def test_many_contributions_of_one_memory_are_merged(machine: str) -> None:
     """A weight that is used at 20 places: more of its gradients wait in a memory than the runtime lets wait."""
+    assert merging.MOST_PENDING == movement_plan.MOST_PENDING
     graph, world = Graph("shared"), Machine.preset(machine)
     x, y = graph.input("x", (4, 6)), graph.input("y", (4,), dtype="int64")
     weight = graph.parameter("w", (6, 6))
