@@ -10,7 +10,7 @@ import torch
 from maniple.operators.operator import TileContext
 from maniple.operators.random_stream import RandomStream
 from maniple.regions.error import RunError
-from maniple.runtime.kernels import torch_dtype
+from maniple.runtime.kernels import to_host, torch_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -149,7 +149,7 @@ class InputBinder:
         """Bind one memory's part."""
         target = _there(views[0])
         where = self.rects[point].slices((0,) * target.ndim)
-        values = self.port.values
+        values = self.port.queues[point]
         return lambda: target.copy_(values.popleft()[where])
 
 
@@ -166,8 +166,8 @@ class FetchBinder:
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one memory's fetch."""
         source = _there(views[0])
-        values = self.port.values
-        return lambda: values.append(source.clone())
+        values = self.port.queues[point]
+        return lambda: values.append(to_host(source))
 
 
 def _there(view: torch.Tensor | None) -> torch.Tensor:

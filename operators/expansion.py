@@ -216,12 +216,12 @@ class Expansion:
         self._launch(f"{buffer.name}.assign", buffer.points, requirements, AssignBinder())
 
     def _fetch(self, name: str, tensor: int) -> None:
-        """Bring a tensor whole to every memory and hand it to the port of that name."""
+        """Bring a tensor whole to every rank and hand it to the port of that name."""
         region = self._regions.value(tensor)
-        port = self.results[name] = Port(tuple(memory.id for memory in self.machine.memories))
+        ranks = {memory.rank: memory.id for memory in reversed(self.machine.memories)}
+        port = self.results[name] = Port(tuple(ranks[rank] for rank in sorted(ranks)))
         points = tuple(
-            Point((number,), self.machine.processors_of(memory.id)[0])
-            for number, memory in enumerate(self.machine.memories)
+            Point((number,), self.machine.processors_of(memory)[0]) for number, memory in enumerate(port.memories)
         )
         requirement = Requirement(region, READ, (region.bounds,) * len(points))
         self._launch(f"{name}.fetch", points, (requirement,), FetchBinder(port))

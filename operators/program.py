@@ -11,6 +11,8 @@ from maniple.runtime.fragment import FragmentKey, analyse, distance
 from maniple.runtime.program_analysis import placed_uses
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import torch
 
     from maniple.regions.logical_region import LogicalRegion
@@ -26,15 +28,34 @@ __all__: list[str] = []
 
 @dataclass(eq=False, slots=True)
 class Port:
-    """Where values enter or leave a program: a queue, one value per run.
+    """Where values enter or leave a program: a queue for each memory, one value per run.
 
     Args:
-        memories: where values pass; a rank whose memory is not among them has nothing to queue or to expect.
-        values: tensors that wait, oldest first.
+        memories: where values pass, one for each point of the launch.
+        queues: for each of them the tensors that wait, oldest first; a rank has those of its own memories to do with.
     """
 
     memories: tuple[int, ...]
-    values: deque[torch.Tensor] = field(default_factory=deque)
+    queues: tuple[deque[torch.Tensor], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the queues."""
+        self.queues = tuple(deque() for _ in self.memories)
+
+    def put(self, value: torch.Tensor, here: Collection[int]) -> None:
+        """Leave a value for the tasks of a rank with some memories."""
+        for memory, queue in zip(self.memories, self.queues, strict=True):
+            if memory in here:
+                queue.append(value)
+
+    def of(self, here: Collection[int]) -> deque[torch.Tensor]:
+        """Give the queue of the first of a rank's memories where values pass."""
+        return next(queue for memory, queue in zip(self.memories, self.queues, strict=True) if memory in here)
+
+    def clear(self) -> None:
+        """Drop what waits."""
+        for queue in self.queues:
+            queue.clear()
 
 
 @dataclass(frozen=True, slots=True)

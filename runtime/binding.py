@@ -12,11 +12,12 @@ from maniple.regions.error import RunError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.kernels import Wire, bind_fold, bind_push, bits_of
 from maniple.runtime.lane import StepKind
-from maniple.runtime.movement import bind_movement
+from maniple.runtime.movement import Place, bind_movement
 from maniple.runtime.schedule import InstanceKind, RowKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
+    from contextlib import AbstractContextManager
 
     import torch
 
@@ -33,7 +34,7 @@ _PLACE = np.dtype(np.int64).itemsize
 
 
 class Storage:
-    """The instances of a schedule in one rank's memory.
+    """The instances of a schedule in one rank's memories.
 
     Instances that other ranks of the host write into lie in memory that they can map, at places that a table tells:
 
@@ -42,17 +43,19 @@ class Storage:
 
     Args:
         schedule: what runs.
-        memory: the rank's memory.
+        memories: the rank's memories.
         lasting: ids of the regions whose valid instances outlive the schedule.
         near: the memories of this host.
     """
 
-    def __init__(self, schedule: Schedule, memory: Memory, lasting: Collection[int], near: Collection[int]) -> None:
+    def __init__(
+        self, schedule: Schedule, memories: Mapping[int, Memory], lasting: Collection[int], near: Collection[int]
+    ) -> None:
         self.schedule = schedule
-        self.memory = memory
+        self.memories = memories
         self.table = 0
         self._version = -1
-        mine = [number for number, instance in enumerate(schedule.instances) if instance.memory == memory.id]
+        mine = [number for number, instance in enumerate(schedule.instances) if instance.memory in memories]
         self._lasting = [
             number
             for number in mine
@@ -66,13 +69,14 @@ class Storage:
 
     def _targets(self, near: Collection[int]) -> set[int]:
         """Find the instances here that other ranks of this host write into."""
-        schedule, here = self.schedule, self.memory.id
+        schedule = self.schedule
         return {
             transfer.target
             for row in range(len(schedule))
             if schedule.processor[row] < 0
             for transfer in schedule.transfers(row)
-            if schedule.instances[transfer.target].memory == here and schedule.instances[transfer.source].memory in near
+            if schedule.instances[transfer.target].memory in self.memories
+            and schedule.instances[transfer.source].memory in near
         }
 
     def planned_bytes(self) -> int:
@@ -86,31 +90,40 @@ class Storage:
 
     def stale(self) -> bool:
         """Say whether something is to be allocated yet, or lies elsewhere than when it was bound."""
-        return self._version != self.memory.version
+        return self._version != self._versions()
+
+    def _versions(self) -> int:
+        return sum(memory.version for memory in self.memories.values())
+
+    def memory_of(self, instance: int) -> Memory:
+        """Give the memory of an instance of this rank."""
+        return self.memories[self.schedule.instances[instance].memory]
 
     def bind(self) -> None:
         """Allocate what is missing, and find what lasts."""
         instances, regions = self.schedule.instances, self.schedule.regions
         for number in self._lasting:
-            self.memory.keep(regions[instances[number].region], instances[number].rect)
+            self.memory_of(number).keep(regions[instances[number].region], instances[number].rect)
         if self._version < 0:
             landing = set(self._landing)
             for number in self._temporary:
                 instance = instances[number]
-                storage = self.memory.allocate(regions[instance.region], instance.rect, shared=number in landing)
+                memory = self.memory_of(number)
+                storage = memory.allocate(regions[instance.region], instance.rect, shared=number in landing)
                 self._held[number] = (instance.rect, storage)
         for number in self._lasting:  # once all have grown
-            self._held[number] = self.memory.keep(regions[instances[number].region], instances[number].rect)
-        self._version = self.memory.version
-        if self.memory.arena is not None and self._landing:
-            self._tell(self.memory.arena)
+            self._held[number] = self.memory_of(number).keep(regions[instances[number].region], instances[number].rect)
+        self._version = self._versions()
+        arenas = {id(arena): arena for number in self._landing if (arena := self.memory_of(number).arena) is not None}
+        for arena in arenas.values():  # at most one: that of the host's memory
+            self._tell(arena)
 
     def _tell(self, arena: Arena) -> None:
         """Write the table of places anew; the one before is let go of only then, so that theirs differ."""
         places = []
         for number in self._landing:
             covered, storage = self._held[number]
-            order = self.memory.layout(self.schedule.regions[self.schedule.instances[number].region])
+            order = self.memory_of(number).layout(self.schedule.regions[self.schedule.instances[number].region])
             places.append((number, arena.start_of(storage.data_ptr()), covered.lo, covered.hi, order))
         packed = cast("bytes", msgpack.packb(places))
         block = arena.allocate(_PLACE + len(packed))
@@ -140,17 +153,29 @@ class Binder:
         storage: where its instances are.
         lanes: its lanes.
         shared: the memory of this host's ranks, if they share any.
+        binding: what bodies for a processor are bound inside.
     """
 
-    def __init__(self, storage: Storage, lanes: Lanes, shared: SharedMemory | None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        lanes: Lanes,
+        shared: SharedMemory | None,
+        binding: Callable[[int], AbstractContextManager[object]],
+    ) -> None:
         self.storage = storage
         self.schedule = storage.schedule
         self.lanes = lanes
         self.shared = shared
+        self.binding = binding
         self.wires = {processor: Wire() for processor in lanes.steps}
 
-    def call(self, step: Step) -> Callable[[], object]:
+    def call(self, processor: int, step: Step) -> Callable[[], object]:
         """Bind a task or fold of the schedule, or a fold inside a collective."""
+        with self.binding(processor):
+            return self._call(step)
+
+    def _call(self, step: Step) -> Callable[[], object]:
         schedule, view = self.schedule, self.storage.view
         if step.kind == StepKind.FOLD:
             piece = schedule.pieces[step.row][step.item]
@@ -217,7 +242,7 @@ class Binder:
                 schedule.pieces.get(row, ()),
                 self.storage.view,
                 lambda instance: schedule.instances[instance].memory,
-                self.storage.memory.id,
+                Place.of(schedule.machine, self.storage.memories),
             )
             movement.finished = partial(finished, row)
             movements[row] = movement

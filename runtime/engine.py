@@ -1,4 +1,8 @@
-"""The copy engine of one rank: sends and lands pushes in the schedule's order, within releases and credits."""
+"""The copy engine of one rank: moves tiles between its memories, and to and from others in the schedule's order.
+
+What goes to another rank stays within releases and credits. Nothing here blocks on a device: its streams wait for each
+other by events, and the engine hears of those that the host must wait for.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,17 @@ import struct
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RunError
+from maniple.runtime.event import DONE, when_all
+from maniple.runtime.transport import Meter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from maniple.runtime.event import Event
     from maniple.runtime.transport import Delivery, Transport
 
 __all__: list[str] = []
@@ -30,14 +38,20 @@ class Outgoing:
     Args:
         peer: the receiving rank.
         size: bytes of payload.
-        pack: copies the tile into fresh contiguous bytes.
+        pack: copies the tile into fresh contiguous bytes, or gives those that were staged.
         movement: the row that it belongs to.
+        stage: for a tile on a device, starts its copy to the host behind events, and gives its end.
+        arrival: the other end where that is this rank too.
+        across: where both are devices, starts the copy between them and gives its end.
     """
 
     peer: int
     size: int
     pack: Callable[[], memoryview]
     movement: Movement
+    stage: Callable[[Iterable[Event]], Event] | None = None
+    arrival: Incoming | None = None
+    across: Callable[[Iterable[Event]], Event] | None = None
     ready: bool = False
 
 
@@ -48,16 +62,18 @@ class Incoming:
     Args:
         peer: the sending rank.
         size: bytes of payload.
-        land: copies received bytes into the destination instance.
+        land: copies received bytes into the destination instance behind events, and gives the end of that.
         movement: the row that it belongs to.
         feeds: the fold inside the movement that waits for it; -1 for none.
+        on_device: whether a stream of a device waits for the events, and not the engine.
     """
 
     peer: int
     size: int
-    land: Callable[[memoryview], object]
+    land: Callable[[memoryview, Iterable[Event]], Event]
     movement: Movement
     feeds: int = -1
+    on_device: bool = False
     released: bool = False
 
 
@@ -66,9 +82,10 @@ class LocalFold:
     """A fold inside a collective, at this rank: it runs when `parts` pushes have landed, then frees `then`."""
 
     parts: int
-    fold: Callable[[], object]
+    fold: Callable[[Iterable[Event]], Event]
     then: list[Outgoing] = field(default_factory=list)
     missing: int = 0
+    on_device: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -82,6 +99,9 @@ class Movement:
         incoming: pushes to receive.
         folds: the folds that happen here.
         finished: called once, on the engine's thread, when all of it is done.
+        after: what it comes after, beyond what was done when it was started.
+        begun_ns: when the first of its copies on a device began, once it is finished; 0 where there was none.
+        ended_ns: when the last of them ended.
     """
 
     row: int
@@ -92,6 +112,9 @@ class Movement:
     finished: Callable[[], None] = lambda: None
     left: int = 0
     account: int = 0
+    after: tuple[Event, ...] = ()
+    begun_ns: int = 0
+    ended_ns: int = 0
 
 
 class _Peer:
@@ -128,12 +151,20 @@ class CopyEngine:
         transport: the wire.
         credit_bytes: bound of the bytes in flight to one peer.
         failed: called with the exception that ended the engine.
+        local: counts the bytes that go from one memory of this rank to another.
     """
 
-    def __init__(self, transport: Transport, credit_bytes: int, failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        credit_bytes: int,
+        failed: Callable[[BaseException], None],
+        local: Meter | None = None,
+    ) -> None:
         self.transport = transport
         self.credit_bytes = credit_bytes
         self.peak_in_flight = 0
+        self._local = local or Meter()
         self._failed = failed
         self._peers = {peer: _Peer() for peer in range(transport.size) if peer != transport.rank}
         self._commands: deque[Callable[[], None]] = deque()
@@ -157,14 +188,16 @@ class CopyEngine:
 
         self._command(enqueue)
 
-    def start(self, movement: Movement, account: int) -> None:
-        """Say that everything a movement waits for at this rank is done.
+    def start(self, movement: Movement, account: int, after: Iterable[Event] = ()) -> None:
+        """Say that everything a movement waits for at this rank is done, or will be.
 
         Args:
             movement: the movement, whose pushes were submitted before.
             account: the number under which the transport counts its bytes.
+            after: the events of what it waits for that may not be done yet.
         """
-        self._command(lambda: self._start(movement, account))
+        waited = tuple(after)
+        self._command(lambda: self._start(movement, account, waited))
 
     def close(self) -> None:
         """End the thread; pushes not made are dropped."""
@@ -192,27 +225,82 @@ class CopyEngine:
         self._commands.append(command)
         self.transport.wake()
 
-    def _start(self, movement: Movement, account: int) -> None:
+    def _start(self, movement: Movement, account: int, after: tuple[Event, ...]) -> None:
         movement.account = account
+        movement.after = after
+        movement.begun_ns = movement.ended_ns = 0
         movement.left = len(movement.outgoing) + len(movement.later) + len(movement.incoming) + len(movement.folds)
-        for push in movement.outgoing:
-            push.ready = True
-        for arrival in movement.incoming:
-            arrival.released = True
-            peer = self._peers[arrival.peer]
-            while peer.ungranted and peer.ungranted[0].released:
-                peer.ungranted.popleft().released = False
-                peer.granted += 1
         for fold in movement.folds.values():
             fold.missing = fold.parts
-            if not fold.missing:
-                self._fold(movement, fold)
+        for arrival in movement.incoming:
+            if arrival.peer in self._peers:
+                self._when(() if arrival.on_device else after, partial(self._grant, arrival))
+        for push in movement.outgoing:
+            self._go(push)
+        for fold in movement.folds.values():
+            if not fold.parts:
+                self._when(() if fold.on_device else after, partial(self._fold, movement, fold))
+
+    def _when(self, events: Iterable[Event], call: Callable[[], object]) -> None:
+        """Have something done on this thread once events are done: now, if they are."""
+        waiting = [event for event in events if not event.done]
+        if not waiting:
+            call()
+            return
+
+        def hear(error: BaseException | None) -> None:
+            if error is None:
+                self._command(call)
+            else:
+                self._failed(error)
+
+        when_all(waiting, hear)
+
+    def _grant(self, arrival: Incoming) -> None:
+        """Release the destination of a push."""
+        arrival.released = True
+        peer = self._peers[arrival.peer]
+        while peer.ungranted and peer.ungranted[0].released:
+            peer.ungranted.popleft().released = False
+            peer.granted += 1
+
+    def _go(self, push: Outgoing) -> None:
+        """Set a push out: its source is there, or will be after what the movement comes after."""
+        after, arrival = push.movement.after, push.arrival
+        if push.across is not None and arrival is not None:
+            end = push.across(after)
+            self._when((end,), lambda: (self._handed_over(push, end), self._landed(arrival, end)))
+        elif push.stage is not None:
+            end = push.stage(after)
+            self._when((end,), partial(self._staged, push, end))
+        else:
+            self._when(after, partial(self._staged, push, DONE))
+
+    def _staged(self, push: Outgoing, end: Event) -> None:
+        """Send a push, or hand it over where this rank is both ends; its bytes are at hand."""
+        _note(push.movement, end)
+        if push.arrival is None:
+            push.ready = True
+        else:
+            self._handed_over(push, DONE)
+            self._land(push.arrival, push.pack())
+
+    def _handed_over(self, push: Outgoing, end: Event) -> None:
+        """Count a push between two memories of this rank."""
+        _note(push.movement, end)
+        self._local.add(push.movement.account, push.size)
+        self._one_less(push.movement)
 
     def _fold(self, movement: Movement, fold: LocalFold) -> None:
-        fold.fold()
-        for push in fold.then:
-            push.ready = True
-        self._one_less(movement)
+        end = fold.fold(movement.after)
+
+        def folded() -> None:
+            _note(movement, end)
+            for push in fold.then:
+                self._go(push)
+            self._one_less(movement)
+
+        self._when((end,), folded)
 
     def _one_less(self, movement: Movement) -> None:
         movement.left -= 1
@@ -230,15 +318,27 @@ class CopyEngine:
         if not peer.incoming[0].movement.left:
             raise RunError(f"rank {delivery.peer} sent a tile before its destination was released")
         arrival = peer.incoming.popleft()
-        arrival.land(delivery.payload)
         peer.received += 1
         peer.received_bytes += arrival.size
+        self._land(arrival, delivery.payload)
+
+    def _land(self, arrival: Incoming, payload: memoryview) -> None:
+        after = arrival.movement.after
+        if arrival.on_device:
+            end = arrival.land(payload, after)
+            self._when((end,), partial(self._landed, arrival, end))
+        else:
+            self._when(after, lambda: self._landed(arrival, arrival.land(payload, ())))
+
+    def _landed(self, arrival: Incoming, end: Event) -> None:
+        movement = arrival.movement
+        _note(movement, end)
         if arrival.feeds >= 0:
-            fold = arrival.movement.folds[arrival.feeds]
+            fold = movement.folds[arrival.feeds]
             fold.missing -= 1
             if not fold.missing:
-                self._fold(arrival.movement, fold)
-        self._one_less(arrival.movement)
+                self._when(() if fold.on_device else movement.after, partial(self._fold, movement, fold))
+        self._one_less(movement)
 
     def _pump(self, number: int, peer: _Peer) -> None:
         """Send every push that may go."""
@@ -268,3 +368,10 @@ class CopyEngine:
     def _header(self, peer: _Peer) -> bytes:
         peer.told = (peer.granted, peer.received_bytes)
         return HEADER.pack(peer.granted, peer.received_bytes)
+
+
+def _note(movement: Movement, end: Event) -> None:
+    """Note when a copy on a device ran; what ran on the host has no such times."""
+    if end.ended_ns:
+        movement.begun_ns = min(movement.begun_ns or end.begun_ns, end.begun_ns)
+        movement.ended_ns = max(movement.ended_ns, end.ended_ns)

@@ -37,6 +37,7 @@ class LaunchEnvironment:
         record: file for a timeline of the whole run, None for none.
         deterministic: whether launches that are not traced run in the order of the program.
         shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
+        device: what the processors are.
         bells: the pipe of each, to wake it with: where to read and where to write.
     """
 
@@ -55,6 +56,7 @@ class LaunchEnvironment:
     record: str | None = None
     deterministic: bool = False
     shared: tuple[int, ...] = ()
+    device: str = "cpu"
     bells: tuple[tuple[int, int], ...] = ()
 
     def to_environ(self) -> dict[str, str]:
@@ -73,6 +75,8 @@ class LaunchEnvironment:
         }
         if self.shared:
             variables["MANIPLE_SHARED"] = ",".join(map(str, self.shared))
+        if self.device != "cpu":
+            variables["MANIPLE_DEVICE"] = self.device
         if self.bells:
             variables["MANIPLE_BELLS"] = ",".join(str(end) for ends in self.bells for end in ends)
         if self.mapper is not None:
@@ -121,6 +125,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
         record=variables.get("MANIPLE_RECORD") or None,
         shared=_descriptors(variables, "MANIPLE_SHARED", size),
+        device=variables.get("MANIPLE_DEVICE") or "cpu",
         bells=_pairs(_descriptors(variables, "MANIPLE_BELLS", 2 * size)),
     )
 

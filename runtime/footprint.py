@@ -8,7 +8,7 @@ import torch
 
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import RectSet
-from maniple.runtime.kernels import positions
+from maniple.runtime.kernels import positions, to_host
 
 if TYPE_CHECKING:
     from maniple.regions.index_space import IndexSpace
@@ -75,10 +75,10 @@ class SparseArgument:
 
 
 def whole(view: torch.Tensor, space: IndexSpace) -> torch.Tensor:
-    """Copy the bounds of an index space, with zeros where it has no element."""
+    """Copy the bounds of an index space to the host, with zeros where it has no element."""
     if not isinstance(space, RectSet):
-        return view.clone()
+        return to_host(view)
     index = positions(space)
     copied = torch.zeros_like(view)
     copied[index] = view[index]
-    return copied
+    return to_host(copied)

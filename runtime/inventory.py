@@ -34,16 +34,18 @@ class Inventory:
         cores: how many cores this process may use.
         memory_bytes: bytes of main memory that processes of this host may use.
         has_gpu: whether an NVIDIA device seems to be there.
+        gpu_bytes: bytes of memory of each CUDA device, where the program was started on them.
     """
 
     host: str
     cores: int
     memory_bytes: int
     has_gpu: bool
+    gpu_bytes: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The facts as bytes that a rank sends to the others."""
-        return json.dumps([self.host, self.cores, self.memory_bytes, self.has_gpu]).encode()
+        return json.dumps([self.host, self.cores, self.memory_bytes, self.has_gpu, self.gpu_bytes]).encode()
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Self:
@@ -60,17 +62,23 @@ class Inventory:
         entries = root.elements()
         if len(entries) != len(fields(cls)):
             raise RunError(f"machine: expected {len(fields(cls))} facts about a rank's host, got {len(entries)}")
-        host, cores, memory_bytes, has_gpu = entries
-        return cls(host.string(), cores.integer(1), memory_bytes.integer(0), has_gpu.boolean())
+        host, cores, memory_bytes, has_gpu, gpus = entries
+        sizes = tuple(size.integer(1) for size in gpus.elements())
+        return cls(host.string(), cores.integer(1), memory_bytes.integer(0), has_gpu.boolean(), sizes)
 
 
-def take_inventory() -> Inventory:
-    """The facts about the host of this process, read from the system now."""
+def take_inventory(device: str = "cpu") -> Inventory:
+    """The facts about the host of this process, read from the system now.
+
+    Args:
+        device: what the program runs on; CUDA devices are asked for their memory where it is `cuda`.
+    """
     return Inventory(
         host=platform.node() or "localhost",
         cores=available_cores(),
         memory_bytes=_memory_bytes(),
         has_gpu=_has_gpu(),
+        gpu_bytes=_gpu_bytes() if device == "cuda" else (),
     )
 
 
@@ -92,6 +100,12 @@ def _memory_bytes() -> int:
     with contextlib.suppress(OSError, ValueError):
         return min(installed, int(_CGROUP_LIMIT.read_text(encoding="ascii")))
     return installed
+
+
+def _gpu_bytes() -> tuple[int, ...]:
+    import torch
+
+    return tuple(torch.cuda.mem_get_info(number)[1] for number in range(torch.cuda.device_count()))
 
 
 def _has_gpu() -> bool:

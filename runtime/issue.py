@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from maniple.runtime.analysis import Node
+from maniple.runtime.engine import CopyEngine
+from maniple.runtime.issued import DeviceTask, Issued, IssuedTask
 from maniple.runtime.kernels import bind_fold
-from maniple.runtime.movement import BoundMove, bind_movement
+from maniple.runtime.movement import BoundMove, Place, bind_movement
 from maniple.runtime.recorder import silent
 from maniple.runtime.schedule import InstanceKind, RowKind
 from maniple.runtime.timeline import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import torch
 
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, RegionAnalysis
     from maniple.runtime.engine import Incoming, Movement, Outgoing
+    from maniple.runtime.event import Event
+    from maniple.runtime.machine import Machine
     from maniple.runtime.memory import Memory
-    from maniple.runtime.processor import CpuProcessor
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.recorder import Tell
 
@@ -31,64 +35,6 @@ __all__: list[str] = []
 
 # Beyond this many remembered rows and tiles of a region, those that are done with are forgotten.
 FORGET_AT = 64
-
-
-def _done() -> None:
-    """Stand in for the start of a row that has run, so that nothing holds its body any more."""
-
-
-class Issued:
-    """A row that this rank will run: a task, a fold, or its share of a movement.
-
-    Args:
-        start: called once nothing is left to wait for, by whichever thread finished last.
-    """
-
-    __slots__ = ("after", "done", "left", "start")
-
-    def __init__(self, start: Callable[[], None]) -> None:
-        self.start = start
-        self.left = 1  # the issue itself, so that nothing starts half linked
-        self.after: list[Issued] = []
-        self.done = False
-
-    def begin(self) -> None:
-        """Start it."""
-        self.start()
-
-
-class IssuedTask(Issued):
-    """A task or fold of this rank.
-
-    Args:
-        issuer: is told when it is done.
-        processor: where it runs.
-        call: what it does.
-        priority: order among ready rows.
-        tell: notes when it is ready, starts and ends.
-    """
-
-    __slots__ = ("_call", "_issuer", "_priority", "_processor", "_tell")
-
-    def __init__(
-        self, issuer: Issuer, processor: CpuProcessor, call: Callable[[], object], priority: int, tell: Tell
-    ) -> None:
-        super().__init__(_done)
-        self._issuer, self._processor, self._call = issuer, processor, call
-        self._priority, self._tell = priority, tell
-
-    def begin(self) -> None:
-        """Hand it to its processor."""
-        self._tell(Kind.READY)
-        self._processor.submit(self, self._priority)
-
-    def __call__(self) -> None:
-        """Run it."""
-        self._tell(Kind.STARTED)
-        self._call()
-        self._tell(Kind.ENDED)
-        self._call = _done
-        self._issuer.complete(self)
 
 
 class LiveRegion:
@@ -109,52 +55,53 @@ class LiveRegion:
         self.rows: dict[Node, Issued] = {}
         self.temporary: dict[int, tuple[Rect, torch.Tensor]] = {}
         self.moves: dict[int, BoundMove] = {}
-        self._current = -1
+        self._current: dict[int, int] = {}  # by memory
         self._former: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._tidy_at = FORGET_AT
 
     def view(self, runtime: RankRuntime, instance: int, rect: IndexSpace) -> torch.Tensor:
-        """View the bounds of an index space in an instance in this rank's memory."""
-        _, kind, extent = self.analysis.extents[instance]
+        """View the bounds of an index space in an instance in one of this rank's memories."""
+        number, kind, extent = self.analysis.extents[instance]
+        memory = runtime.memories[number]
         if kind == InstanceKind.MAIN:
-            covered, storage = self._former.get(instance) or self._valid(runtime.memory, instance, extent)
+            covered, storage = self._former.get(instance) or self._valid(memory, instance, extent)
         else:
             if instance not in self.temporary:
-                self.temporary[instance] = (extent, runtime.memory.allocate(self.region, extent))
+                self.temporary[instance] = (extent, memory.allocate(self.region, extent))
             covered, storage = self.temporary[instance]
         return storage[rect.slices(covered.lo)]
 
     def storage(self, memory: Memory, instance: int) -> torch.Tensor | None:
         """Give the storage of the instance of valid values, if it is that instance and views of it may be kept."""
-        kept = memory.kept(self.region) if instance == self._current else None
+        kept = memory.kept(self.region) if instance == self._current.get(memory.id) else None
         return None if kept is None else kept[1]
 
     def _valid(self, memory: Memory, instance: int, extent: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the storage of the instance of valid values, made if it is another than the one before."""
-        kept = memory.kept(self.region)
-        if kept is not None and self._current not in {instance, -1}:
-            self._former[self._current] = kept
-            self._current = instance
+        kept, current = memory.kept(self.region), self._current.get(memory.id, instance)
+        self._current[memory.id] = instance
+        if kept is not None and current != instance:
+            self._former[current] = kept
             return memory.renew(self.region, extent)
-        self._current = instance
         return memory.keep(self.region, extent)
 
-    def resume(self, memory: int) -> None:
+    def resume(self, memories: Iterable[int]) -> None:
         """Go on after a replay, which used the storage that is kept, whatever its instance was called."""
-        room = self.analysis.instances.room(memory)
-        self._current = -1 if room is None else room[0]
+        rooms = {memory: self.analysis.instances.room(memory) for memory in memories}
+        self._current = {memory: room[0] for memory, room in rooms.items() if room is not None}
 
-    def bound(self, memory: Memory, evicted: int) -> None:
+    def bound(self, memories: Mapping[int, Memory], evicted: int) -> None:
         """Let go of what only rows that are bound by now still refer to.
 
         Args:
-            memory: this rank's.
+            memories: this rank's.
             evicted: the instance that gives up its room, of whatever memory.
         """
         self._former.clear()
-        if evicted == self._current:
-            self._current = -1
-            memory.drop(self.region)
+        if evicted >= 0:
+            for memory in [memory for memory, current in self._current.items() if current == evicted]:
+                del self._current[memory]
+                memories[memory].drop(self.region)
 
     def busy(self) -> bool:
         """Say whether a row that uses the region is not done yet."""
@@ -186,10 +133,12 @@ class Issuer:
 
     Args:
         runtime: the rank.
+        machine: whose memories there are.
     """
 
-    def __init__(self, runtime: RankRuntime) -> None:
+    def __init__(self, runtime: RankRuntime, machine: Machine) -> None:
         self.runtime = runtime
+        self._place = Place.of(machine, runtime.memories)
         self._last: Sequence[Issued] = ()
         self._together: Sequence[Issued] = ()
 
@@ -212,7 +161,8 @@ class Issuer:
         if move.processor not in self.runtime.processors:
             return None
         target, *parts = (live.view(self.runtime, access.instance, access.rect) for access in move.accesses)
-        call = bind_fold(move.op, target, parts, move.accesses[0].rect)
+        with self.runtime.binding(move.processor):
+            call = bind_fold(move.op, target, parts, move.accesses[0].rect)
         tell = self.runtime.teller(f"p{move.processor}", lambda: f"fold {live.region.name}", "fold")
         return self.task(move.processor, call, [(live, node)], 0, tell)
 
@@ -223,6 +173,7 @@ class Issuer:
         nodes: Sequence[tuple[LiveRegion, Node]],
         priority: int,
         tell: Tell = silent,
+        measure: Callable[[int], object] | None = None,
     ) -> Issued:
         """Make a row of a task or fold of this rank; `link` starts it.
 
@@ -232,8 +183,13 @@ class Issuer:
             nodes: the region nodes that stand for it.
             priority: order among ready rows.
             tell: notes when it is ready, starts and ends.
+            measure: told for how many nanoseconds it ran, on a device.
         """
-        row = IssuedTask(self, self.runtime.processors[processor], call, priority, tell)
+        place = self.runtime.processors[processor]
+        if place.device is None:
+            row: Issued = IssuedTask(self, place, call, priority, tell)
+        else:
+            row = DeviceTask(self, place, call, priority, tell, measure)
         self._enter(row, nodes)
         return row
 
@@ -245,7 +201,8 @@ class Issuer:
 
     def _movement(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
         bound = live.moves.get(id(move)) or self._bound(live, move)
-        engine = self.runtime.mover(bound.memories) if self.runtime.memory.id in bound.memories else None
+        here = not bound.memories.isdisjoint(self.runtime.memories)
+        engine = self.runtime.mover(bound.memories) if here else None
         if engine is None:
             return None
         movement, outgoing, incoming = self._share(live, node.item, bound)
@@ -256,15 +213,21 @@ class Issuer:
             kind = move.kind.name.lower()
             tell = recorder.teller("copy engine", f"{kind} {live.region.name}", kind, (-1 - live.region.id, node.item))
 
+        begun: list[int] = []
+
         def start() -> None:
-            tell(Kind.STARTED)
-            engine.start(movement, 0)
+            begun.append(perf_counter_ns())
+            if isinstance(engine, CopyEngine):
+                engine.start(movement, 0, row.events)
+            else:
+                engine.start(movement, 0)
 
         def finish() -> None:
-            tell(Kind.COPIED)
+            tell(Kind.STARTED, movement.begun_ns or begun[0])
+            tell(Kind.COPIED, movement.ended_ns or None)
             self.complete(row)
 
-        row = Issued(start)
+        row = Issued(start, takes=isinstance(engine, CopyEngine))
         movement.finished = finish
         self._enter(row, [(live, node)])
         return row
@@ -276,8 +239,9 @@ class Issuer:
 
     def _share(self, live: LiveRegion, row: int, bound: BoundMove) -> tuple[Movement, list[Outgoing], list[Incoming]]:
         """Tie this rank's share of a movement to storage, or take what was tied the last time."""
-        move, memory, extents = bound.move, self.runtime.memory, live.analysis.extents
-        ends = [end for push in move.transfers for end in (push.source, push.target) if extents[end][0] == memory.id]
+        move, memories, extents = bound.move, self.runtime.memories, live.analysis.extents
+        ends = [end for push in move.transfers for end in (push.source, push.target) if extents[end][0] in memories]
+        memory = memories[extents[ends[0]][0]]
         if bound.storage is not None and bound.storage is live.storage(memory, ends[0]):
             return bound.again(row)
         movement, outgoing, incoming = bind_movement(
@@ -286,9 +250,10 @@ class Issuer:
             move.pieces,
             lambda instance, rect: live.view(self.runtime, instance, rect),
             lambda instance: extents[instance][0],
-            memory.id,
+            self._place,
         )
-        if not move.pieces and len(set(ends)) == 1 and extents[ends[0]][1] == InstanceKind.MAIN:
+        again = not move.pieces and len(set(ends)) == 1 and memory.device is None
+        if again and extents[ends[0]][1] == InstanceKind.MAIN:
             if len(live.moves) >= FORGET_AT:
                 live.moves.clear()
             storage = live.storage(memory, ends[0])
@@ -302,7 +267,13 @@ class Issuer:
                 first, then = live.rows.get(before), live.rows.get(after)
                 if first is None or then is None or first is then or first.done:
                     continue
-                first.after.append(then)
+                if not (then.takes and isinstance(first, DeviceTask)):
+                    first.after.append(then)
+                elif first.event is None:
+                    first.behind.append(then)
+                else:
+                    then.events.append(first.event)
+                    continue
                 then.left += 1
 
     def line_up(self, moves: Sequence[Issued], tasks: Sequence[Issued], *, together: bool) -> None:
@@ -343,12 +314,25 @@ class Issuer:
         for row in ready:
             row.begin()
 
+    def submitted(self, row: DeviceTask, event: Event) -> None:
+        """Note the event of a row, and start what waited only for that."""
+        ready = []
+        with self.runtime.lock:
+            row.event = event
+            for later in row.behind:
+                later.events.append(event)
+                later.left -= 1
+                if not later.left:
+                    ready.append(later)
+            row.behind = []
+        for later in ready:
+            later.begin()
+
     def complete(self, row: Issued) -> None:
         """Mark a row done and start what waited only for it."""
         ready = []
         with self.runtime.lock:
-            row.done = True
-            row.start = _done
+            row.end()
             for later in row.after:
                 later.left -= 1
                 if not later.left:

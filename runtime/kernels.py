@@ -25,7 +25,7 @@ __all__: list[str] = []
 BRIEF = 16 << 10
 
 # numpy has no bfloat16; moving bits needs only a type of the same width.
-_SAME_WIDTH = {torch.bfloat16: torch.int16}
+SAME_WIDTH = {torch.bfloat16: torch.int16}
 
 _IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "+": torch.Tensor.add_,
@@ -50,6 +50,13 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
+def to_host(view: torch.Tensor) -> torch.Tensor:
+    """Copy a view of any memory to the host's; the copy is there when this returns."""
+    copied = torch.empty_like(view, device="cpu")
+    copied.copy_(view)
+    return copied
+
+
 # Boxes of at least as many elements, on average, are copied one by one; smaller ones element by element, by an index.
 _LARGE_BOX = 32
 
@@ -66,8 +73,8 @@ def register_fold(symbol: str, combine: Callable[[torch.Tensor, torch.Tensor], t
 
 
 def positions(points: RectSet) -> tuple[torch.Tensor, ...]:
-    """Give the index of a sparse index space in a view of its bounds."""
-    return tuple(torch.from_numpy(axis) for axis in points.positions())
+    """Give the index of a sparse index space in a view of its bounds, where torch makes tensors at present."""
+    return tuple(torch.as_tensor(axis) for axis in points.positions())
 
 
 def bind_fold(
@@ -128,7 +135,7 @@ def _bind_sparse_fold(
 
 
 def _bits(view: torch.Tensor) -> Bits:
-    return view.view(_SAME_WIDTH[view.dtype]).numpy() if view.dtype in _SAME_WIDTH else view.numpy()
+    return view.view(SAME_WIDTH[view.dtype]).numpy() if view.dtype in SAME_WIDTH else view.numpy()
 
 
 class Wire:
@@ -152,7 +159,7 @@ class Wire:
 def bits_of(memory: Bytes, dtype: str, shape: tuple[int, ...]) -> Bits:
     """View bytes of another rank's memory as an instance there."""
     width = torch_dtype(dtype)
-    return memory.view(torch.empty(0, dtype=_SAME_WIDTH.get(width, width)).numpy().dtype).reshape(shape)
+    return memory.view(torch.empty(0, dtype=SAME_WIDTH.get(width, width)).numpy().dtype).reshape(shape)
 
 
 def bind_push(view: torch.Tensor, target: Bits, wire: Wire, points: IndexSpace | None = None) -> Callable[[], object]:

@@ -134,15 +134,17 @@ class Layout:
 
     Args:
         schedule: what runs.
-        here: this rank's memory.
-        near: the memories of this host that share memory with it, itself among them.
+        here: this rank's memories.
+        near: the memories of this host into which this rank can write, and whose ranks can write into its own.
     """
 
-    def __init__(self, schedule: Schedule, here: int, near: Collection[int]) -> None:
+    def __init__(self, schedule: Schedule, here: Collection[int], near: Collection[int]) -> None:
         self.schedule = schedule
-        self.here = here
+        self.here = frozenset(here)
         self.near = frozenset(near)
-        self.owned = {memory: schedule.machine.processors_of(memory) for memory in sorted(self.near)}
+        known = sorted(self.here | self.near)
+        self.owned = {memory: schedule.machine.processors_of(memory) for memory in known}
+        self.mine = [processor for memory in known if memory in self.here for processor in self.owned[memory]]
         self.ops: list[list[_Op]] = [self._row(row) for row in range(len(schedule))]
         self.first_after = self._first_after()
 
@@ -183,16 +185,16 @@ class Layout:
         memories = schedule.memories(row)
         used = tuple((access.instance, access.rect, access.writes) for access in schedule.accesses(row))
         if schedule.processor[row] >= 0:
-            if memories[0] not in self.near:
+            if memories[0] not in self.owned:
                 return []
             key = (int(schedule.order[row]), 0, 0, 0, 0)
             return [_Op(StepKind.RUN, row, -1, memories[0], used, int(schedule.processor[row]), key=key)]
         if self.near.issuperset(memories):
             return self._shared(row)
-        if self.here not in memories:
+        if self.here.isdisjoint(memories):
             return []
-        own = tuple(touch for touch in used if schedule.instances[touch[0]].memory == self.here)
-        return [_Op(StepKind.START, row, -1, self.here, own)]
+        own = tuple(touch for touch in used if schedule.instances[touch[0]].memory in self.here)
+        return [_Op(StepKind.START, row, -1, min(self.here.intersection(memories)), own)]
 
     def _shared(self, row: int) -> list[_Op]:
         """Make the pushes and folds of a movement within this host."""
@@ -227,7 +229,8 @@ class Layout:
         order = self.schedule.order
         own = int(order[op.row])
         needs = [need for need, before in op.needs if not before]
-        local = [need for need in needs if need.memory == op.memory and need.kind != StepKind.START]
+        place = self.here if op.kind == StepKind.START else {op.memory}
+        local = [need for need in needs if need.memory in place and need.kind != StepKind.START]
         folded = [need for need in local if need.kind == StepKind.FOLD and need.row == op.row]
         if folded:
             op.processor = folded[0].processor
@@ -241,7 +244,7 @@ class Layout:
         rows = [int(order[need.row]) for need in needs]
         op.key = (own if moved else max(rows, default=-1), 1, own, 0, op.item)
         if not local:
-            local = [need for need, before in op.needs if before and need.memory == op.memory and need.processor >= 0]
+            local = [need for need, before in op.needs if before and need.memory in place and need.processor >= 0]
         latest = max(local, key=lambda need: (need.key, need.processor), default=None)
         op.processor = self.owned[op.memory][0] if latest is None else latest.processor
 
@@ -292,12 +295,12 @@ class Layout:
 
     def _steps(self, lanes: dict[int, list[_Op]], lengths: dict[int, int]) -> dict[int, tuple[Step, ...]]:
         """Finish this rank's lanes: keep the waits that earlier ones do not imply, and find where tiles land."""
-        waits = {processor: _needed(lanes[processor], lengths) for processor in self.owned[self.here]}
+        waits = {processor: _needed(lanes[processor], lengths) for processor in self.mine}
         landed: set[int] = set()
         lands: dict[_Op, tuple[int, ...]] = {}
-        mine = [op for processor in self.owned[self.here] for op in lanes[processor]]
+        mine = [op for processor in self.mine for op in lanes[processor]]
         for op in sorted(mine, key=lambda op: op.key):
-            arrived = {need.row for need, before in op.needs if not before and need.target == self.here}
+            arrived = {need.row for need, before in op.needs if not before and need.target in self.here}
             lands[op] = tuple(sorted(arrived - landed))
             landed |= arrived
         return {
@@ -305,7 +308,7 @@ class Layout:
                 Step(op.kind, op.row, op.item, needed, lands[op], op.told)
                 for op, needed in zip(lanes[processor], waits[processor], strict=True)
             )
-            for processor in self.owned[self.here]
+            for processor in self.mine
         }
 
 

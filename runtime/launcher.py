@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 from maniple.regions.error import RequestError, RunError, nearest
 from maniple.runtime import environment, tether
 from maniple.runtime.control import place
+from maniple.runtime.device import check_device
 from maniple.runtime.environment import THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.head import Head
 from maniple.runtime.inventory import available_cores
@@ -51,6 +52,7 @@ class LaunchRequest:
         log_dir: folder of the ranks' log files; None makes a fresh one.
         record: file for a timeline of the whole run.
         transport: how tiles travel between ranks of one host: `shared` memory or `zmq`.
+        device: what the processors are: `cpu`, `cuda`, or the `null` device.
 
     Raises:
         RequestError: a count below 1, a port or transport that is none, or nothing to run.
@@ -68,6 +70,7 @@ class LaunchRequest:
     log_dir: Path | None = None
     record: Path | None = None
     transport: str = TRANSPORTS[0]
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -88,6 +91,7 @@ class LaunchRequest:
             raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
         if self.transport not in TRANSPORTS:
             raise RequestError(f"--transport: there is no {self.transport!r}{nearest(self.transport, TRANSPORTS)}")
+        check_device(self.device)
         _check_target(self.target)
 
     @property
@@ -135,6 +139,7 @@ def command(
         join_timeout_s=request.join_timeout_s,
         record=None if request.record is None else str(request.record.absolute()),
         shared=shared,
+        device=request.device,
         bells=bells,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))

@@ -1,12 +1,13 @@
 """The machine as planning sees it: hosts, memories, processors and the links between memories.
 
-A rank is one process and owns one memory here; its processors share that memory, and the memory's id is the rank.
+A rank is one process. Its CPU processors share one memory; each of its GPU processors has one of its own.
 The numbers of a machine that nobody has measured are priors (the constants below): good enough to order plans,
 not to promise times; calibrating measures them.
 
-    cpu:2x1    host    memory  processor
-               node0   0       p0
-               node1   1       p1
+    cpu:2x1    host    memory  processor         a rank with two GPUs    host    memory  processor
+               node0   0       p0                                        node0   0       p0
+               node1   1       p1                                                1       g1
+                                                                                 2       g2
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Machine:
     Args:
         name: what people call it.
         hosts: the nodes, ids 0, 1, ... in order.
-        memories: one per rank, ids 0, 1, ... in order.
+        memories: ids 0, 1, ... in order, those of one rank next to each other.
         processors: ids 0, 1, ... in order, those of one memory next to each other.
         links: the links whose speed is known one by one, between memories and switches.
         within_host: rate between two memories of one host that no links join; None: links join all.
@@ -163,12 +164,16 @@ class Machine:
             from maniple.runtime import world as launched
 
             world = launched.current()
+        if world.device != "cpu":
+            mine = take_inventory(world.device)
         found = [Inventory.from_bytes(payload) for payload in world.control.gather(mine.to_bytes())]
         if len(found) != world.size:
             raise RunError(f"machine: {len(found)} of {world.size} ranks said what their host has")
+        nodes = [rank // world.ranks_per_node for rank in range(world.size)]
+        if world.device != "cpu":
+            return cls._of_gpus(world.device, found, nodes, world.processors)
         if world.rank == 0:
             _announce_gpus(found)
-        nodes = [rank // world.ranks_per_node for rank in range(world.size)]
         return cls._of_ranks("detected", found, nodes, world.processors, world.cores)
 
     @classmethod
@@ -188,6 +193,29 @@ class Machine:
             memories=tuple(memories),
             processors=tuple(
                 Processor(index, "cpu", rank, cores, CORE_FLOPS_PER_S * cores, f"p{index}") for rank, index in places
+            ),
+        )
+
+    @classmethod
+    def _of_gpus(cls, device: str, inventories: Sequence[Inventory], nodes: Sequence[int], processors: int) -> Self:
+        """Put a machine of GPUs together: each is a processor with a memory of its own.
+
+        The processors of a host are dealt out over its CUDA devices; those that share one share its memory evenly.
+        """
+        names = [inventory.host for inventory in inventories]
+        places = [(rank, local) for rank in range(len(names)) for local in range(processors)]
+        memories = []
+        for index, (rank, local) in enumerate(places):
+            place, count = names[:rank].count(names[rank]) * processors + local, names.count(names[rank]) * processors
+            sizes = inventories[rank].gpu_bytes or (ASSUMED_MEMORY_BYTES,) * count
+            sharers = sum(other % len(sizes) == place % len(sizes) for other in range(count))
+            memories.append(Memory(index, rank, nodes[rank], sizes[place % len(sizes)] // sharers, CORE_BANDWIDTH))
+        return cls(
+            name=f"detected ({device})",
+            hosts=tuple(Host(node, names[nodes.index(node)]) for node in sorted(set(nodes))),
+            memories=tuple(memories),
+            processors=tuple(
+                Processor(index, "gpu", index, 1, CORE_FLOPS_PER_S, f"g{index}") for index in range(len(places))
             ),
         )
 
@@ -221,6 +249,14 @@ class Machine:
     def rank_of(self, processor: int) -> int:
         """The rank (process) that a processor belongs to."""
         return self.memories[self.memory_of(processor)].rank
+
+    def memories_of(self, rank: int) -> tuple[int, ...]:
+        """The ids of the memories of a rank, ascending."""
+        return tuple(memory.id for memory in self.memories if memory.rank == rank)
+
+    def first_of(self, rank: int) -> int:
+        """The id of the first processor of a rank."""
+        return next(processor.id for processor in self.processors if self.memories[processor.memory].rank == rank)
 
     def processors_of(self, memory: int) -> tuple[int, ...]:
         """The ids of the processors that share a memory, ascending."""
@@ -281,4 +317,4 @@ class Machine:
 def _announce_gpus(inventories: Sequence[Inventory]) -> None:
     hosts = sorted({inventory.host for inventory in inventories if inventory.has_gpu})
     if hosts:
-        announce(f"maniple: GPUs on {', '.join(hosts)} are not used yet; the machine is the CPUs")
+        announce(f"maniple: GPUs on {', '.join(hosts)} are not used; run with --device cuda to use them")

@@ -129,14 +129,25 @@ def check_parts(
     for what, ids in (
         ("hosts", [host.id for host in hosts]),
         ("memories", [memory.id for memory in memories]),
-        ("ranks of the memories", [memory.rank for memory in memories]),
         ("processors", [processor.id for processor in processors]),
     ):
         if ids != list(range(len(ids))):
             raise RequestError(f"machine {name}: {what}: expected the ids 0, 1, ... in order, got {ids}")
+    ranks = [memory.rank for memory in memories]
+    if ranks != sorted(ranks) or sorted(set(ranks)) != list(range(len(set(ranks)))):
+        raise RequestError(
+            f"machine {name}: expected memories in the order of their ranks 0, 1, ..., at least one each, got the "
+            f"ranks {ranks}"
+        )
     for memory in memories:
         if not 0 <= memory.host < len(hosts):
             raise RequestError(f"machine {name}: memory {memory.id}: host {memory.host} does not exist")
+    for owner in memories:
+        kinds = sorted({processor.kind for processor in processors if processor.memory == owner.id})
+        if len(kinds) > 1 or (kinds == ["gpu"] and sum(p.memory == owner.id for p in processors) > 1):
+            raise RequestError(
+                f"machine {name}: memory {owner.id}: expected CPUs that share it, or one GPU that has it to itself"
+            )
     owners = [processor.memory for processor in processors]
     if owners != sorted(owners) or set(owners) != set(range(len(memories))):
         raise RequestError(

@@ -42,10 +42,10 @@ class Processor:
 @final
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What holds instances: the main memory that one rank uses.
+    """What holds instances: the part of main memory that one rank uses, or the memory of one GPU of a rank.
 
     Args:
-        id: 0, 1, ... over the whole machine; equal to the rank.
+        id: 0, 1, ... over the whole machine, those of one rank next to each other.
         rank: the process that owns it.
         host: id of its host.
         capacity_bytes: how much it holds.

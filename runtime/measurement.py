@@ -25,8 +25,8 @@ CHUNK_EVENTS = 2000
 
 
 def gather_bytes(world: World, account: int | None) -> int:
-    """Sum the bytes that all ranks handed to transports or wrote into others' memories: of an account, or ever."""
-    mine = 0
+    """Sum the bytes that all ranks handed to transports or wrote into other memories: of an account, or ever."""
+    mine = world.local.total if account is None else world.local.of(account)
     for way in (world.transport, world.shared):
         if way is not None:
             mine += way.total() if account is None else way.measured(account)

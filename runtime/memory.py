@@ -1,4 +1,4 @@
-"""The memory of one rank: storage for instances, some of which outlive the schedules that use them."""
+"""Memories of one rank: storage for instances, some of which outlive the schedules that use them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import torch
 from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
+    from maniple.runtime.device import Device
     from maniple.runtime.recorder import Recorder
     from maniple.runtime.shared_memory import Arena
 
@@ -18,18 +21,25 @@ __all__: list[str] = []
 
 
 class Memory:
-    """Storage of one rank's memory.
+    """Storage of one of a rank's memories: the host's, or a device's.
 
     `version` grows when an instance that outlives schedules moves, so that whoever bound views of it binds again.
 
     Args:
         id: the memory, as the machine numbers it.
         arena: where instances lie that other ranks of this host write into; None where there are no such ranks.
+        device: whose memory it is; None for the host's.
     """
 
-    def __init__(self, id: int, arena: Arena | None = None) -> None:  # noqa: A002  (the machine's word)
+    def __init__(
+        self,
+        id: int,  # noqa: A002  (the machine's word)
+        arena: Arena | None = None,
+        device: Device | None = None,
+    ) -> None:
         self.id = id
         self.arena = arena
+        self.device = device
         self.version = 0
         self.recorder: Recorder | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}
@@ -61,7 +71,8 @@ class Memory:
             return held
         made = self.renew(region, rect if held is None else held[0].hull(rect))
         if held is not None:
-            made[1][held[0].slices(made[0].lo)] = held[1]
+            place, before = made[1][held[0].slices(made[0].lo)], held[1]
+            self.write(lambda: place.copy_(before))
         return made
 
     def kept(self, region: LogicalRegion) -> tuple[Rect, torch.Tensor] | None:
@@ -80,11 +91,26 @@ class Memory:
             rect: what it has room for.
         """
         # Whatever lasts may be written by any rank in a later program.
-        storage = self._make(region, rect, self.arena, self.layout(region)).fill_(self._filled.get(region.id, 0))
+        storage = self._make(region, rect, self.arena, self.layout(region))
+        self.write(lambda: storage.fill_(self._filled.get(region.id, 0)))
         if region.id in self._kept:
             self.version += 1
         made = self._kept[region.id] = (rect, storage)
         return made
+
+    def write(self, work: Callable[[], object]) -> None:
+        """Write instances outside of tasks: after all that was submitted, and before all that will be.
+
+        Args:
+            work: what writes.
+        """
+        if self.device is None:
+            work()
+            return
+        copies = (self.device.arrivals, self.device.departures)
+        written = self.device.tasks.submit(work, [stream.submit(_nothing) for stream in copies])
+        for stream in copies:
+            stream.submit(_nothing, [written])
 
     def lay_out(self, region: LogicalRegion, order: tuple[int, ...]) -> None:
         """Have the lasting instance of a region, when it is made, hold its axes in an order, outermost first."""
@@ -98,6 +124,11 @@ class Memory:
         """View a rectangle of a lasting instance."""
         covered, storage = self.keep(region, rect)
         return storage[rect.slices(covered.lo)]
+
+    def assign(self, region: LogicalRegion, rect: Rect, values: torch.Tensor) -> None:
+        """Write a rectangle of a lasting instance from the host, while no task uses it."""
+        place = self.view(region, rect)
+        self.write(lambda: place.copy_(values))
 
     def forget(self, region: LogicalRegion) -> None:
         """Free the lasting instance of a region that nothing will name again."""
@@ -118,10 +149,16 @@ class Memory:
         dtype = torch_dtype(region.dtype)
         packed = [rect.shape[axis] for axis in layout]
         with torch.inference_mode(mode=False):
-            if arena is None:
+            if self.device is not None:
+                storage = self.device.allocate(packed, dtype)
+            elif arena is None:
                 storage = torch.empty(packed, dtype=dtype, device="cpu")
             else:
                 storage = torch.from_numpy(arena.allocate(rect.volume * region.itemsize)).view(dtype).reshape(packed)
         if self.recorder is not None:
             self.recorder.allocated(region.name, storage)
         return storage.permute([layout.index(axis) for axis in range(rect.ndim)])
+
+
+def _nothing() -> None:
+    """Stand for work where only its place among other work counts."""

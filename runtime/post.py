@@ -246,7 +246,7 @@ class Post:
             arrival.released = False
             if payload.nbytes != arrival.size:
                 raise RunError(f"rank {rank} sent a tile of {payload.nbytes} bytes; expected {arrival.size} bytes")
-            arrival.land(payload)
+            arrival.land(payload, ())
             box.take()
             if box.lower_flag(STARVED):
                 self._shared.ring(rank)
@@ -260,7 +260,7 @@ class Post:
         return landed
 
     def _fold(self, movement: Movement, fold: LocalFold, ended: list[Movement]) -> None:
-        fold.fold()
+        fold.fold(())
         for push in fold.then:
             push.ready = True
             self._send(push.peer, self._neighbours[push.peer], ended)

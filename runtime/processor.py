@@ -1,16 +1,23 @@
-"""Processors: threads that run tasks one after another, each with the cores it owns."""
+"""Processors: threads that are given tasks one after another, and do them or submit them to a device."""
 
 from __future__ import annotations
 
 import heapq
 import threading
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, final
 
 import torch
 
+from maniple.runtime.event import DONE
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from maniple.runtime.device import Device
+    from maniple.runtime.event import Event
 
 __all__: list[str] = []
 
@@ -19,26 +26,44 @@ _here = threading.local()
 
 
 def inside_task() -> bool:
-    """Say whether this thread is a processor's, and so inside a task's body."""
+    """Say whether this thread is a processor's or a stream's, and so inside a task's body."""
     return getattr(_here, "inside", False)
 
 
+def enter_task(cores: int) -> None:
+    """Make this thread one that runs the bodies of tasks.
+
+    Args:
+        cores: torch's intra-op threads.
+    """
+    _here.inside = True
+    torch.set_num_threads(cores)
+    torch.set_grad_enabled(False)
+
+
 class Work(Protocol):
-    """Something a processor runs: its share of a step, or one task."""
+    """Something a processor's thread does: its share of a step, or one task."""
 
     def __call__(self) -> None:
         """Run to the end; failures are handled inside, except a bug of the runtime's."""
         ...
 
 
-class CpuProcessor:
-    """A CPU processor of this rank: a thread with a queue of work, and torch's intra-op threads set to its cores.
+class Processor(ABC):
+    """A processor of this rank: a thread with a queue of work, which submits tasks.
 
     Args:
         id: the processor, as the machine numbers it.
-        cores: how many cores it owns.
+        cores: how many cores its thread owns.
         failed: called with an exception that escaped from work.
     """
+
+    device: Device | None = None
+
+    @property
+    def compiles(self) -> bool:
+        """Whether every variant for its kind of processor runs on it."""
+        return self.device is None or self.device.compiles
 
     def __init__(self, id: int, cores: int, failed: Callable[[BaseException], None]) -> None:  # noqa: A002
         self.id = id
@@ -51,8 +76,24 @@ class CpuProcessor:
         self._thread = threading.Thread(target=self._run, name=f"processor {id}", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work, priority: int) -> None:
-        """Queue work; greater priority runs first, then what came first."""
+    @abstractmethod
+    def submit(self, task: Callable[[], object], events: Iterable[Event] = ()) -> Event:
+        """Run a task, or have the device run it; on this processor's thread.
+
+        Args:
+            task: a bound body.
+            events: what it comes after.
+
+        Returns:
+            Its end: that the call returned says nothing.
+        """
+
+    def binding(self) -> AbstractContextManager[object]:
+        """Bind bodies for this processor inside."""
+        return nullcontext()
+
+    def enqueue(self, work: Work, priority: int) -> None:
+        """Queue work for the thread; greater priority runs first, then what came first."""
         with self._arrived:
             heapq.heappush(self._queue, (-priority, next(self._numbers), work))
             self._arrived.notify()
@@ -67,9 +108,7 @@ class CpuProcessor:
             self._thread.join()
 
     def _run(self) -> None:
-        _here.inside = True
-        torch.set_num_threads(self.cores)
-        torch.set_grad_enabled(False)
+        enter_task(self.cores)
         while True:
             with self._arrived:
                 while not self._queue and not self._closed:
@@ -81,3 +120,45 @@ class CpuProcessor:
                 work()
             except BaseException as error:  # noqa: BLE001  (a thread's failure belongs to the rank)
                 self._failed(error)
+
+
+@final
+class CpuProcessor(Processor):
+    """A CPU processor: its thread runs tasks itself, with torch's intra-op threads set to its cores."""
+
+    def submit(self, task: Callable[[], object], events: Iterable[Event] = ()) -> Event:
+        """See `Processor.submit`; what comes back is done."""
+        for event in events:
+            event.wait()
+        task()
+        return DONE
+
+
+@final
+class GpuProcessor(Processor):
+    """A GPU processor: its thread submits tasks to a device's stream and goes on.
+
+    Args:
+        id: the processor, as the machine numbers it.
+        device: the device, which is this processor's alone.
+        failed: called with an exception that escaped from work.
+    """
+
+    device: Device
+
+    def __init__(self, id: int, device: Device, failed: Callable[[BaseException], None]) -> None:  # noqa: A002
+        self.device = device
+        super().__init__(id, 1, failed)
+
+    def submit(self, task: Callable[[], object], events: Iterable[Event] = ()) -> Event:
+        """See `Processor.submit`; the device's streams wait for the events, not this thread."""
+        return self.device.tasks.submit(task, events)
+
+    def binding(self) -> AbstractContextManager[object]:
+        """See `Processor.binding`."""
+        return self.device.binding()
+
+    def close(self) -> None:
+        """See `Processor.close`; the device ends too."""
+        super().close()
+        self.device.close()

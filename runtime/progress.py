@@ -60,10 +60,11 @@ class Progress:
     def employ(self, machine: Machine) -> None:
         """Find the counters of a machine's processors: those of this host where ranks share memory, else our own."""
         near = frozenset((self._rank,)) if self._shared is None else self._shared.ranks
-        for memory in sorted(near):
-            for local, processor in enumerate(machine.processors_of(memory)):
+        for rank in sorted(near):
+            owned = [processor for memory in machine.memories_of(rank) for processor in machine.processors_of(memory)]
+            for local, processor in enumerate(owned):
                 if self._shared is not None:
-                    self._addresses[processor] = self._shared.counter(memory, FIRST_PROCESSOR + local)
+                    self._addresses[processor] = self._shared.counter(rank, FIRST_PROCESSOR + local)
                 elif processor not in self._addresses:
                     self._own.append(np.zeros(1, np.int64))
                     self._addresses[processor] = int(self._own[-1].ctypes.data)

@@ -1,4 +1,4 @@
-"""The runtime of one rank: its processors, its memory, its copy engine, and what is under way."""
+"""The runtime of one rank: its processors, its memories, its copy engine, and what is under way."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from maniple.regions.error import ManipleError, RequestError
 from maniple.runtime import recording
 from maniple.runtime.capacity import check_schedule
 from maniple.runtime.control import RankStopped
+from maniple.runtime.device import open_device
+from maniple.runtime.device_lane import Milestones
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.inventory import available_cores
+from maniple.runtime.loopback import LoopbackHub
 from maniple.runtime.memory import Memory
 from maniple.runtime.post import Post
-from maniple.runtime.processor import CpuProcessor, inside_task
+from maniple.runtime.processor import CpuProcessor, GpuProcessor, inside_task
 from maniple.runtime.progress import Progress
 from maniple.runtime.recorder import silent
 from maniple.runtime.region_table import RegionTable
@@ -26,11 +29,17 @@ from maniple.runtime.world import is_current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
 
+    from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
+    from maniple.runtime.machine_part import Processor as MachineProcessor
+    from maniple.runtime.processor import Processor
     from maniple.runtime.recorder import Recorder, Tell
     from maniple.runtime.schedule import Schedule
+    from maniple.runtime.transport import Transport
+    from maniple.runtime.variant import Variant
     from maniple.runtime.world import World
 
 __all__: list[str] = []
@@ -51,9 +60,10 @@ class RankRuntime:
 
     def __init__(self, world: World, credit_bytes: int = DEFAULT_CREDIT_BYTES) -> None:
         self.world = world
-        self.memory = Memory(world.rank, None if world.shared is None else world.shared.arena)
+        self.memories: dict[int, Memory] = {}
         self.regions = RegionTable()
-        self.processors: dict[int, CpuProcessor] = {}
+        self.processors: dict[int, Processor] = {}
+        self.milestones: dict[int, Milestones] = {}
         self.lock = threading.Lock()
         self.finished = threading.Condition(self.lock)
         self.current: Replay | None = None
@@ -74,8 +84,7 @@ class RankRuntime:
         self._post: Post | None = None
         self.engine: CopyEngine | None = None
         if world.transport is not None:
-            self.engine = CopyEngine(world.transport, credit_bytes, self.fail)
-            self.engine.begin()
+            self._start_engine(world.transport)
         world.control.on_stop(self.fail)
         # Registered after the world's own ending, so run before it: what is under way ends, then the wire is let go.
         atexit.register(self._end)
@@ -100,10 +109,15 @@ class RankRuntime:
         """Give what moves tiles of untraced launches between memories, None where nothing does.
 
         Args:
-            memories: all that take part; if all are of this host they share memory, else messages are sent.
+            memories: all that take part; if all are of this host's CPUs they share memory, else messages are sent.
         """
         shared = self.world.shared
-        if shared is None or not shared.has_bells or not shared.ranks.issuperset(memories):
+        if (
+            shared is None
+            or not shared.has_bells
+            or self.world.device != "cpu"
+            or not shared.ranks.issuperset(memories)
+        ):
             return self.engine
         if self._post is None:
             self._post = Post(shared, self._credit_bytes, self.fail)
@@ -124,17 +138,63 @@ class RankRuntime:
         return Replay(schedule, self, lasting)
 
     def employ(self, machine: Machine) -> None:
-        """Start the threads of this rank's processors; one whose cores differ is replaced."""
+        """Start this rank's processors, and have its memories; a processor whose cores differ is replaced.
+
+        Raises:
+            RequestError: a GPU, and there is none.
+        """
         self.drain()
+        own = machine.memories_of(self.world.rank)
         for processor in machine.processors:
-            if processor.memory != self.memory.id:
+            if processor.memory not in own:
                 continue
             held = self.processors.get(processor.id)
+            if processor.kind == "gpu":
+                if not isinstance(held, GpuProcessor):
+                    self._open(processor, machine)
+                continue
             if held is not None and held.cores == processor.cores:
                 continue
             if held is not None:
                 held.close()
             self.processors[processor.id] = CpuProcessor(processor.id, processor.cores, self.fail)
+            if processor.memory not in self.memories:
+                arena = None if self.world.shared is None else self.world.shared.arena
+                self.memories[processor.memory] = Memory(processor.memory, arena)
+        if len(own) > 1 and self.engine is None:
+            self._start_engine(LoopbackHub(1).endpoint(0))
+
+    def _open(self, processor: MachineProcessor, machine: Machine) -> None:
+        """Open the device behind a processor, and its memory."""
+        hosts = self.world.hosts
+        gpus = [other.id for other in machine.processors if other.kind == "gpu"]
+        near = [other for other in gpus if hosts[machine.rank_of(other)] == hosts[self.world.rank]]
+        local = near.index(processor.id)
+        device = open_device(self.world.device, local, machine.memories[processor.memory].capacity_bytes)
+        self.processors[processor.id] = GpuProcessor(processor.id, device, self.fail)
+        self.memories[processor.memory] = Memory(processor.memory, None, device)
+        self.milestones[processor.id] = Milestones(self.check, PATIENCE_S)
+
+    def _start_engine(self, transport: Transport) -> None:
+        self.engine = CopyEngine(transport, self._credit_bytes, self.fail, self.world.local)
+        self.engine.begin()
+
+    def runs(self, variant: Variant) -> bool:
+        """Whether a variant runs on every processor of its kind here."""
+        return variant.kind != "numba.cuda" or all(processor.compiles for processor in self.processors.values())
+
+    def binding(self, processor: int) -> AbstractContextManager[object]:
+        """Bind bodies for a processor of this rank inside."""
+        return self.processors[processor].binding()
+
+    def kept_bytes(self) -> int:
+        """Count the bytes of storage that lasts, in all memories of this rank."""
+        return sum(memory.kept_bytes() for memory in self.memories.values())
+
+    def fill(self, region: LogicalRegion, value: float) -> None:
+        """Give instances of a region that are made here from now on a value, of all elements."""
+        for memory in self.memories.values():
+            memory.fill(region, value)
 
     def next_program(self) -> int:
         """Number a trainer; every rank numbers the same ones alike."""
@@ -144,7 +204,7 @@ class RankRuntime:
     def next_submission(self) -> int:
         """Number a submission; every rank numbers the same ones alike. Bytes of long ago are counted no more."""
         self._submissions += 1
-        for way in (self.world.transport, self.world.shared):
+        for way in (self.world.transport, self.world.shared, self.world.local):
             if way is not None:
                 way.forget(self._submissions - REMEMBERED_SUBMISSIONS)
         return self._submissions

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from maniple.regions.error import RequestError
 from maniple.runtime.timeline import Event, Kind, dependences_of_run, events_of_run
@@ -24,11 +24,15 @@ __all__: list[str] = []
 CAPACITY = 1 << 18
 
 
-Tell = Callable[[Kind], object]
-"""Notes that something happens now to one thing."""
+class Tell(Protocol):
+    """Notes that something happens to one thing, now or at a time that a device told."""
+
+    def __call__(self, kind: Kind, time_ns: int | None = None, /) -> object:
+        """Note it."""
+        ...
 
 
-def silent(kind: Kind) -> None:
+def silent(kind: Kind, time_ns: int | None = None, /) -> None:
     """Note nothing: nobody records."""
 
 
@@ -87,8 +91,9 @@ class Recorder:
         """
         run, row = (0, next(self._numbers)) if item is None else item
 
-        def tell(kind: Kind) -> None:
-            self.add(Event(kind, self.clock(), self.rank, lane, name, category, run, row))
+        def tell(kind: Kind, time_ns: int | None = None, /) -> None:
+            at = self.clock() if time_ns is None else time_ns
+            self.add(Event(kind, at, self.rank, lane, name, category, run, row))
 
         return tell
 

@@ -45,14 +45,18 @@ def start(runtime: RankRuntime, capacity: int = CAPACITY) -> Recorder:
     if runtime.recorder is not None:
         raise RequestError("this program is recorded already; end that recording first, or run without --record")
     recorder = Recorder(runtime.world.rank, capacity)
-    recorder.resize(Kind.ALLOCATED, "held before", runtime.memory.kept_bytes())
-    runtime.recorder = runtime.memory.recorder = recorder
+    for memory in runtime.memories.values():
+        recorder.resize(Kind.ALLOCATED, "held before", memory.kept_bytes())
+        memory.recorder = recorder
+    runtime.recorder = recorder
     return recorder
 
 
 def stop(runtime: RankRuntime) -> None:
     """Record no more at this rank."""
-    runtime.recorder = runtime.memory.recorder = None
+    runtime.recorder = None
+    for memory in runtime.memories.values():
+        memory.recorder = None
 
 
 def save(runtime: RankRuntime, path: str) -> None:

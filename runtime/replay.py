@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 from maniple.runtime.binding import Binder, Storage
+from maniple.runtime.device_lane import DeviceLane
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.lane import Layout, StepKind
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from maniple.runtime.engine import Incoming, Movement, Outgoing
+    from maniple.runtime.event import Event
     from maniple.runtime.lane import Step
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.schedule import Schedule
@@ -76,14 +78,22 @@ class Replay:
     def __init__(self, schedule: Schedule, runtime: RankRuntime, lasting: Collection[int]) -> None:
         self.schedule = schedule
         self.runtime = runtime
-        here, shared = runtime.memory.id, runtime.world.shared
-        near = frozenset((here,)) if shared is None else shared.ranks
+        here = {number: runtime.memories[number] for number in schedule.machine.memories_of(runtime.world.rank)}
+        devices = any(processor.kind == "gpu" for processor in schedule.machine.processors)
+        # Where a rank has devices, tiles go through the copy engine, which knows their streams.
+        shared = None if devices else runtime.world.shared
+        near = frozenset(() if devices else here) if shared is None else shared.ranks
         self.lanes = Layout(schedule, here, near).lanes()
         self._progress = runtime.progress
         self._progress.employ(schedule.machine)
-        self._storage = Storage(schedule, runtime.memory, lasting, near)
-        self._binder = Binder(self._storage, self.lanes, shared)
-        self._here = [here in schedule.memories(row) for row in range(len(schedule))]
+        self._storage = Storage(schedule, here, lasting, near)
+        self._binder = Binder(self._storage, self.lanes, shared, runtime.binding)
+        self._here = [not here.keys().isdisjoint(schedule.memories(row)) for row in range(len(schedule))]
+        self._devices = {
+            processor: DeviceLane(runtime.processors[processor], runtime.milestones, self._start_behind)
+            for processor in self.lanes.steps
+            if processor in runtime.milestones
+        }
         self._runs: list[Run | None] = [None, None]
         self._submitted = 0
         none = array("q", bytes(8 * len(schedule) + 8))  # one more, for what belongs to no row
@@ -140,7 +150,7 @@ class Replay:
             base[processor] = runtime.taken.get(processor, 0)
             runtime.taken[processor] = base[processor] + length
         self._submitted += 1
-        work = [processor for processor, program in self._programs.items() if program.entries]
+        work = [processor for processor, steps in self.lanes.steps.items() if steps]
         movements, outgoing, incoming = self._moving[slot]
         run = Run(self, runtime.next_submission(), slot, len(work) + len(movements), base)
         self._runs[slot] = run
@@ -149,13 +159,16 @@ class Replay:
             runtime.engine.submit(outgoing, incoming)
         self._progress.begin(run.number, self._storage.table)
         for processor in work:
-            runtime.processors[processor].submit(partial(self._take, processor, run), 0)
+            runtime.processors[processor].enqueue(partial(self._take, processor, run), 0)
         return run
 
     def _take(self, processor: int, run: Run) -> None:
         """Take the steps of one processor's lane."""
         self._now[processor] = run
         try:
+            if processor in self._devices:
+                self._devices[processor].take(run, self._progress.publisher(processor), partial(self._one_less, run))
+                return
             self._programs[processor].run(run.base, *self.times[run.slot])
         except StepFailed as failed:
             error = failed.__cause__ or failed
@@ -184,13 +197,20 @@ class Replay:
 
     def _start(self, processor: int, row: int) -> None:
         """Hand a movement between hosts to the copy engine."""
-        run = self._now[processor]
+        self._start_behind(self._now[processor], row, ())
+
+    def _start_behind(self, run: Run, row: int, events: tuple[Event, ...]) -> None:
+        """Hand a movement to the copy engine, to be made after events."""
+        self.times[run.slot][0][row] = perf_counter_ns()
         if self.runtime.engine is not None:
-            self.runtime.engine.start(self._moving[run.slot][0][row], run.number)
+            self.runtime.engine.start(self._moving[run.slot][0][row], run.number, events)
 
     def _moved(self, slot: int, row: int) -> None:
-        """Note that the copy engine has moved a row."""
-        self.times[slot][1][row] = perf_counter_ns()
+        """Note that the copy engine has moved a row: between which times, if a device did."""
+        moved, (begun, ended) = self._moving[slot][0][row], self.times[slot]
+        ended[row] = perf_counter_ns()
+        if moved.ended_ns:
+            begun[row], ended[row] = moved.begun_ns, moved.ended_ns
         run = self._runs[slot]
         if run is not None:
             with self.runtime.finished:
@@ -224,7 +244,7 @@ class Replay:
             RequestError: a rank did not get what it needs.
         """
         refusal = ""
-        arena = self.runtime.memory.arena
+        arena = None if self.runtime.world.shared is None else self.runtime.world.shared.arena
         try:
             if arena is not None:
                 arena.reserve(self._storage.planned_bytes())
@@ -243,6 +263,9 @@ class Replay:
         own = {step.row for steps in self.lanes.steps.values() for step in steps}
         for processor, steps in sorted(self.lanes.steps.items()):
             program: list[Entry] = []
+            if processor in self._devices:
+                self._devices[processor].bind(steps, self._binder.call, self._wait)
+                continue
             for index, step in enumerate(steps):
                 first = step.row if step.row not in opened else -1
                 opened.add(step.row)
@@ -267,4 +290,4 @@ class Replay:
             return partial(self._start, processor, step.row)
         if step.kind in {StepKind.END, StepKind.PUSH}:  # pushes are bound when the other rank is met
             return None
-        return self._binder.call(step)
+        return self._binder.call(processor, step)

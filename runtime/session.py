@@ -55,6 +55,10 @@ def _copy(source: Read, target: WriteDiscard) -> None:
     target.copy_(source)
 
 
+for _task in (_fill, _write, _copy):
+    _task.variant("cuda")(_task.function)
+
+
 class Session:
     """A program of launches on one rank; every rank runs the same one.
 
@@ -76,9 +80,8 @@ class Session:
         self._board = Board(machine)
         self._mapped = MappedLaunches()
         self.tracing = Tracing(self.untraced, self._start, self._free_dropped, lambda: self.debugging)
-        owners = [machine.processors_of(memory.id) for memory in machine.memories]
-        self._replicas = tuple(Point((), owned[0], number) for number, owned in enumerate(o for o in owners if o))
-        runtime.employ(machine)
+        owners = [machine.processors_of(memory.id)[0] for memory in machine.memories]
+        self._replicas = tuple(Point((), owner, number) for number, owner in enumerate(owners))
 
     def region(
         self,
@@ -262,7 +265,7 @@ class Session:
             self.untraced.issue(part, ranked, call, together=operation.must_epoch, again=known is not None)
         for requirement in launch.requirements:
             if requirement.fills:
-                self.runtime.memory.fill(requirement.region, cast("float", call.values[0]))
+                self.runtime.fill(requirement.region, cast("float", call.values[0]))
         tell(Kind.ANALYSED)
         call.launch = launch
         if not (self.debugging or operation.must_epoch):
@@ -276,7 +279,9 @@ class Session:
         requirements = operation.requirements(copies, fill=operation.task is _fill)
         if operation.everywhere:
             points = self._replicas
-            mapping = Mapping((), ("cpu",) * len(points), (0,) * len(points), options=TaskOptions(keep=True))
+            kinds = (self.machine.processors[point.processor].kind for point in points)
+            variants = tuple("cuda" if kind == "gpu" else "cpu" for kind in kinds)
+            mapping = Mapping((), variants, (0,) * len(points), options=TaskOptions(keep=True))
         else:
             mapping = self._map(operation, mapper, requirements)
             places = zip(operation.colors, mapping.processors, strict=True)
@@ -291,7 +296,7 @@ class Session:
         uses = tuple(UseView(requirement, states[requirement.region.id].validity) for requirement in requirements)
         must_epoch = operation.must_epoch
         view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
-        kinds = {name: variant.processor for name, variant in task.variants.items()}
+        kinds = {name: body.processor for name, body in task.variants.items() if self.runtime.runs(body)}
         return map_launch(mapper, view, kinds, self._board)
 
     def _tell(self, text: Callable[[], str], values: Callable[[], Sequence[object]]) -> None:
@@ -336,7 +341,7 @@ class Session:
         self.tracing.pause(f"read of {region}")
         found: list[torch.Tensor] = []
         arrived = threading.Event()
-        points = tuple(Point((rank,), point.processor) for rank, point in enumerate(self._replicas))
+        points = tuple(Point((rank,), self.machine.first_of(rank)) for rank in range(self.runtime.world.size))
         space = region.space
         requirement = Requirement(region.logical, READ, (space,) * len(points))
 

@@ -48,18 +48,19 @@ class BoundLaunch:
     Args:
         launch: the launch; told by identity, so it is kept.
         bodies: (point, processor, body).
-        held: (requirement, which of its accesses, the storage viewed); None where views are of this launch only.
+        held: (requirement, which of its accesses, the memory, the storage viewed); None where views are of this launch
+            only.
     """
 
     launch: Launch
     bodies: tuple[tuple[int, int, Callable[[], object]], ...]
-    held: tuple[tuple[int, int, torch.Tensor], ...] | None
+    held: tuple[tuple[int, int, int, torch.Tensor], ...] | None
 
-    def fits(self, found: Sequence[AnalysedUse], live: Lookup[int, LiveRegion], memory: Memory) -> bool:
+    def fits(self, found: Sequence[AnalysedUse], live: Lookup[int, LiveRegion], memories: Lookup[int, Memory]) -> bool:
         """Whether a launch that came to this uses the same storage."""
         return self.held is not None and all(
-            live[found[slot].region].storage(memory, found[slot].accesses[place][2].instance) is storage
-            for slot, place, storage in self.held
+            live[found[slot].region].storage(memories[memory], found[slot].accesses[place][2].instance) is storage
+            for slot, place, memory, storage in self.held
         )
 
 
@@ -82,7 +83,8 @@ class Untraced:
         self._distance = distance(machine)
         self.analysis = ProgramAnalysis(machine)
         self.version = 0
-        self._issuer = Issuer(runtime)
+        runtime.employ(machine)
+        self._issuer = Issuer(runtime, machine)
         self._memories = [processor.memory for processor in machine.processors]
         self._bound: dict[int, BoundLaunch] = {}
         self._live: dict[int, LiveRegion] = {}
@@ -128,7 +130,8 @@ class Untraced:
                 continue
             del self._live[number]
             self.analysis.drop(number)
-            self.runtime.memory.forget(live.region)
+            for memory in self.runtime.memories.values():
+                memory.forget(live.region)
             self._layouts = {place: order for place, order in self._layouts.items() if place[0] != number}
             freed.append(number)
         return freed
@@ -179,11 +182,12 @@ class Untraced:
     ) -> None:
         """Make, link and start the rows of an analysed launch that run here."""
         rows: list[Issued] = []
+        found = self._make_room(found)
         nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
         bound = self._bound.get(id(launch)) if call is not None else None
-        fits = bound is not None and bound.fits(found, self._live, self.runtime.memory)
+        fits = bound is not None and bound.fits(found, self._live, self.runtime.memories)
         views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
-        local = [self._memories[point.processor] == self.runtime.memory.id for point in launch.points]
+        local = [self._memories[point.processor] in self.runtime.memories for point in launch.points]
         for slot, use in enumerate(found):
             live = self._live[use.region]
             if use.moves:
@@ -203,8 +207,31 @@ class Untraced:
         self._issuer.line_up(rows, tasks, together=together)
         self._issuer.release([*rows, *tasks])
         for use in found:
-            self._live[use.region].bound(self.runtime.memory, use.evicted)
+            self._live[use.region].bound(self.runtime.memories, use.evicted)
             self._live[use.region].tidy()
+
+    def _make_room(self, found: Sequence[AnalysedUse]) -> Sequence[AnalysedUse]:
+        """Evict what gives up room on a device of this rank, and wait until it has; give what is left to do.
+
+        Elsewhere memory is promised and used later, so that old and new may be there together for a while.
+        """
+        leaving = [use for use in found if use.evicted >= 0 and self._on_device(use)]
+        if not leaving:
+            return found
+        rows = [row for use in leaving for row in self._issuer.movements(self._live[use.region], use.moves, use.first)]
+        for use in leaving:
+            self._issuer.link(self._live[use.region], use.edges)
+        self._issuer.release(rows)
+        self.runtime.await_issued()
+        self._bound.clear()  # views are kept there
+        for use in leaving:
+            self._live[use.region].bound(self.runtime.memories, use.evicted)
+            self._live[use.region].tidy()
+        return [use for use in found if use not in leaving]
+
+    def _on_device(self, use: AnalysedUse) -> bool:
+        memory = self.runtime.memories.get(self._live[use.region].analysis.extents[use.evicted][0])
+        return memory is not None and memory.device is not None
 
     def _bind(
         self,
@@ -218,18 +245,22 @@ class Untraced:
         for number, point in enumerate(launch.points):
             if local[number] and launch.binder is not None:
                 cores = self.machine.processors[point.processor].cores
-                bodies.append((number, point.processor, launch.binder(number, views[number], cores)))
-        held: list[tuple[int, int, torch.Tensor]] = []
+                with self.runtime.binding(point.processor):
+                    bodies.append((number, point.processor, launch.binder(number, views[number], cores)))
+        held: list[tuple[int, int, int, torch.Tensor]] = []
         # A fill uses an instance only where there is one, and contributions have instances of their own.
         if any(requirement.fills or requirement.privilege.reduces for requirement in launch.requirements):
             return BoundLaunch(launch, tuple(bodies), None)
         for slot, use in enumerate(found[: len(launch.requirements)]):
-            own = next((place for place, (point, _, _) in enumerate(use.accesses) if local[point]), None)
-            if own is not None:
-                storage = self._live[use.region].storage(self.runtime.memory, use.accesses[own][2].instance)
+            owned: dict[int, int] = {}  # in each memory the first of the accesses
+            for place, (point, _, _) in enumerate(use.accesses):
+                if local[point]:
+                    owned.setdefault(self._memories[launch.points[point].processor], place)
+            for memory, own in owned.items():
+                storage = self._live[use.region].storage(self.runtime.memories[memory], use.accesses[own][2].instance)
                 if storage is None:
                     return BoundLaunch(launch, tuple(bodies), None)
-                held.append((slot, own, storage))
+                held.append((slot, own, memory, storage))
         return BoundLaunch(launch, tuple(bodies), tuple(held))
 
     def _keep(self, bound: BoundLaunch) -> None:
@@ -250,11 +281,15 @@ class Untraced:
         for number, processor, body in bound.bodies:
             run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
             guarded = self.runtime.guard(run, launch, number)
+            measure = None
             if mapping is not None and mapping.options.profile:
-                guarded = self.profiler.measured(guarded, launch.name, processor)
+                if self.runtime.processors[processor].device is None:
+                    guarded = self.profiler.measured(guarded, launch.name, processor)
+                else:
+                    measure = self.profiler.told(launch.name, processor)
             tell = self.runtime.teller(f"p{processor}", partial(launch.label, number), "task")
             priority = 0 if mapping is None else mapping.priorities[number]
-            rows.append(self._issuer.task(processor, guarded, nodes[number], priority, tell))
+            rows.append(self._issuer.task(processor, guarded, nodes[number], priority, tell, measure))
         return rows
 
     def lay_out(self, launch: Launch, mapping: Mapping, mapper: Mapper) -> None:
@@ -278,8 +313,8 @@ class Untraced:
                         f"{region.name} in memory {memory}; legal: {held}, which its instance has there, or None"
                     )
                 self._layouts[region.id, memory] = layout
-                if memory == self.runtime.memory.id:
-                    self.runtime.memory.lay_out(region, layout)
+                if memory in self.runtime.memories:
+                    self.runtime.memories[memory].lay_out(region, layout)
 
     def settle(self, regions: Iterable[LogicalRegion]) -> dict[int, Validity]:
         """Wait until nothing is under way here and nothing of these regions is left to fold; say what is valid where.
@@ -303,7 +338,7 @@ class Untraced:
             live = self._live[region]
             live.forget()
             enter(live.analysis, validity)
-            live.resume(self.runtime.memory.id)
+            live.resume(self.runtime.memories)
 
     def drain(self) -> None:
         """Block until every row issued so far is done.

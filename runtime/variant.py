@@ -93,4 +93,16 @@ def make_variant(kind: str, function: Callable[..., Any]) -> Variant:
     """
     if kind not in KINDS:
         raise RequestError(f"there are no variants for {kind!r}{nearest(kind, tuple(KINDS))}")
-    return Variant(kind, function, CompiledBody(function) if kind == "numba" else function)
+    calls: dict[str, Callable[..., Any]] = {"numba": CompiledBody, "numba.cuda": _in_turn}
+    return Variant(kind, function, calls[kind](function) if kind in calls else function)
+
+
+def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Have the kernels that a function launches run in the turn of torch's stream; torch's CUDA is loaded on use."""
+
+    def call(*arguments: object) -> object:
+        from maniple.runtime.cuda_device import in_turn
+
+        return in_turn(function)(*arguments)
+
+    return call

@@ -5,14 +5,14 @@ from __future__ import annotations
 import atexit
 import platform
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.runtime import environment
 from maniple.runtime.control import Control, SoloControl, place
 from maniple.runtime.inventory import available_cores
 from maniple.runtime.loopback import ControlHub, LoopbackHub
-from maniple.runtime.transport import Transport
+from maniple.runtime.transport import Meter, Transport
 
 if TYPE_CHECKING:
     from maniple.runtime.environment import LaunchEnvironment
@@ -42,6 +42,8 @@ class World:
         launched: whether a launcher fixed how many processors there are.
         record: file for a timeline of the whole run, if the launcher was given one.
         deterministic: whether launches that are not traced run in the order of the program.
+        device: what its processors are: `cpu`, `cuda`, or the `null` device.
+        local: counts the bytes that go from one memory of this rank to another.
     """
 
     rank: int
@@ -59,6 +61,8 @@ class World:
     launched: bool = True
     record: str | None = None
     deterministic: bool = False
+    device: str = "cpu"
+    local: Meter = field(default_factory=Meter)
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -123,6 +127,7 @@ def local_worlds(
     shuffle: int | None = None,
     *,
     shared: bool = False,
+    device: str = "cpu",
 ) -> list[World]:
     """Worlds for ranks that are threads of this process, connected by loopback; for tests.
 
@@ -133,6 +138,7 @@ def local_worlds(
         cores: of each processor.
         shuffle: a seed, to have deliveries of different peers overtake each other.
         shared: whether they share memory, as processes of one host do.
+        device: what their processors are.
     """
     from maniple.runtime.post import bells
     from maniple.runtime.shared_memory import SharedMemory, shared_files
@@ -159,6 +165,7 @@ def local_worlds(
             control=control.endpoint(rank),
             transport=hub.endpoint(rank) if size > 1 else None,
             shared=memories[rank] if memories else None,
+            device=device,
         )
         for rank in range(size)
     ]
@@ -196,4 +203,5 @@ def _join(launch: LaunchEnvironment) -> World:
         mapper=launch.mapper,
         record=launch.record,
         deterministic=launch.deterministic,
+        device=launch.device,
     )

@@ -190,7 +190,7 @@ def test_several_trainers_of_one_world_one_after_another_and_side_by_side() -> N
     batches = [batch(seed) for seed in range(4)]
     with make(world) as first:
         expected = [first.step(**one) for one in batches]
-    held = RankRuntime.of(world).memory.kept_bytes()
+    held = RankRuntime.of(world).kept_bytes()
     assert held == 0
     second, third = make(world), make(world)
     mixed = [(second.step(**one), third.step(**one)) for one in batches]
@@ -198,7 +198,7 @@ def test_several_trainers_of_one_world_one_after_another_and_side_by_side() -> N
     second.close()
     assert third.step(**batches[0]) > 0.0
     third.close()
-    assert RankRuntime.of(world).memory.kept_bytes() == 0
+    assert RankRuntime.of(world).kept_bytes() == 0
 
 
 # --------------------------------------------------------------------------------------------------------- bad requests

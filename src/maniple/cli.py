@@ -90,6 +90,7 @@ def cli() -> None:
 @click.option("--nodes", "--nnodes", default=1, show_default=True, help="Nodes, each with its own processes.")
 @click.option("--ranks-per-node", "--nproc-per-node", default=1, show_default=True, help="Processes of each node.")
 @click.option("--processors", default=1, show_default=True, help="Processors of each rank.")
+@click.option("--device", default="cpu", show_default=True, help="What the processors are: cpu, cuda, null.")
 @click.option("--cores", type=int, help="Cores of each processor.  [default: the host's, shared evenly]")
 @click.option("--mapper", metavar="NAME", help="Mapper that the program uses by default.")
 @click.option("--deterministic", is_flag=True, help="Run launches that are not traced in the order of the program.")
@@ -106,6 +107,7 @@ def run(
     nodes: int,
     ranks_per_node: int,
     processors: int,
+    device: str,
     cores: int | None,
     mapper: str | None,
     deterministic: bool,  # noqa: FBT001  (click passes flags by name)
@@ -132,6 +134,7 @@ def run(
         nodes=nodes,
         ranks_per_node=ranks_per_node,
         processors=processors,
+        device=device,
         cores=cores,
         port=port,
         join_timeout_s=join_timeout,

@@ -114,6 +114,7 @@ class Trainer:
             + digest((graph.state[name] for name in sorted(graph.state)), sampled=True),
         )
         self._runtime = RankRuntime.of(self._world)
+        self._runtime.employ(self.machine)
         number = self._runtime.next_program()
         self._name = "trainer" if number == 1 else f"trainer {number}"
         self._cache = FragmentCache(self.machine)
@@ -130,12 +131,12 @@ class Trainer:
 
     def _write(self, values: Callable[[TensorInfo, Rect], torch.Tensor], tensors: Iterable[TensorInfo]) -> None:
         """Write parameters and buffers at this rank's part of their home."""
-        memory = self._runtime.memory
+        memories = self._runtime.memories
         for tensor in tensors:
             weight = self._weights[tensor.name]
             for number, rects in weight.home:
-                for rect in rects if number == memory.id else ():
-                    memory.view(weight.value, rect).copy_(values(tensor, rect))
+                for rect in rects if number in memories else ():
+                    memories[number].assign(weight.value, rect, values(tensor, rect))
 
     def _load(self, what: str, size: int) -> _Loaded:
         """Lower and bind a program once per batch size."""
@@ -230,15 +231,14 @@ class Trainer:
     def _feed(self, loaded: _Loaded, batch: Mapping[str, torch.Tensor]) -> None:
         """Queue the inputs that this rank's tasks will take."""
         for name, port in loaded.inputs.items():
-            if self._runtime.memory.id in port.memories:
-                port.values.append(batch[name])
-        if loaded.clock is not None and self._runtime.memory.id in loaded.clock.memories:
+            port.put(batch[name], self._runtime.memories)
+        if loaded.clock is not None:
             seed = self._seed if self._seed < 1 << 63 else self._seed - (1 << 64)
-            loaded.clock.values.append(torch.tensor([seed, self._steps]))
+            loaded.clock.put(torch.tensor([seed, self._steps]), self._runtime.memories)
 
     def _collect(self, step: _Step) -> float:
         step.run.wait()
-        losses = step.loaded.results["loss"].values
+        losses = step.loaded.results["loss"].of(self._runtime.memories)
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())
         if isnan(step.loss):
@@ -306,11 +306,11 @@ class Trainer:
         loaded.replay.prepare()
         with uninterrupted():
             for port in loaded.results.values():
-                port.values.clear()
+                port.clear()
             self._feed(loaded, batch)
             run = loaded.replay.commit()
         run.wait()
-        return {name: port.values.popleft() for name, port in loaded.results.items()}
+        return {name: port.of(self._runtime.memories).popleft() for name, port in loaded.results.items()}
 
     def bytes(self) -> dict[str, int]:
         """Give the bytes that left a memory in the last step: as predicted by its schedule, and as measured.
@@ -364,7 +364,8 @@ class Trainer:
         self._last = None
         for weight in self._weights.values():
             for region in weight.regions:
-                self._runtime.memory.drop(region)
+                for memory in self._runtime.memories.values():
+                    memory.drop(region)
 
     def __enter__(self) -> Self:
         """Give the trainer."""

@@ -89,4 +89,6 @@ def new_task(privileges: tuple[Privilege, ...]) -> Task[..., int]:
 
     for name, privilege in zip("abc", privileges, strict=False):
         body.__annotations__[name] = Annotated[torch.Tensor, privilege]
-    return mp.task(name=f"work{[str(privilege) for privilege in privileges]}")(body)
+    made = mp.task(name=f"work{[str(privilege) for privilege in privileges]}")(body)
+    made.variant("cuda")(body)
+    return made

@@ -17,16 +17,17 @@ from maniple.runtime.session import Session
 from maniple.runtime.world import World
 
 
-def opened(world: World, credit_bytes: int | None = None) -> Session:
+def opened(world: World, credit_bytes: int | None = None, machine: mp.Machine | None = None) -> Session:
     """A session at this rank of a world.
 
     Args:
         world: the rank.
         credit_bytes: bound of the bytes in flight to another rank; by default the runtime's own.
+        machine: whose processors there are; by default the world's own.
     """
     if credit_bytes is not None:
         tighten(world, credit_bytes)
-    return Session(RankRuntime.of(world), host_machine(world), make_mapper("default"))
+    return Session(RankRuntime.of(world), machine or host_machine(world), make_mapper("default"))
 
 
 def tighten(world: World, credit_bytes: int) -> RankRuntime:

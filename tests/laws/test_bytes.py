@@ -285,7 +285,7 @@ def test_memory_is_known_before_the_run(
         need = trainer.schedule.memory_bytes()[world.rank]
         for seed in range(2):
             trainer.step(**network.samples(seed, network.batch, "float64"))
-        return need, allocated[world.rank] + RankRuntime.of(world).memory.kept_bytes()
+        return need, allocated[world.rank] + RankRuntime.of(world).kept_bytes()
 
     for need, used in run_on_ranks(shape[0], body, processors=shape[1]):
         assert need == used > 0

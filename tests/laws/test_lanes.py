@@ -31,7 +31,7 @@ def schedules() -> list[tuple[str, Schedule, list[Lanes]]]:
         ranks = range(len(machine.memories))
         if len(ranks) > 1:
             schedule = lowered(graph, plan, machine)
-            found.append((label, schedule, [Layout(schedule, rank, ranks).lanes() for rank in ranks]))
+            found.append((label, schedule, [Layout(schedule, (rank,), ranks).lanes() for rank in ranks]))
     return found
 
 
@@ -140,7 +140,7 @@ def test_a_wait_that_is_missing_is_seen() -> None:
     """No wait is there in vain: leaving out any single one lets two steps conflict, or a tile be missed at the end."""
     graph, machine = NETWORKS["mlp13"].graph("float32"), mp.Machine.cpu(1, ranks=3)
     schedule = lowered(graph, mp.search(graph, machine, strategy="data_parallel"), machine)
-    lanes = together([Layout(schedule, rank, range(3)).lanes() for rank in range(3)])
+    lanes = together([Layout(schedule, (rank,), range(3)).lanes() for rank in range(3)])
     kept = [
         (lane, index) for lane, steps in lanes.items() for index, step in enumerate(steps)
         if step.waits and step.kind != StepKind.END
@@ -163,7 +163,7 @@ def test_a_movement_between_hosts_is_one_step_of_each_rank_that_takes_part() -> 
             continue
         near = {m: [other for other in hosts if hosts[other] == hosts[m]] for m in hosts}
         for here in hosts:
-            lanes = Layout(schedule, here, near[here]).lanes()
+            lanes = Layout(schedule, (here,), near[here]).lanes()
             far = [
                 row for row in range(len(schedule))
                 if here in schedule.memories(row) and not set(schedule.memories(row)) <= set(near[here])

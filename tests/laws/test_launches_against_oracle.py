@@ -78,9 +78,9 @@ def expected(case: Case) -> list[object]:
     return outcomes + ends
 
 
-def ran(case: Case, world: World) -> list[object]:
-    """The same on this rank of a world."""
-    session = opened(world)
+def ran(case: Case, world: World, machine: mp.Machine | None = None) -> list[object]:
+    """The same on this rank of a world, perhaps on another machine than its own."""
+    session = opened(world, machine=machine)
     regions: list[mp.Region] = []
     for number, fields in enumerate(case.groups):
         shape = case.shapes[len(regions)]

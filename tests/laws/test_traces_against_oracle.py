@@ -94,9 +94,9 @@ def tried(oracle: Oracle, step: Step | Written | Looked, outcomes: list[object])
     return True
 
 
-def ran(case: Case, world: World, *, annotated: bool) -> list[object]:
-    """The program on this rank of a world, with its traces or without."""
-    session = opened(world)
+def ran(case: Case, world: World, *, annotated: bool, machine: mp.Machine | None = None) -> list[object]:
+    """The program on this rank of a world, with its traces or without, perhaps on another machine than its own."""
+    session = opened(world, machine=machine)
     session.auto_trace(on=not annotated)
     regions = [session.region(shape, "int64", f"r{number}") for number, shape in enumerate(case.shapes)]
     outcomes: list[object] = []

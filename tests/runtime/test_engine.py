@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from maniple.regions.error import RunError
 from maniple.runtime.engine import HEADER, SLACK, CopyEngine, Incoming, LocalFold, Movement, Outgoing
+from maniple.runtime.event import at_once
 from maniple.runtime.loopback import LoopbackHub
 from maniple.runtime.transport import Delivery, Transport
 
@@ -82,7 +83,9 @@ class Rig:
 
     def arrival(self, row: int, size: int) -> Movement:
         movement = self.movement(row)
-        movement.incoming.append(Incoming(1, size, lambda payload: self.landed.append((row, bytes(payload))), movement))
+        movement.incoming.append(
+            Incoming(1, size, at_once(lambda payload: self.landed.append((row, bytes(payload)))), movement)
+        )
         return movement
 
     def submit(self, *movements: Movement, start: bool = True) -> None:
@@ -219,8 +222,8 @@ def test_a_collective_folds_what_landed_and_sends_the_fold_on() -> None:
     result = Outgoing(1, 1, lambda: memoryview(bytes(total)), movement)
     movement.outgoing.append(contribution)
     movement.later.append(result)
-    movement.folds[0] = LocalFold(1, fold, [result])
-    land: Callable[[memoryview], object] = lambda payload: rig.landed.append((5, bytes(payload)))  # noqa: E731
+    movement.folds[0] = LocalFold(1, at_once(fold), [result])
+    land = at_once(lambda payload: rig.landed.append((5, bytes(payload))))
     movement.incoming += [Incoming(1, 1, land, movement, feeds=0), Incoming(1, 1, land, movement)]
     for _ in range(2):  # a movement runs again and again
         rig.engine.submit([contribution, result], list(movement.incoming))
@@ -243,7 +246,7 @@ def test_a_fold_without_far_parts_runs_as_the_movement_starts() -> None:
     ran: list[str] = []
     result = Outgoing(1, 1, lambda: memoryview(b"\1"), movement)
     movement.later.append(result)
-    movement.folds[0] = LocalFold(0, lambda: ran.append("fold"), [result])
+    movement.folds[0] = LocalFold(0, at_once(lambda: ran.append("fold")), [result])
     rig.engine.submit([result], [])
     rig.engine.start(movement, 0)
     assert payloads(rig.round(says(1, 0))) == [b"\1"]
@@ -329,7 +332,7 @@ def exchange(size: int, plan: Plan, credit: int, seed: int) -> dict[int, bytes]:
                     movement.outgoing.append(Outgoing(receiver, count, lambda body=body: memoryview(body), movement))  # type: ignore[misc]
                 if rank == receiver:
                     land = lambda payload, number=number: landed.__setitem__(number, bytes(payload))  # noqa: E731
-                    movement.incoming.append(Incoming(sender, count, land, movement))
+                    movement.incoming.append(Incoming(sender, count, at_once(land), movement))
                 if rank in {sender, receiver}:
                     mine.append(movement)
                     outgoing += movement.outgoing

@@ -38,7 +38,7 @@ def drawn(schedule: Schedule) -> list[tuple[str, str, str, str]]:
     """The rows of the table: what each lane does, and the steps of the other one that it waits for."""
     rows: list[list[str]] = []
     for rank in range(2):
-        (steps,) = Layout(schedule, rank, (0, 1)).lanes().steps.values()
+        (steps,) = Layout(schedule, (rank,), (0, 1)).lanes().steps.values()
         for number, step in enumerate(steps):
             if rank == 0:
                 rows.append([])
@@ -69,13 +69,13 @@ def test_the_table_of_the_module() -> None:
 
 
 def test_what_nobody_waits_for_is_not_told() -> None:
-    (steps,) = Layout(counted(), 0, (0, 1)).lanes().steps.values()
+    (steps,) = Layout(counted(), (0,), (0, 1)).lanes().steps.values()
     assert [step.told for step in steps] == [False, False, True, True, True, True, False, False]
 
 
 def test_a_rank_alone_hands_every_movement_to_the_copy_engine() -> None:
     schedule = counted()
-    lanes = Layout(schedule, 1, (1,)).lanes()
+    lanes = Layout(schedule, (1,), (1,)).lanes()
     kinds = [step.kind for step in lanes.steps[1]]
     assert kinds == [StepKind.RUN, StepKind.START, StepKind.RUN, StepKind.RUN]
     assert lanes.engine == (2,)

@@ -192,6 +192,7 @@ class FakeWorld:
     ranks_per_node: int = 2
     processors: int = 2
     cores: int = 3
+    device: str = "cpu"
 
 
 def test_detection_describes_the_launched_world_alike_on_every_rank() -> None:

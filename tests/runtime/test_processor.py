@@ -40,7 +40,7 @@ def processor(failures: Failures) -> Iterator[CpuProcessor]:
 def finish(processor: CpuProcessor) -> None:
     """Wait until the least important work has run, and so all other."""
     done = threading.Event()
-    processor.submit(done.set, -1000)
+    processor.enqueue(done.set, -1000)
     assert done.wait(TIMEOUT_S)
 
 
@@ -51,10 +51,10 @@ def test_greater_priority_runs_first_then_what_came_first(processor: CpuProcesso
         begun.set()
         assert go.wait(TIMEOUT_S)
 
-    processor.submit(hold, 0)
+    processor.enqueue(hold, 0)
     assert begun.wait(TIMEOUT_S)
     for name, priority in [("a", 0), ("b", 5), ("c", 0), ("d", -1), ("e", 5)]:
-        processor.submit(lambda name=name: ran.append(name), priority)  # type: ignore[misc]
+        processor.enqueue(lambda name=name: ran.append(name), priority)  # type: ignore[misc]
     go.set()
     finish(processor)
     assert ran == ["b", "e", "a", "c", "d"]
@@ -64,7 +64,7 @@ def test_all_work_runs_on_one_thread_with_its_cores_and_without_gradients(proces
     seen = []
     here = torch.get_num_threads()
     for _ in range(3):
-        processor.submit(
+        processor.enqueue(
             lambda: seen.append((threading.get_ident(), torch.get_num_threads(), torch.is_grad_enabled())), 0
         )
     finish(processor)
@@ -79,7 +79,7 @@ def test_what_escapes_is_handed_on_and_the_thread_goes_on(processor: CpuProcesso
     def raises() -> None:
         raise KeyError("lost")
 
-    processor.submit(raises, 0)
+    processor.enqueue(raises, 0)
     assert failures.came.wait(TIMEOUT_S)
     finish(processor)
     assert [type(error) for error in failures] == [KeyError]
@@ -94,9 +94,9 @@ def test_closing_ends_the_work_at_hand_and_drops_the_queue(failures: Failures) -
         assert go.wait(TIMEOUT_S)
         ran.append("held")
 
-    processor.submit(hold, 0)
+    processor.enqueue(hold, 0)
     assert begun.wait(TIMEOUT_S)
-    processor.submit(lambda: ran.append("dropped"), 0)
+    processor.enqueue(lambda: ran.append("dropped"), 0)
     closer = threading.Thread(target=processor.close)
     closer.start()
     while processor._queue:  # the closer has emptied it, or is about to
@@ -116,7 +116,7 @@ def test_work_may_close_its_own_processor(failures: Failures) -> None:
         processor.close()
         done.set()
 
-    processor.submit(leave, 0)
+    processor.enqueue(leave, 0)
     assert done.wait(TIMEOUT_S)
     processor.close()
     assert not processor._thread.is_alive()

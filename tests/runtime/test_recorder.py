@@ -169,5 +169,5 @@ def test_an_error_inside_ends_the_recording() -> None:
     with pytest.raises(ValueError, match="mine"), record(runtime, 10):
         raise ValueError("mine")
     assert runtime.recorder is None
-    assert runtime.memory.recorder is None
+    assert runtime.memories[0].recorder is None
     session.fence()

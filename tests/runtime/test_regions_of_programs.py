@@ -164,7 +164,7 @@ def test_a_field_lives_as_long_as_something_names_it(session: Session) -> None:
     del voltage, piece
     gc.collect()
     session.region((1,))
-    assert session.runtime.memory.kept_bytes() == 0
+    assert session.runtime.kept_bytes() == 0
 
 
 @pytest.mark.parametrize(
@@ -455,9 +455,9 @@ def test_an_instance_has_room_for_what_is_used_of_it() -> None:
     def body(session: Session) -> list[int]:
         x = session.region((1_000, 10), "float64", "x")
         x.fill(1.0)
-        sizes = [session.runtime.memory.kept_bytes()]
+        sizes = [session.runtime.kept_bytes()]
         session.index_launch(add, mp.Rect.of_shape((10, 1)), 1.0, x[mp.blocks((10, 1))], mapper=On(0, 0, 0, 0, 0, 1))
-        sizes.append(session.runtime.memory.kept_bytes())
+        sizes.append(session.runtime.kept_bytes())
         for first in range(600, 610):
             session.launch(add, 1.0, x[mp.rectangles([mp.Rect((first, 0), (first + 1, 10))])][0], mapper=On(1))
         assert torch.equal(x[mp.blocks((10, 1))][6, 0].read().sum(), torch.tensor(2.0 * 1_000 + 100))
@@ -476,10 +476,10 @@ def test_an_unused_instance_makes_room() -> None:
         for number, region in enumerate((a, b, c)):
             session.launch(put, float(number), region, mapper=On(0))
         session.fence()
-        assert session.runtime.memory.kept_bytes() <= 900
+        assert session.runtime.kept_bytes() <= 900
         found = [session.launch(total, region, mapper=On(0)).get() for region in (a, b, c, a)]
         session.fence()
-        assert session.runtime.memory.kept_bytes() <= 900
+        assert session.runtime.kept_bytes() <= 900
         return found
 
     assert on_ranks(2, body, capacity=900) == [[0.0, 100.0, 200.0, 0.0]] * 2

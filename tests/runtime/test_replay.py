@@ -90,7 +90,7 @@ def test_steps_with_two_under_way_add_up_on_one_rank() -> None:
     replay = runtime.load(schedule, [0])
     runs = [replay.submit() for _ in range(50)]
     runs[-1].wait()
-    assert runtime.memory.view(STATE, WHOLE).tolist() == [150.0] * 4
+    assert runtime.memories[runtime.world.rank].view(STATE, WHOLE).tolist() == [150.0] * 4
     assert seen == {0: [3.0] * 50, 1: [3.0] * 50}
     assert [run.number for run in runs] == list(range(1, 51))
     begun, ended = replay.times[runs[-1].slot]
@@ -127,7 +127,7 @@ def test_ranks_reduce_and_read_without_mixing_their_steps(shuffle: int | None) -
         runs[-1].wait()
         assert runtime.world.transport is not None
         measured = [runtime.world.transport.measured(run.number) for run in runs]
-        half = runtime.memory.view(STATE, HALVES[runtime.world.rank]).tolist()
+        half = runtime.memories[runtime.world.rank].view(STATE, HALVES[runtime.world.rank]).tolist()
         return half, seen, measured, schedule.total_bytes
 
     found = on_ranks(2, shuffle, body)
@@ -217,7 +217,7 @@ def test_lasting_storage_that_grows_is_bound_again() -> None:
     for number in (0, 1, 0, 1):
         replays[number].submit()
     runtime.drain()
-    assert runtime.memory.view(STATE, WHOLE).tolist() == [22.0, 22.0, 20.0, 20.0]
+    assert runtime.memories[runtime.world.rank].view(STATE, WHOLE).tolist() == [22.0, 22.0, 20.0, 20.0]
     runtime.close()
 
 

@@ -286,7 +286,7 @@ def test_a_region_that_nobody_can_name_is_freed_once_its_tasks_are_done() -> Non
         assert region.read().sum() == 1000
         del region
     session.region((1,))
-    assert session.runtime.memory.kept_bytes() <= 2 * 4000
+    assert session.runtime.kept_bytes() <= 2 * 4000
 
 
 @pytest.mark.timeout(60)
@@ -304,7 +304,7 @@ def test_a_rank_is_closed_while_one_processor_waits_for_another() -> None:
     for busy in (False, True):
         session.fence()
         if busy:
-            first.submit(until_closed, 1)
+            first.enqueue(until_closed, 1)
         with session.trace("step"):
             session.launch(add, 1.0, x, y, mapper=Place(lambda _: 0))
             session.launch(add, 1.0, y, x, mapper=Place(lambda _: 1))

@@ -329,7 +329,7 @@ def test_a_region_that_nobody_names_is_freed_with_its_traces(session: Session) -
     session.fence()
     session.region((1,))
     assert "local" not in session.tracing.traces
-    assert session.runtime.memory.kept_bytes() <= 4
+    assert session.runtime.kept_bytes() <= 4
 
 
 def test_a_thousand_replays_leave_nothing_behind(session: Session) -> None:

@@ -1,0 +1,102 @@
+"""The laws on GPU processors, over null devices: late and out of order, with memory that the host does not see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import test_launches_against_oracle as launched
+import test_traces_against_oracle as traced
+import torch
+from device_machine import device_machine
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from thread_ranks import run_on_worlds
+from trained_networks import NETWORKS, Training, trained
+
+import maniple as mp
+from maniple.runtime.world import World, local_worlds
+
+# (ranks, CPU processors of each, GPU processors of each)
+WORLDS = ((1, 0, 1), (1, 0, 2), (1, 1, 1), (2, 0, 1), (2, 0, 2), (2, 1, 1))
+
+
+def train(name: str, strategy: str, worlds: list[World]) -> Training:
+    network, count = NETWORKS[name], sum(world.processors for world in worlds)
+
+    def body(world: World) -> Training:
+        machine = mp.Machine.cpu(1, ranks=count)
+        plan = mp.search(network.graph("float64"), machine, strategy=strategy, seed=3)
+        return trained(network, "float64", plan, world)
+
+    first, *rest = run_on_worlds(worlds, body)
+    assert all(other.losses == first.losses for other in rest)
+    assert all(predicted == measured for predicted, measured in first.moved)
+    return first
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"), [("digits", "data_parallel"), ("residual", "random"), ("mlp13", "model_parallel")]
+)
+def test_training_on_null_devices_equals_training_on_cpus_bit_for_bit(name: str, strategy: str) -> None:
+    on_cpus = train(name, strategy, local_worlds(2))
+    on_devices = train(name, strategy, local_worlds(2, device="null"))
+    assert on_devices.losses == on_cpus.losses
+    assert on_devices.moved == on_cpus.moved
+    for key, value in on_cpus.parameters.items():
+        assert torch.equal(on_devices.parameters[key], value), key
+    assert all(map(torch.equal, on_devices.logits, on_cpus.logits))
+
+
+@pytest.mark.parametrize(("name", "strategy"), [("digits", "random"), ("residual", "data_parallel")])
+def test_two_devices_of_each_rank_train_as_four_ranks_do(name: str, strategy: str) -> None:
+    on_cpus = train(name, strategy, local_worlds(4, nodes=2))
+    on_devices = train(name, strategy, local_worlds(2, processors=2, device="null"))
+    # The loss goes to two ranks instead of four; its sum may be folded elsewhere, never in another order.
+    assert on_devices.losses == on_cpus.losses
+    for key, value in on_cpus.parameters.items():
+        assert torch.allclose(on_devices.parameters[key], value, rtol=0, atol=1e-12), key
+
+
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
+@given(launched.cases(), st.sampled_from(WORLDS))
+def test_a_program_on_devices_means_what_its_launches_mean(case: launched.Case, world: tuple[int, int, int]) -> None:
+    machine = device_machine(*world)
+    count = len(machine.processors)
+    case = replace(
+        case,
+        steps=tuple(
+            replace(step, places=tuple(place % count for place in step.places))
+            if isinstance(step, launched.Step)
+            else step
+            for step in case.steps
+        ),
+    )
+    wanted = launched.expected(case)
+    worlds = local_worlds(world[0], shuffle=case.shuffle, device="null")
+    for outcomes in run_on_worlds(worlds, lambda own: launched.ran(case, own, machine)):
+        assert outcomes == wanted
+
+
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
+@given(traced.cases(), st.sampled_from(WORLDS))
+def test_a_traced_program_on_devices_means_what_its_launches_mean(
+    case: traced.Case, world: tuple[int, int, int]
+) -> None:
+    machine = device_machine(*world)
+    count = len(machine.processors)
+
+    def placed(step: object) -> object:
+        if not isinstance(step, launched.Step):
+            return step
+        return replace(step, places=tuple(place % count for place in step.places))
+
+    case = replace(
+        case,
+        traces=tuple(tuple(map(placed, steps)) for steps in case.traces),  # type: ignore[arg-type]
+        program=tuple(map(placed, case.program)),  # type: ignore[arg-type]
+    )
+    case, wanted = traced.legal(case)
+    worlds = local_worlds(world[0], shuffle=case.shuffle, device="null")
+    for outcomes in run_on_worlds(worlds, lambda own: traced.ran(case, own, annotated=True, machine=machine)):
+        assert outcomes == wanted
