@@ -129,9 +129,9 @@ class Program:
         else:
             for tensor, home in weights.items():
                 self._settle_in(tensor, self._planned_home(tensor, home))
-        for place, tensor in enumerate(outline.graph.inputs):
-            if tensor.id in reads:
-                self._arrive(place, f"{tensor.name}.input", ("value", -1, tensor.id))
+        for place, info in enumerate(outline.graph.inputs):
+            if info.id in reads:
+                self._arrive(place, f"{info.name}.input", ("value", -1, info.id))
         if draws:
             self._arrive(outline.clock, "clock.input", CLOCK)
 
@@ -202,7 +202,8 @@ class Program:
     def _own_slots(self, number: int, form: OperatorForm) -> dict[int, tuple[int, str, list[RegionKey] | None]]:
         """The launches of an operator by place: (which, name, regions); or (tensor, "", None) for an update."""
         outline = self.outline
-        node, slots = outline.nodes[number], {}
+        node = outline.nodes[number]
+        slots: dict[int, tuple[int, str, list[RegionKey] | None]] = {}
         launches = [*form.forward, *(launch for launch, _ in form.backward)]
         place = outline.forward[number]
         for which, launch in enumerate(launches):
