@@ -1,6 +1,6 @@
 """The simulator's speed: rows per second, proposals against rebuilding, and a thousand devices.
 
-    python benchmarks/simulator.py [--layers 20] [--devices 16] [--proposals 200] [--json FILE]
+    python benchmarks/simulator.py [--model inception_v3] [--devices 16 64] [--proposals 200] [--json FILE]
 
 Times are of this thread, so other work on the computer disturbs little; compare ratios, not runs.
 """
@@ -12,18 +12,18 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import maniple as mp
-from maniple.operators.configuration import OperatorPlan
+from maniple.models import model
 from maniple.operators.graph import Graph
 from maniple.operators.plan import Plan
 from maniple.runtime.machine import Machine
 from maniple.strategies.registry import lookup
+from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.simulation.full import first_come, in_order
 from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.soap.soap import Soap
 from maniple.strategies.strategy import Problem
 
 CLOCK = time.thread_time
@@ -44,7 +44,8 @@ def convnet(layers: int, batch: int) -> Graph:
 
 def planned(graph: Graph, machine: Machine, strategy: str, seed: int = 0) -> Plan:
     """A plan by a named strategy."""
-    return lookup(strategy)().plan(Problem(graph, machine, seed=seed))
+    chosen = lookup(strategy)()
+    return chosen.result(chosen.step(chosen.init(Problem(graph, machine, seed=seed))))
 
 
 def timed(call: Callable[[], object], runs: int) -> float:
@@ -73,40 +74,26 @@ def full_rates(graph: Graph, machine: Machine) -> dict[str, float]:
     }
 
 
-def moves(graph: Graph, machine: Machine, count: int) -> list[tuple[str, OperatorPlan]]:
-    """Changes of one operator that a search makes: from random plans, and the devices of a plan shifted."""
-    chance = Random(0)
-    random = [planned(graph, machine, "random", seed) for seed in range(4)]
-    even = planned(graph, machine, "data_parallel")
-    found = []
-    for number in range(count):
-        name, config = chance.choice((random[number // 2 % 4] if number % 2 else even).operators)
-        if number % 2 == 0:
-            shift = chance.randrange(1, len(machine.processors))
-            moved = tuple((processor + shift) % len(machine.processors) for processor in config.processors)
-            config = replace(config, processors=moved)
-        found.append((name, config))
-    return found
-
-
 def delta_against_rebuild(graph: Graph, machine: Machine, count: int) -> dict[str, float]:
-    """Milliseconds of a proposal with its graph update, and of a rebuild with warm caches and a full simulation."""
-    plan = planned(graph, machine, "data_parallel")
+    """Milliseconds of a proposal of a search, all of it, and of a rebuild with warm caches and a full simulation."""
+    strategy = Soap()
+    state = strategy.init(Problem(graph, machine))
+    proposals: list[float] = []
+    while len(proposals) < count:
+        before, begun = state.proposals, CLOCK()
+        state = strategy.step(state)
+        if state.proposals > before:
+            proposals.append(CLOCK() - begun)
+    plan = strategy.result(state)
     simulation = Simulation(graph, machine, plan)
-    proposals, sweeps = [], []
-    for name, config in moves(graph, machine, count):
-        begun = CLOCK()
-        simulation.propose({name: config})
-        proposals.append(CLOCK() - begun)
-        sweeps.append(simulation.ledger.retimed)
-        simulation.reject()
     rebuild = timed(lambda: Simulation(graph, machine, plan, cache=simulation.cache), 3)
     duration, held, successors, lanes = simulation.columns()
     full = timed(lambda: first_come(duration, held, successors, lanes), 20)
     return {
         "rows": len(duration),
         "proposal_ms": 1e3 * statistics.median(proposals),
-        "retimed": statistics.median(sweeps),
+        "proposals_per_s": len(proposals) / sum(proposals),
+        "accepted": state.accepted,
         "rebuild_ms": 1e3 * rebuild,
         "full_ms": 1e3 * full,
         "speed_up": (rebuild + full) / statistics.median(proposals),
@@ -125,16 +112,18 @@ def thousand(layers: int) -> dict[str, float]:
 def main() -> None:
     """Measure, and print a table and JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=20)
+    parser.add_argument("--model", default="inception_v3")
+    parser.add_argument("--layers", type=int, default=20, help="of the network on 1,024 devices")
     parser.add_argument("--proposals", type=int, default=200)
     parser.add_argument("--devices", type=int, nargs="*", default=[16, 64])
     parser.add_argument("--skip-thousand", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    result: dict[str, object] = {"layers": given.layers}
-    Simulation(convnet(1, 64), Machine.preset("p100x4"), planned(convnet(1, 64), Machine.preset("p100x4"), "random"))
+    result: dict[str, object] = {"model": given.model, "layers": given.layers}
+    compile_all()
+    graph = model(given.model)
     for devices in given.devices:
-        graph, machine = convnet(given.layers, max(64, devices)), Machine.preset(f"p100x{devices}")
+        machine = Machine.preset(f"p100x{devices}")
         result[f"full_{devices}"] = full_rates(graph, machine)
         result[f"delta_{devices}"] = delta_against_rebuild(graph, machine, given.proposals)
     if not given.skip_thousand:

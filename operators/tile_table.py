@@ -13,9 +13,7 @@ import numpy as np
 from maniple.operators.tile import split_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from maniple.operators.bound_rule import BoundRule
+    from maniple.operators.bound_rule import BoundRule, Shape
     from maniple.operators.operator import AbstractOperator
     from maniple.operators.pattern import Pattern
     from maniple.operators.window import Range
@@ -98,7 +96,7 @@ class TileTable:
         forward = np.asarray([cost.forward for cost in costs])[which]
         return forward, np.asarray([cost.backward for cost in costs])[which]
 
-    def _bounds(self, pattern: Pattern, shape: Sequence[int], place: int = -1, *, gradient: bool = False) -> Bounds:
+    def _bounds(self, pattern: Pattern, shape: Shape, place: int = -1, *, gradient: bool = False) -> Bounds:
         result = np.empty((len(self.index), len(shape), 2), dtype=np.int64)
         for axis in range(len(shape)):
             factor, parts = self.bound.axis_parts(pattern, shape, axis, self.ranges, place, gradient=gradient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -100,6 +101,8 @@ def _drive(
 ) -> Plan:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
     state = strategy.init(problem)
+    # The graph and the first simulation stay until the end: later collections need not look at them.
+    gc.freeze()
     try:
         while not strategy.terminate(state):
             with uninterrupted():
@@ -116,6 +119,8 @@ def _drive(
     except KeyboardInterrupt:
         if strategy.progress(state).best_s is None:
             raise
+    finally:
+        gc.unfreeze()
     return strategy.result(state)
 
 

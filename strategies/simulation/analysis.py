@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.regions.movement_plan import MOST_PENDING
 from maniple.strategies.simulation import bits, boxes, collective, emission, history, merging, region
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
 from maniple.strategies.simulation.history import EDGES, MEMBERS, MOVES, NONE, History, Table
 from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.merging import MOST_PENDING
 from maniple.strategies.simulation.region import MEMORY, READ, REDUCE, WRITE_DISCARD, Given, State
 
 UNWRITTEN = -2

@@ -145,12 +145,24 @@ def ordered(table: Boxes, axis: int) -> Column:
 
 
 @inner
+def _is_cut(table: Boxes, axis: int) -> bool:
+    """Whether boxes have different bounds on an axis; otherwise none joins another there."""
+    low, high = LOW + axis, HIGH + axis
+    for row in range(1, len(table)):
+        if table[row, low] != table[0, low] or table[row, high] != table[0, high]:
+            return True
+    return False
+
+
+@inner
 def merged(boxes: Boxes) -> Boxes:
     """Disjoint boxes of one label joined where two form one box, until none do; by ascending label and bounds."""
     before = -1
     while len(boxes) > 1 and len(boxes) != before:
         before = len(boxes)
         for axis in range(AXES - 1, -1, -1):
+            if not _is_cut(boxes, axis):
+                continue
             order = ordered(boxes, axis)
             result = np.empty_like(boxes)
             count = 0

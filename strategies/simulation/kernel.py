@@ -12,17 +12,20 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 PREFIX = "kernels-"
+config: Any = import_module("numba.core.config")
+"""numba's settings, to which it adds by what the environment says."""
 
 
-def _folder() -> Path:
+def kept_in() -> Path:
     """Where this version's compiled code is kept: beside the sources, or in the user's cache."""
     sources = [source.read_bytes() for source in sorted(Path(__file__).parent.glob("*.py"))]
     compiled = b"".join(source for source in sources if b"\n@kernel" in source or b"\n@inner" in source)
@@ -32,25 +35,25 @@ def _folder() -> Path:
     return (beside if writable else Path.home() / ".cache" / "maniple") / f"{PREFIX}{digest}"
 
 
-FOLDER = _folder()
+FOLDER = kept_in()
 _WARM = FOLDER / "warm"
 
 
 @contextmanager
 def _kept() -> Iterator[None]:
     """Let numba keep what is declared meanwhile in this version's folder."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(FOLDER)
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(FOLDER)
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before
 
 
 def kernel(function: Kernel) -> Kernel:
     """A compiled function."""
     with _kept():
-        compiled: Kernel = numba.njit(cache=True, nogil=True)(function)
+        compiled: Kernel = numba.njit(cache=True, nogil=True)(function)  # type: ignore[assignment]
     return compiled
 
 

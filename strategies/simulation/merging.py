@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.regions.movement_plan import MOST_PENDING
 from maniple.strategies.simulation import bits, boxes, history, region
 from maniple.strategies.simulation.bits import Bits, Column
 from maniple.strategies.simulation.boxes import WIDTH, Boxes
 from maniple.strategies.simulation.history import NONE, History
 from maniple.strategies.simulation.kernel import inner
 from maniple.strategies.simulation.region import FOLD, MEMORY, PROCESSOR, Given, State
+
+MOST_PENDING = 16
+"""As `regions/movement_plan.py` has it; compiled code sees no change of another layer's number."""
 
 
 @inner
@@ -74,8 +76,8 @@ def _labels(given: Given, waiting: Bits, need: Bits, memory: int) -> tuple[Colum
             continue
         for word in range(found.shape[1]):
             found[count, word] = 0
-        for task in own:
-            bits.add(found, count, task)
+        for place in range(len(own)):
+            bits.add(found, count, own[place])
         for other in range(count + 1):
             if bits.equal(found, other, found, count):
                 labels[cell] = other
@@ -90,8 +92,8 @@ def _emit(given: Given, past: History, use: int, table: Boxes, own: Bits) -> His
     merged = bits.members(own, table[0, 0])
     touched = boxes.volume_of(table) * (len(merged) + 1)
     past, node = history.move(past, len(given[0]), use, FOLD, given[0][merged[0], PROCESSOR], touched)
-    for task in merged:
-        past = history.contribution(past, task, node, table)
+    for place in range(len(merged)):
+        past = history.contribution(past, merged[place], node, table)
     for row in range(len(table)):
         past = history.record(past, node, len(given[4]) + merged[0], table, row, True)
     return past
@@ -100,8 +102,9 @@ def _emit(given: Given, past: History, use: int, table: Boxes, own: Bits) -> His
 @inner
 def _forget(given: Given, waiting: Bits, need: Bits, cell: int) -> None:
     """Let only the first of merged contributions wait."""
-    for memory in bits.members(need, cell):
-        own = _waiting_in(given, waiting, cell, memory)
+    memories = bits.members(need, cell)
+    for place in range(len(memories)):
+        own = _waiting_in(given, waiting, cell, memories[place])
         if len(own) >= MOST_PENDING:
             for task in own[1:]:
                 waiting[cell, task >> 5] &= ~(1 << (task & 31))

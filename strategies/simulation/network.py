@@ -97,6 +97,7 @@ def traffic(
     sizes = np.zeros(len(moves), dtype=np.int64)
     held = np.zeros((4 * len(moves) + 16, 3), dtype=np.int64)
     loads = np.zeros(len(bandwidths), dtype=np.int64)
+    every_link = np.arange(len(bandwidths))
     used = 0
     for number in range(len(moves)):
         kind = moves[number, KIND]
@@ -109,12 +110,15 @@ def traffic(
         sizes[number] = moves[number, ELEMENTS] * itemsize
         latency = 0.0
         if kind == COPY:
+            pair = moves[number, FROM] * memories + moves[number, TO]
+            used_links = np.sort(wires[1][wires[0][pair] : wires[0][pair + 1]])
             latency = _load(wires, memories, loads, moves[number, FROM], moves[number, TO], sizes[number])
         else:
+            used_links = every_link
             group = members[moves[number, GROUP] : moves[number, GROUP] + moves[number, GROUP_SIZE]]
             latency = _group_load(wires, memories, loads, group, kind, itemsize)
         slowest, before = 0, used
-        for link in range(len(loads)):
+        for link in used_links:
             if loads[link]:
                 held = _room(held, used + 1)
                 held[used, 0], held[used, 1] = processors + link, int(1e9 * loads[link] / bandwidths[link])

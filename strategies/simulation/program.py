@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
 import numpy as np
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Arguments = TypeVarTuple("Arguments")
+Made = TypeVar("Made")
 REQUIREMENT_BITS = 8
 """The place of a use is that of its launch and, in the lowest bits, the number of the requirement."""
 PRIVILEGES = {READ: privilege.READ, READ_WRITE: privilege.READ_WRITE, WRITE_DISCARD: privilege.WRITE_DISCARD}
@@ -127,9 +129,9 @@ class Program:
         else:
             for tensor, home in weights.items():
                 self._settle_in(tensor, self._planned_home(tensor, home))
-        for place, tensor in enumerate(outline.graph.inputs):
-            if tensor.id in reads:
-                self._arrive(place, f"{tensor.name}.input", ("value", -1, tensor.id))
+        for place, info in enumerate(outline.graph.inputs):
+            if info.id in reads:
+                self._arrive(place, f"{info.name}.input", ("value", -1, info.id))
         if draws:
             self._arrive(outline.clock, "clock.input", CLOCK)
 
@@ -200,7 +202,8 @@ class Program:
     def _own_slots(self, number: int, form: OperatorForm) -> dict[int, tuple[int, str, list[RegionKey] | None]]:
         """The launches of an operator by place: (which, name, regions); or (tensor, "", None) for an update."""
         outline = self.outline
-        node, slots = outline.nodes[number], {}
+        node = outline.nodes[number]
+        slots: dict[int, tuple[int, str, list[RegionKey] | None]] = {}
         launches = [*form.forward, *(launch for launch, _ in form.backward)]
         place = outline.forward[number]
         for which, launch in enumerate(launches):
@@ -218,14 +221,15 @@ class Program:
                         place += 1
         return slots
 
-    def _found(self, make: Any, *key: Any) -> Any:
+    def _found(self, make: Callable[[*Arguments], Made], *arguments: *Arguments) -> Made:
         """What `make` gives for arguments, kept while there is room."""
-        known = self._kept.get((make.__name__, *key))
-        if known is None:
+        key = make, arguments
+        if key not in self._kept:
             if len(self._kept) > KEPT:
                 self._kept.clear()
-            known = self._kept[make.__name__, *key] = make(*key)
-        return known
+            self._kept[key] = make(*arguments)
+        made: Made = self._kept[key]
+        return made
 
     def _placement(self, kind: int, form: OperatorForm, config: OperatorPlan) -> OperatorPlacement:
         del kind

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.regions.error import RequestError
-from maniple.regions.rectangle import Rect
 from maniple.runtime.roofline import bandwidth
 from maniple.strategies.simulation.analysis import UNWRITTEN, analyse
-from maniple.strategies.simulation.boxes import AXES, WIDTH, Boxes, are_disjoint
+from maniple.strategies.simulation.boxes import AXES, HIGH, WIDTH, Boxes, are_disjoint
 from maniple.strategies.simulation.history import BY, ELEMENTS, KIND, USE, Table
 from maniple.strategies.simulation.network import Column, Network, traffic
 from maniple.strategies.simulation.region import GRADIENT, REDUCE, WRITE_DISCARD
@@ -20,6 +19,7 @@ from maniple.strategies.simulation.tables import NUMBER_BITS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.machine import Machine
 
 __all__: list[str] = []
@@ -161,6 +161,7 @@ class RegionCache:
         self, layout: tuple[tuple[int, ...], int], home: Boxes, uses: Sequence[Use], privileges: list[int]
     ) -> RegionRows:
         shape, itemsize = layout
+        whole = np.asarray([(0,) * HIGH + shape + (1,) * (AXES - len(shape))])
         counts = [len(use.processors) for use in uses]
         ends = np.cumsum(counts)
         table = np.empty((len(uses), 3), dtype=np.int64)
@@ -170,7 +171,7 @@ class RegionCache:
         tasks[:, 0], tasks[:, 1] = self._memory_of[processors], processors
         tasks[:, 2] = np.concatenate([use.shape.colors for use in uses])
         moves, members, edges, elements = analyse(
-            boxes_of([(0, Rect.of_shape(shape))]),
+            whole,
             home,
             table,
             tasks,

@@ -52,7 +52,7 @@ class Chain:
         cost: the predicted step time of ``choices``.
         best: the best choices that the chain has seen.
         best_cost: their step time.
-        random: the state of the random generator.
+        seed: where the chance of each proposal comes from, together with its number.
         proposals: how many were evaluated.
         accepted: how many of them were accepted.
         improved: the number of proposals at which ``best`` was found.
@@ -62,7 +62,7 @@ class Chain:
     cost: float
     best: Choices
     best_cost: float
-    random: tuple[object, ...]
+    seed: int
     proposals: int = 0
     accepted: int = 0
     improved: int = 0
@@ -70,7 +70,7 @@ class Chain:
     @staticmethod
     def at(choices: Choices, cost: float, seed: int) -> Chain:
         """The chain that begins at some choices."""
-        return Chain(choices, cost, choices, cost, Random(seed).getstate())
+        return Chain(choices, cost, choices, cost, seed)
 
 
 def advance(chain: Chain, space: Space, evaluator: Evaluator, temperature: float, scale: float) -> Chain:
@@ -83,14 +83,13 @@ def advance(chain: Chain, space: Space, evaluator: Evaluator, temperature: float
         temperature: see the module.
         scale: seconds, see the module.
     """
-    chance = Random()
-    chance.setstate(chain.random)
+    chance = Random((chain.seed << 64) + chain.proposals)
     proposal = _next(chain, space, chance)
     cost = evaluator.evaluate(proposal.changes)
     accepted = cost < inf and chance.random() < exp(
         min(0.0, (chain.cost - cost) / (temperature * scale) + proposal.log_ratio)
     )
-    chain = replace(chain, random=chance.getstate(), proposals=chain.proposals + 1)
+    chain = replace(chain, proposals=chain.proposals + 1)
     if not accepted:
         evaluator.reject()
         return chain

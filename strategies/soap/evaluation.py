@@ -57,8 +57,10 @@ class Evaluation:
 
     def evaluate(self, changes: Sequence[tuple[int, Choice]]) -> float:
         """See ``Evaluator.evaluate``."""
-        changed = dict(changes)
-        self._next = tuple(changed.get(operator, choice) for operator, choice in enumerate(self._choices))
+        after = list(self._choices)
+        for operator, choice in changes:
+            after[operator] = choice
+        self._next = tuple(after)
         self._simulation.propose(
             {self._space.names[place]: self._space.operators[place].plan(choice) for place, choice in changes}
         )
@@ -73,6 +75,11 @@ class Evaluation:
         """See ``Evaluator.reject``."""
         self._simulation.reject()
         self._next = self._choices
+
+    def stand_at(self, choices: Choices) -> None:
+        """Go to the choices of the state that is stepped next; nothing to do unless it is not the last one."""
+        if choices is not self._choices and choices != self._choices:
+            self.move_to(choices)
 
     def move_to(self, choices: Choices) -> float:
         """Go to any choices, and give their cost."""

@@ -149,8 +149,10 @@ def propose(space: Space, choices: Choices, chance: Random) -> Proposal | None:
 
 def apply(choices: Choices, proposal: Proposal) -> Choices:
     """The choices after a proposal."""
-    changed = dict(proposal.changes)
-    return tuple(changed.get(operator, choice) for operator, choice in enumerate(choices))
+    after = list(choices)
+    for operator, choice in proposal.changes:
+        after[operator] = choice
+    return tuple(after)
 
 
 def _processors(space: Space) -> int:

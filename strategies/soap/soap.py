@@ -47,7 +47,7 @@ class SoapState:
     Args:
         problem: what is searched.
         space: what can be chosen.
-        evaluation: a simulation that stands at the choices of the chain, or else of the descent.
+        evaluation: a simulation, which is kept beside the state: it goes to the choices of whatever state is stepped.
         waiting: (cost, name, choices) of the seeds whose chains are still to come, the fastest first.
         scale: the step time of the fastest seed, for the temperature.
         bound: seconds below which no plan can go.
@@ -93,9 +93,11 @@ class Soap(AbstractStrategy[SoapState]):
     def step(self, state: SoapState) -> SoapState:
         """The state after one more proposal."""
         if state.descent is not None:
+            state.evaluation.stand_at(state.descent.choices)
             return _descended(state, state.descent)
         if state.chain is None:
             return _next_phase(state)
+        state.evaluation.stand_at(state.chain.choices)
         chain = advance(state.chain, state.space, state.evaluation, TEMPERATURE, state.scale)
         accepted = state.accepted + chain.accepted - state.chain.accepted
         state = replace(state, chain=chain, proposals=state.proposals + 1, accepted=accepted)

@@ -13,7 +13,6 @@ from maniple.regions.rectangle import Rect
 
 MODELS: tuple[tuple[str, dict[str, int]], ...] = (
     ("digits_cnn", {}),
-    ("resnet18", {"image": 32, "classes": 10, "shrink": 16}),
     ("gpt", {"words": 50, "steps": 8, "width": 16, "heads": 2, "layers": 1}),
     ("nmt", {"words": 40, "width": 8, "layers": 1, "steps": 4, "chunk": 2}),
 )

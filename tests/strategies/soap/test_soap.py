@@ -72,6 +72,24 @@ def test_a_finished_search_is_locally_optimal() -> None:
     assert tried > 30
 
 
+def test_an_old_state_steps_as_it_did() -> None:
+    """The simulation that states share follows whichever is stepped."""
+    strategy, states = Soap(), []
+    state = strategy.init(Problem(perceptron(), slow(TWO)))
+    for _ in range(40):
+        states.append(state)
+        state = strategy.step(state)
+    for number in (3, 30, 11):
+        again, after = strategy.step(states[number]), states[number + 1]
+        assert (again.chain, again.descent, again.best, again.best_cost) == (
+            after.chain,
+            after.descent,
+            after.best,
+            after.best_cost,
+        )
+        assert strategy.result(again).operators == strategy.result(after).operators
+
+
 def test_a_finished_search_is_faster_than_its_seeds() -> None:
     graph, machine = perceptron(24), slow(TWO)
     plan = Soap().result(finished(graph, machine))
