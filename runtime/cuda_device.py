@@ -17,7 +17,7 @@ from typing import NamedTuple, final
 import torch
 
 from maniple.regions.error import RequestError, RunError
-from maniple.runtime.event import Event, Signal
+from maniple.runtime.event import DONE, Event, Signal
 
 __all__: list[str] = []
 
@@ -164,6 +164,7 @@ class CudaDevice:
         self.device = torch.device("cuda", local % torch.cuda.device_count())
         self.name = str(self.device)
         self.capacity = capacity
+        self.written: Event = DONE
         self.tasks, self.arrivals, self.departures = (
             CudaStream(self.device, f"{self.name}: {name}") for name in ("tasks", "arrivals", "departures")
         )

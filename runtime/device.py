@@ -42,7 +42,10 @@ class Device(Protocol):
     Args:
         name: what messages call it.
         compiles: whether variants of the kind `numba.cuda` run on it.
-        streams: for tasks, for copies that come, and for copies that go.
+        tasks: the stream of tasks.
+        arrivals: the stream of copies that come, and of folds inside collectives.
+        departures: the stream of copies that go to the host.
+        written: the last time that its memory was written outside of tasks and copies.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Device(Protocol):
     tasks: Stream
     arrivals: Stream
     departures: Stream
+    written: Event
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Allocate a tensor of any content in the memory of the device.

@@ -26,7 +26,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from maniple.regions.error import RunError
-from maniple.runtime.event import Event, Signal
+from maniple.runtime.event import DONE, Event, Signal
 from maniple.runtime.processor import enter_task
 
 __all__: list[str] = []
@@ -235,6 +235,7 @@ class NullDevice:
             NullStream(f"{self.name}: {name}", Random(f"{local} {name}"), latest_s, self._gate)
             for name in ("tasks", "arrivals", "departures")
         )
+        self.written: Event = DONE
         self._freed: deque[int] = deque()
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
