@@ -135,6 +135,7 @@ class CudaStream:
                 event.ended_ns = self._time_ns(event.end)
             except BaseException as failure:  # noqa: BLE001  (a kernel failed; told to whoever waits)
                 self._failure = error = failure
+            del submitted  # and what the work holds, before anybody is told
             event.set(error)
 
     def _time_ns(self, event: torch.cuda.Event) -> int:

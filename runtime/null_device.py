@@ -200,7 +200,9 @@ class NullStream:
                         piece.work()
             except BaseException as error:  # noqa: BLE001  (as on a GPU, what follows a failure does not run)
                 failure = error
-            piece.end.set(failure)
+            end = piece.end
+            del piece  # and what it holds, before anybody is told
+            end.set(failure)
 
     def _next(self) -> _Piece | None:
         """Wait for the next piece, and for its time."""

@@ -253,9 +253,9 @@ class Untraced:
             return BoundLaunch(launch, tuple(bodies), None)
         for slot, use in enumerate(found[: len(launch.requirements)]):
             owned: dict[int, int] = {}  # in each memory the first of the accesses
-            for place, (point, _, _) in enumerate(use.accesses):
-                if local[point]:
-                    owned.setdefault(self._memories[launch.points[point].processor], place)
+            for place, (number, _, _) in enumerate(use.accesses):
+                if local[number]:
+                    owned.setdefault(self._memories[launch.points[number].processor], place)
             for memory, own in owned.items():
                 storage = self._live[use.region].storage(self.runtime.memories[memory], use.accesses[own][2].instance)
                 if storage is None:
