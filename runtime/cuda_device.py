@@ -35,7 +35,7 @@ def check_cuda() -> None:
 
 def numba_stream() -> object:
     """Give torch's current stream as numba takes it."""
-    from numba import cuda  # type: ignore[attr-defined]
+    from numba import cuda
 
     return cuda.external_stream(torch.cuda.current_stream().cuda_stream)
 
@@ -91,7 +91,7 @@ class CudaStream:
     """
 
     def __init__(self, device: torch.device, name: str) -> None:
-        self.torch = torch.cuda.Stream(device)
+        self.torch = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
         self._failure: BaseException | None = None
         self._submitted: SimpleQueue[_Submitted] = SimpleQueue()
@@ -122,7 +122,7 @@ class CudaStream:
         return submitted
 
     def _record(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True, blocking=True)
+        event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         event.record(self.torch)
         return event
 

@@ -50,10 +50,22 @@ class Device(Protocol):
 
     name: str
     compiles: bool
-    tasks: Stream
-    arrivals: Stream
-    departures: Stream
     written: Event
+
+    @property
+    def tasks(self) -> Stream:
+        """See above."""
+        ...
+
+    @property
+    def arrivals(self) -> Stream:
+        """See above."""
+        ...
+
+    @property
+    def departures(self) -> Stream:
+        """See above."""
+        ...
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Allocate a tensor of any content in the memory of the device.

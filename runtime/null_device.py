@@ -72,7 +72,7 @@ class NullTensor(torch.Tensor):
                 f"{name} of a tensor on a null device outside of its streams: the host does not see that memory; "
                 "submit the work to a stream, or copy the values and wait for the event of the copy"
             )
-        return super().__torch_function__(func, types, args, kwargs or {})
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
 
 def _looks(func: Callable[..., Any], args: Sequence[Any]) -> bool:

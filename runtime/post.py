@@ -184,7 +184,7 @@ class Post:
                 fold.missing = fold.parts
                 if not fold.missing:
                     self._fold(movement, fold, ended)
-            pushes = (*movement.outgoing, *movement.later, *movement.incoming)
+            pushes: tuple[Outgoing | Incoming, ...] = (*movement.outgoing, *movement.later, *movement.incoming)
             for rank in sorted({push.peer for push in pushes}):
                 self._serve(rank, self._neighbours[rank], ended)
         _finish(ended)

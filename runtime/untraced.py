@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from maniple.regions.validity import Near, Validity
     from maniple.runtime.analysis import Node
     from maniple.runtime.call import Call
-    from maniple.runtime.issue import Issued
+    from maniple.runtime.issued import Issued
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.runtime.mapping import Mapping

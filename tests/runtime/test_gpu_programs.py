@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -114,13 +115,12 @@ def test_a_failure_on_a_device_names_the_task_and_cancels_what_depends_on_it(*, 
     x, gpu = session.region((4,), name="x"), Placed([1])
     x.fill(1.0)
     if traced:
+        for turn in range(3):
+            with session.trace("step"):
+                if turn == 2:
+                    device(session, 1).tasks.submit(_raise)
+                session.launch(grow, x, mapper=gpu)
         with pytest.raises(TaskFailed, match=r"grow\[\]@p1 failed on .*: RuntimeError: broke"):
-            for turn in range(3):
-                fail = turn == 2
-                with session.trace("step"):
-                    if fail:
-                        device(session, 1).tasks.submit(_raise)
-                    session.launch(grow, x, mapper=gpu)
             session.fence()
     else:
         session.launch(broken, x, mapper=gpu)
@@ -179,7 +179,7 @@ def test_a_recording_has_the_times_of_the_device(session: Session, *, traced: bo
     spans = [span for span in recording.timeline.spans if span.category != "launch"]
     lanes = [span.lane for span in spans]
     assert lanes == ["copy engine", "p1", "copy engine", "p0"]
-    for before, after in zip(spans, spans[1:], strict=False):
+    for before, after in pairwise(spans):
         assert before.start_ns <= before.end_ns <= after.start_ns
 
 

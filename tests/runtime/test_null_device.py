@@ -25,7 +25,7 @@ def test_work_runs_in_order_and_after_its_events(device: NullDevice) -> None:
     first = device.tasks.submit(lambda: ran.append("first"), [gate])
     second = device.tasks.submit(lambda: ran.append("second"))
     third = device.arrivals.submit(lambda: ran.append("third"), [first])
-    assert not (first.done or second.done or third.done)
+    assert [first.done, second.done, third.done] == [False] * 3
     gate.set()
     second.wait()
     third.wait()
@@ -53,8 +53,10 @@ def test_streams_overtake_each_other() -> None:
     device = NullDevice(3, 1 << 10)
     ends = []
     for number in range(20):
-        for name in ("tasks", "arrivals"):
-            ends.append(getattr(device, name).submit(lambda name=name, number=number: ran.append(f"{name} {number}")))
+        ends += [
+            getattr(device, name).submit(lambda name=name, number=number: ran.append(f"{name} {number}"))
+            for name in ("tasks", "arrivals")
+        ]
     for end in ends:
         end.wait()
     device.close()
@@ -67,7 +69,7 @@ def test_the_host_does_not_see_the_memory(device: NullDevice) -> None:
     storage = device.allocate((4, 3), torch.float32)
     part = storage[1:3].permute(1, 0)
     assert (part.shape, part.stride(), part.dtype, part.ndim) == ((3, 2), (1, 3), torch.float32, 2)
-    for look in (storage.sum, storage.numpy, storage.tolist, lambda: storage[0, 0].item(), lambda: storage.fill_(1)):
+    for look in (storage.sum, storage.numpy, storage.tolist, storage[0, 0].item, lambda: storage.fill_(1)):
         with pytest.raises(RunError, match="outside of its streams"):
             look()
     with pytest.raises(RunError, match="outside of its streams"):
