@@ -2,8 +2,8 @@
 
 The thread of the lane runs ahead of the device: it submits a step behind the events of what the step waits for, and
 goes on. What it waits for itself is only that such an event exists, that a CPU's counter has been raised, or that a
-movement has ended. "Step 3 of g1 is done" is then said twice: by an event, to other device lanes of the rank and to
-the copy engine, and by g1's counter, raised when that event is done, to everybody else.
+movement has ended. "Step 3 of g1 is done" is then said twice: by an event, to other device lanes of the rank and to the
+copy engine, and by g1's counter, raised when that event is done, to everybody else.
 
     lane of p0    lane of g1 (submits)      lane of g2 (submits)       stream of g1   stream of g2
     0 load        waits for p0's counter    .                          .              .

@@ -28,8 +28,7 @@ EFFICIENCY = {
     "conv2d": 0.5,
     "conv3d": 0.5,
     "scaled_dot_product_attention": 0.5,
-    "lstm": 0.5,
-    "gru": 0.5,
+    "recurrent": 0.5,
 }
 """The part of the peak rate that an operator's kernels reach; DEFAULT_EFFICIENCY for all others."""
 DEFAULT_EFFICIENCY = 0.3

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.strategies.segmentation.costs import Assumptions, Order
 from maniple.strategies.segmentation.machine_levels import flat
-from maniple.strategies.segmentation.operator_costs import OperatorTimes, cost_graph, roofline
+from maniple.strategies.segmentation.operator_costs import cost_graph
 from maniple.strategies.segmentation.problem import SegmentationProblem
 from maniple.strategies.segmentation.segment import segment
 from maniple.strategies.segmentation.stage_plan import plan_of, refuse_other_objectives
@@ -19,6 +19,7 @@ from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
     from maniple.operators.plan import Plan
+    from maniple.strategies.cost_model.cost_model import CostModel
 
 __all__: list[str] = []
 
@@ -33,7 +34,7 @@ class Antichain(AbstractDirectStrategy):
         order: the pipeline order, one that ends with a flush.
         micro_batches: into how many parts the mini-batch is cut; at most one for each sample.
         memory_bytes: of each processor; None: no limit.
-        times: the cost model.
+        times: the cost model; by default the roofline.
     """
 
     name: ClassVar[str] = "antichain"
@@ -46,7 +47,7 @@ class Antichain(AbstractDirectStrategy):
         order: Order = "1f1b",
         micro_batches: int = 8,
         memory_bytes: float | None = None,
-        times: OperatorTimes = roofline,
+        times: CostModel | None = None,
     ) -> None:
         self._stages, self._replicate = stages, replicate
         self._order: Order = order
@@ -62,13 +63,14 @@ class Antichain(AbstractDirectStrategy):
         refuse_other_objectives(problem, self.name)
         given = Assumptions(order=self._order, micro_batches=min(self._micro_batches, graph.batch))
         devices = len(machine.processors) if self._stages is None else min(self._stages, len(machine.processors))
-        most = devices if self._replicate else min(devices, len(graph.nodes))
+        costs = cost_graph(graph, machine, self._times)
+        most = devices if self._replicate else min(devices, len(costs.nodes))
         asked = SegmentationProblem(
-            cost_graph(graph, machine, self._times),
+            costs,
             (flat(machine, most),),
             self._replicate,
             self._memory_bytes,
             "latency",
             given,
         )
-        return plan_of(problem, self.name, segment(asked), given)
+        return plan_of(problem, self.name, costs, segment(asked), given)

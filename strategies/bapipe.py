@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.strategies.segmentation.machine_levels import flat
-from maniple.strategies.segmentation.operator_costs import OperatorTimes, cost_graph, roofline
+from maniple.strategies.segmentation.operator_costs import cost_graph
 from maniple.strategies.segmentation.order_search import explore
 from maniple.strategies.segmentation.stage_plan import plan_of, refuse_other_objectives
 from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
     from maniple.operators.plan import Plan, Term
+    from maniple.strategies.cost_model.cost_model import CostModel
 
 __all__: list[str] = []
 
@@ -30,7 +31,7 @@ class BaPipe(AbstractDirectStrategy):
         asynchronous: whether processors overlap transfers and both passes by themselves.
         micro_batches: the numbers to try; those above the batch are left out.
         memory_bytes: of each processor; by default its share of its memory.
-        times: the cost model.
+        times: the cost model; by default the roofline.
     """
 
     name: ClassVar[str] = "bapipe"
@@ -41,7 +42,7 @@ class BaPipe(AbstractDirectStrategy):
         asynchronous: bool = False,
         micro_batches: tuple[int, ...] = (1, 2, 4, 8, 16),
         memory_bytes: float | None = None,
-        times: OperatorTimes = roofline,
+        times: CostModel | None = None,
     ) -> None:
         self._asynchronous, self._micro_batches = asynchronous, micro_batches
         self._memory_bytes, self._times = memory_bytes, times
@@ -55,15 +56,17 @@ class BaPipe(AbstractDirectStrategy):
         graph, machine = problem.graph, problem.machine
         refuse_other_objectives(problem, self.name)
         share = min(memory.capacity_bytes / len(machine.processors_of(memory.id)) for memory in machine.memories)
+        costs = cost_graph(graph, machine, self._times)
+        level = flat(machine, min(len(machine.processors), len(costs.nodes)))
         candidates = explore(
-            cost_graph(graph, machine, self._times),
-            flat(machine, min(len(machine.processors), len(graph.nodes))),
+            costs,
+            level,
             memory_bytes=share if self._memory_bytes is None else self._memory_bytes,
             asynchronous=self._asynchronous,
             micro_batches=[count for count in self._micro_batches if count <= graph.batch] or [1],
         )
         best = candidates[0]
-        plan = plan_of(problem, self.name, best.segmentation, best.given)
+        plan = plan_of(problem, self.name, costs, best.segmentation, best.given)
         reasons = dict(plan.explanation)
         runner_up = next((c for c in candidates if c.variation != best.variation), None)
         terms: list[tuple[str, Term]] = [("variation", best.variation.name), ("step_s", best.step_s)]

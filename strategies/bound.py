@@ -12,8 +12,8 @@ No plan is faster than any of
 operations and, at best, its bytes, and adds a launch for each part: so the parts together take no less than the whole,
 and a part with a share s of the operator takes no less than launch + s (whole - launch). An operator whose split needs
 an exchange inside it is replaced by primitives where it is split, which may take less or more than its fused body: its
-work is that of the one or of the others, whichever is less, and on a path it counts for one launch each way. The arrival
-of an input and the fetch of the loss are launches too.
+work is that of the one or of the others, whichever is less, and on a path it counts for one launch each way. The
+arrival of an input and the fetch of the loss are launches too.
 
 **Report.** Take a memory. Either all that its loss is made of is computed there, or something on the way there crosses
 a link, after the task that made it and before the fetch: no sooner than the shortest chain from an input to the loss.

@@ -1,4 +1,4 @@
-"""The expert's plan for networks of convolutions and dense layers: data parallel first, parameters split later.
+"""The expert's plans: one for networks of convolutions and dense layers, one for recurrent networks.
 
 Convolutions have few parameters and much work per sample, dense layers the reverse: so convolutions are split by
 sample, and dense layers by output feature, where their weights then stay. (A. Krizhevsky, One weird trick for
@@ -9,37 +9,106 @@ parallelizing convolutional neural networks, arXiv 1404.5997, section 4.)
     linear                 n=2      p0 p1
     relu after linear      n=2      p0 p1
     cross_entropy          b=2      p0 p1
+
+Recurrent networks: samples are split over hosts, and in every host each layer is on one processor, so that layers work
+on different steps at once. (Y. Wu et al., Google's Neural Machine Translation System, arXiv 1609.08144, section 3;
+the expert of Jia et al., Beyond Data and Model Parallelism, section 8.)
+
+    2 hosts of 2 processors          degrees  processors
+    embedding, lstm of layer 0       b=2      p0 p2
+    lstm of layer 1, linear          b=2      p1 p3
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, final
 
-from maniple.strategies.placement import complete, follow, is_pointwise, split_axis, split_sample
+from maniple.strategies.model_parallel import balanced_blocks
+from maniple.strategies.placement import (
+    complete,
+    follow,
+    is_pointwise,
+    node_flops,
+    shared,
+    split_axis,
+    split_sample,
+)
 from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
+    from maniple.operators.graph import Graph, Node
     from maniple.operators.plan import OperatorPlan, Plan
+    from maniple.runtime.machine import Machine
 
 __all__: list[str] = []
+
+RECURRENT = "recurrent"
 
 
 @final
 class Expert(AbstractDirectStrategy):
-    """Splits dense layers by output feature, pointwise operators as their producer, all others by sample."""
+    """What an expert would write down for a network of its kind."""
 
     name: ClassVar[str] = "expert"
 
     def plan(self, problem: Problem) -> Plan:
         """The plan for a problem."""
         graph, machine = problem.graph, problem.machine
-        operators: dict[str, OperatorPlan] = {}
-        for node in graph.nodes:
-            if node.operator.name == "linear":
-                features = len(graph.tensors[node.results[0]].shape) - 1
-                operators[node.name] = split_axis(graph, node, features, machine)
-            elif is_pointwise(node):
-                operators[node.name] = follow(graph, node, operators) or split_sample(graph, node, machine)
-            else:
-                operators[node.name] = split_sample(graph, node, machine)
+        recurrent = any(node.operator.name == RECURRENT for node in graph.nodes)
+        operators = _layers_apart(graph, machine) if recurrent else _features_split(graph, machine)
         return complete(problem, self.name, tuple(operators.items()))
+
+
+def _features_split(graph: Graph, machine: Machine) -> dict[str, OperatorPlan]:
+    """Dense layers split by output feature, pointwise operators as their producer, all others by sample."""
+    operators: dict[str, OperatorPlan] = {}
+    for node in graph.nodes:
+        if node.operator.name == "linear":
+            features = len(graph.tensors[node.results[0]].shape) - 1
+            operators[node.name] = split_axis(graph, node, features, machine)
+        elif is_pointwise(node):
+            operators[node.name] = follow(graph, node, operators) or split_sample(graph, node, machine)
+        else:
+            operators[node.name] = split_sample(graph, node, machine)
+    return operators
+
+
+def _layers_apart(graph: Graph, machine: Machine) -> dict[str, OperatorPlan]:
+    """Samples split over hosts, the layers of every host on processors of their own, balanced by operations."""
+    hosts: dict[int, list[int]] = {}
+    for processor in machine.processors:
+        hosts.setdefault(machine.memories[processor.memory].host, []).append(processor.id)
+    layers = _layers(graph)
+    costs = [0] * (max(layers.values()) + 1)
+    for node in graph.nodes:
+        costs[layers[node.name]] += node_flops(graph, node)
+    places = balanced_blocks(costs, min(len(own) for own in hosts.values()))
+    return {
+        node.name: shared(graph, node, [own[places[layers[node.name]]] for _, own in sorted(hosts.items())])
+        for node in graph.nodes
+    }
+
+
+def _layers(graph: Graph) -> dict[str, int]:
+    """The number of the layer of every operator, by first appearance.
+
+    Operators that use one weight are a layer. An operator without weights is in the first layer that reads it, so that
+    what a layer makes of its inputs is made there; the loss is in the last.
+    """
+    first_user: dict[int, int] = {}
+    for node in graph.nodes:
+        for weight in _weights(graph, node)[:1]:
+            first_user.setdefault(weight, len(first_user))
+    layers: dict[str, int] = {}
+    reading: dict[int | None, int] = {}
+    for node in reversed(graph.nodes):
+        weights = _weights(graph, node)
+        readers = [reading[result] for result in node.results if result in reading]
+        layer = first_user[weights[0]] if weights else min(readers, default=len(first_user) - 1)
+        layers[node.name] = layer
+        reading |= {operand: min(layer, reading.get(operand, layer)) for operand in node.operands}
+    return layers
+
+
+def _weights(graph: Graph, node: Node) -> list[int]:
+    return [i for i in node.operands if i is not None and graph.tensors[i].kind == "parameter"]

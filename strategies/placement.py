@@ -74,6 +74,17 @@ def split_sample(graph: Graph, node: Node, machine: Machine) -> OperatorPlan:
     return _split(graph, node, next((factor.name for factor in factors if factor.role == "sample"), None), machine)
 
 
+def shared(graph: Graph, node: Node, processors: Sequence[int]) -> OperatorPlan:
+    """The configuration of an operator whose samples some processors share, as far as they can be split."""
+    bound = graph.bound(node)
+    sample = next((factor for factor in bound.factors if factor.role == "sample" and factor.splittable), None)
+    if len(processors) == 1 or sample is None:
+        return whole(graph, node, processors[0])
+    points = min(len(processors), sample.extent)
+    degrees = tuple((factor.name, points if factor.name == sample.name else 1) for factor in bound.factors)
+    return OperatorPlan(degrees, tuple(processors[:points]))
+
+
 def is_pointwise(node: Node) -> bool:
     """Whether the operator computes each element of its result from the same element of its operands."""
     return node.operator.name in _POINTWISE

@@ -109,7 +109,7 @@ class Relaxation:
         self._least = np.asarray([*np.cumsum([int(total.min()) for total in totals][::-1])[::-1], 0])
         self._totals, self._count = totals, count
         self._before = _ancestors(graph)
-        self._whole = not any(shared.partial for edge in cost.edges for shared in cost.shared(*edge))
+        self._whole = not any(cost.partial(*edge) for edge in cost.edges)
         self._paths = [self._path(path) for path in self._turning()]
 
     def bounds(self, prefix: Sequence[int]) -> Table:
@@ -153,9 +153,9 @@ class Relaxation:
         for row, choice in enumerate(self._choices[number]):
             if self._fused[number][row]:
                 placed = self._cost.placed(number, choice)
-                for launch, durations in zip(placed.launches, placed.durations, strict=True):
-                    if launch.kind.endswith(".forward") == forward:
-                        np.add.at(table[row], [point.processor for point in launch.points], durations)
+                for at, (where, durations) in enumerate(zip(placed.processors, placed.durations, strict=True)):
+                    if (at < placed.forward) == forward:
+                        np.add.at(table[row], where, durations)
         return table
 
     def _turning(self) -> list[tuple[int, ...]]:
@@ -199,25 +199,21 @@ class Relaxation:
 
     def _pair(self, writer: int, reader: int, both: tuple[Placed, Placed]) -> tuple[int, int, int, int]:
         found = [0, 0, 0, 0]
-        rows = self._cost.handed_over(writer, reader, both)
-        for shared, region in zip(self._cost.shared(writer, reader), rows, strict=True):
-            for direction, of_reader in enumerate((True, False)):
-                sources, targets = [], []
-                for use, (late, launch, place) in enumerate(shared.places):
-                    privilege = both[late].launches[launch].requirements[place].privilege
-                    if both[late].launches[launch].kind.endswith(".forward") != of_reader:
-                        continue
-                    if late != of_reader and (privilege.writes or privilege.reduces):
-                        sources.append(use)
-                    elif late == of_reader and privilege.reads:
-                        targets.append((use, launch))
-                if len(sources) == 1 and targets:
-                    use, launch = targets[0]
-                    alone = not shared.partial and self._cost.users(shared.region.id) == 2
-                    times = both[of_reader].durations[launch]
-                    latest, earliest = _term(region, sources[0], use, times, moving=alone)
-                    found[direction] = max(found[direction], latest)
-                    found[2 + direction] = max(found[2 + direction], earliest)
+        for region in self._cost.handed_over(writer, reader, both):
+            of_gradient = region.uses[0].end[0] == "gradient"
+            target = both[0] if of_gradient else both[1]
+            side = "operand" if of_gradient else "result"
+            sources = [at for at, use in enumerate(region.uses) if use.end[1] == side and use.writes]
+            targets = [
+                at
+                for at, use in enumerate(region.uses)
+                if use.end[1] != side and not use.writes and (use.launch >= target.forward) == of_gradient
+            ]
+            if len(sources) == 1 and targets:
+                times = target.durations[region.uses[targets[0]].launch]
+                latest, earliest = _term(region.rows, sources[0], targets[0], times, moving=region.alone)
+                found[of_gradient] = max(found[of_gradient], latest)
+                found[2 + of_gradient] = max(found[2 + of_gradient], earliest)
         return found[0], found[1], found[2], found[3]
 
 

@@ -6,81 +6,101 @@
 three come from what the simulator takes too: the launches of each operator, the cost model's time of each task, and the
 movements that the rules of validity derive for a region from its uses.
 
-    task              the slowest task of each of the operator's launches, forward and backward
+    task              the slowest task of each of the operator's launches, forward and backward, and what moves inside
+                      an operator whose split needs an exchange
     synchronisation   what the values and gradients of its weights move between home and use, and the update; an
                       operator that shares a weight bears an equal part
     transfer          what the value between two operators, and its gradient on the way back, move
 
-What one use of a region moves takes as long as the busiest link needs, and then the busiest processor that folds. An
-exchange inside an operator (of batch statistics, say) is in no term: the published cost has none.
+What one use of a region moves takes as long as the busiest link needs, and then the busiest processor that folds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.operators.home import default_home
 from maniple.operators.optimizer import SGD
+from maniple.runtime.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.analytic import Analytic
-from maniple.strategies.placement import complete, whole
+from maniple.strategies.cost_model.cost_model import LaunchTasks
+from maniple.strategies.simulation.boxes import HIGH, LOW
 from maniple.strategies.simulation.history import USE
+from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, placed_use
+from maniple.strategies.simulation.operator_split import operator_split, used_tiles
+from maniple.strategies.simulation.outline import Outline
 from maniple.strategies.simulation.region import READ, READ_WRITE
-from maniple.strategies.simulation.step import StepLaunches
-from maniple.strategies.simulation.use import RegionCache, Use, boxes_of, home_of, use_shape
+from maniple.strategies.simulation.use import NOWHERE, RegionCache, Shapes
+from maniple.strategies.simulation.weight_home import default_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from maniple.operators.configuration import OperatorPlan
-    from maniple.operators.node import Node
-    from maniple.regions.logical_region import LogicalRegion
-    from maniple.runtime.launch import Launch
     from maniple.strategies.optcnn.elimination import Costs
     from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.simulation.use import RegionRows
+    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.simulation.operator_form import OperatorForm
+    from maniple.strategies.simulation.outline import RegionKey
+    from maniple.strategies.simulation.use import RegionRows, Use
+    from maniple.strategies.simulation.weight_home import WeightHome
     from maniple.strategies.space import Choice, Space
     from maniple.strategies.strategy import Problem
 
 __all__: list[str] = []
 
 NS = 1e-9
-NOTHING = boxes_of(())
 
-Place = tuple[bool, int, int]
-"""A use of what two operators share: whether it is the consumer's, and the number of its launch and requirement."""
+End = tuple[str, str, int]
+"""``value`` or ``gradient`` of an ``operand`` or a ``result`` of an operator, and which one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedUse:
+    """A use of a region at an operator's end.
+
+    Args:
+        end: the region.
+        launch: the number of the operator's launch.
+        use: the use.
+    """
+
+    end: End
+    launch: int
+    use: Use
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes, or contributes to a sum."""
+        return self.use.shape.access != READ
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """An operator's launches under one choice.
+    """An operator under one choice.
 
     Args:
-        launches: forward and backward, in program order.
-        durations: the nanoseconds of each task of each launch.
-        uses: of every requirement of every launch.
+        form: its form.
+        forward: how many of its launches, the first ones, are of the forward pass.
+        durations: by launch the nanoseconds of each task.
+        processors: by launch the processor of each task.
+        uses: of the regions that others use too, in program order.
+        inside: what each region of its own adds to a step.
     """
 
-    launches: tuple[Launch, ...]
-    durations: tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]
-    uses: tuple[tuple[Use, ...], ...]
+    form: OperatorForm
+    forward: int
+    durations: tuple[Column, ...]
+    processors: tuple[Column, ...]
+    uses: tuple[PlacedUse, ...]
+    inside: tuple[RegionRows, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A region that two operators hand over: the value between them, or its gradient.
-
-    Args:
-        region: the region.
-        places: its uses by the two, in program order.
-        partial: whether others write a part of it.
-    """
-
-    region: LogicalRegion
-    places: tuple[Place, ...]
-    partial: bool
+    def at(self, end: End, *, forward: bool) -> list[PlacedUse]:
+        """The uses of a region by the launches of one pass."""
+        return [found for found in self.uses if found.end == end and (found.launch < self.forward) == forward]
 
 
 @final
@@ -90,43 +110,33 @@ class AdditiveCost:
     Args:
         problem: the graph and the machine.
         space: the graph's space.
-        choices: of every operator those that are compared.
+        choices: of every operator those that are compared, the whole one among them.
     """
 
     def __init__(self, problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]) -> None:
-        self._graph, self._machine = problem.graph, problem.machine
+        graph, self._machine = problem.graph, problem.machine
+        self._optimizer = SGD(lr=0.1, momentum=0.9)
+        self._outline = Outline(graph, {}, self._machine, self._optimizer)
         self._space, self._choices = space, choices
-        self._nodes = self._graph.nodes
-        self._costs, self._cache = Analytic(self._machine), RegionCache(self._machine)
-        self._whole = {node.name: whole(self._graph, node, 0) for node in self._nodes}
-        plan = complete(problem, "whole", tuple(self._whole.items()))
-        self._step = StepLaunches(self._graph, plan, self._machine, SGD(lr=0.1, momentum=0.9))
-        self._slots = {launch.name: slot for slot, launch in enumerate(self._step.program.launches)}
-        self._shapes: dict[object, int] = {}
+        self._nodes, self._tensors = self._outline.nodes, graph.tensors
+        self._costs, self._cache, self._shapes = Analytic(self._machine), RegionCache(self._machine), Shapes()
+        self._memory_of = np.asarray([processor.memory for processor in self._machine.processors], dtype=np.int64)
         self._placed: dict[tuple[int, Choice], Placed] = {}
         self._tables: dict[object, Costs] = {}
         self._rows: dict[object, list[int]] = {}
         self._moved: dict[int, int] = {}
-        self._filling = self._fill()
-        self._users: dict[int, list[Node]] = {}
+        self._readers: dict[int, list[int]] = {}
         for node in self._nodes:
-            for operand in dict.fromkeys(node.operands):
-                if operand is not None and self._graph.tensors[operand].name in self._step.held:
-                    self._users.setdefault(operand, []).append(node)
-        self._bare = [self._launches(node, self._whole[node.name]) for node in self._nodes]
-        self._region_users: dict[int, set[int]] = {}
-        for node, launches in zip(self._nodes, self._bare, strict=True):
-            for requirement in (r for launch in launches for r in launch.requirements):
-                self._region_users.setdefault(requirement.region.id, set()).add(node.id)
+            if node.id in self._outline.needed:
+                for operand in dict.fromkeys(node.operands):
+                    if operand is not None:
+                        self._readers.setdefault(operand, []).append(node.id)
         kinds: dict[object, int] = {}
-        self._kinds = [kinds.setdefault(self._signature(node), len(kinds)) for node in self._nodes]
+        self._kinds = [kinds.setdefault(self._kind(number), len(kinds)) for number in range(len(self._nodes))]
         near = [(a, b) for b, found in enumerate(space.neighbours) for a in found if a < b]
-        self._shared = {(a, b): self._handed_over(a, b) for a, b in sorted(near)}
-
-    @property
-    def edges(self) -> tuple[tuple[int, int], ...]:
+        self.edges = tuple(sorted(edge for edge in near if self._outline.needed.issuperset(edge)))
         """The pairs (producer, consumer) of operators that hand something over in a step, ascending."""
-        return tuple(edge for edge, shared in self._shared.items() if shared)
+        self._filling = self._fill()
 
     @property
     def entries(self) -> int:
@@ -164,45 +174,50 @@ class AdditiveCost:
         return self._tables[kind]
 
     def placed(self, number: int, choice: Choice) -> Placed:
-        """The launches of an operator under a choice; those of an alike operator where there is one."""
-        key = self._kinds[number], choice
+        """An operator under a choice, or an alike one where that was asked for before."""
+        key = self._outline.kind[number], choice
         if key not in self._placed:
-            configuration = self._space.operators[number].plan(choice)
-            launches = self._launches(self._nodes[number], configuration)
-            durations = tuple(self._costs.task_ns(launch) for launch in launches)
-            self._placed[key] = Placed(launches, durations, tuple(self._uses(launch) for launch in launches))
+            self._placed[key] = self._place(number, choice)
         return self._placed[key]
-
-    def shared(self, writer: int, reader: int) -> tuple[Shared, ...]:
-        """The regions that two operators hand over."""
-        return self._shared[writer, reader]
 
     def turns(self, number: int) -> bool:
         """Whether an operator's backward pass reads what its own forward pass writes."""
-        forward, *others = self._bare[number] or (None,)
-        if forward is None:
-            return False
-        written = {r.region.id for r in forward.requirements if r.privilege.writes or r.privilege.reduces}
-        return any(r.region.id in written and r.privilege.reads for launch in others for r in launch.requirements)
+        form = self.placed(number, self._choices[number][0]).form
+        written = {need.region for launch in form.forward for need in launch.requirements if need.access != READ}
+        return any(need.region in written for launch, _ in form.backward for need in launch.requirements)
 
-    def users(self, region: int) -> int:
-        """How many operators use a region."""
-        return len(self._region_users[region])
+    def ends(self, writer: int, reader: int) -> list[tuple[int, int, bool]]:
+        """What two operators hand over: the result, the operand, and whether nobody else uses it."""
+        results, operands = self._nodes[writer].results, self._nodes[reader].operands
+        return [
+            (place, operands.index(result), len(self._readers[result]) == 1)
+            for place, result in enumerate(results)
+            if result in operands
+        ]
 
-    def handed_over(self, writer: int, reader: int, ends: tuple[Placed, Placed]) -> list[RegionRows]:
-        """What the regions between two operators add to a step if nobody else uses them."""
+    def partial(self, writer: int, reader: int) -> bool:
+        """Whether an operator gives only a part of the gradient of what another makes."""
+        return any(self._is_partial(reader, operand) for _, operand, _ in self.ends(writer, reader))
+
+    def handed_over(self, writer: int, reader: int, both: tuple[Placed, Placed]) -> list[Region]:
+        """The regions between two operators and what they add to a step if nobody else uses them."""
         found = []
-        for shared in self._shared[writer, reader]:
-            uses = [ends[of_reader].uses[launch][place] for of_reader, launch, place in shared.places]
-            home = self._elsewhere(shared, uses) if shared.partial else NOTHING
-            found.append(self._cache.rows(shared.region, home, uses))
+        for result, operand, alone in self.ends(writer, reader):
+            one, other = both
+            tensor = self._nodes[writer].results[result]
+            for kind, passes in (("value", (True, False)), ("gradient", (False,))):
+                mine, theirs = (kind, "result", result), (kind, "operand", operand)
+                uses: list[PlacedUse] = []
+                for forward in passes:
+                    uses += _turn(one.at(mine, forward=forward), other.at(theirs, forward=forward), forward=forward)
+                home = NOWHERE
+                if kind == "gradient" and self._is_partial(reader, operand):
+                    home = self._elsewhere(use.use for use in uses)
+                if any(use.writes for use in uses) and not all(use.writes for use in uses):
+                    layout = self._outline.layout((kind, -1, tensor), {})
+                    rows = self._cache.rows(layout, home, [use.use for use in uses])
+                    found.append(Region(rows, tuple(uses), alone))
         return found
-
-    def _transfer_ns(self, rows: RegionRows) -> int:
-        """See ``transfer_ns``; what the cache of regions shares is counted once."""
-        if id(rows) not in self._moved:
-            self._moved[id(rows)] = transfer_ns(rows)
-        return self._moved[id(rows)]
 
     def _fill(self) -> Iterator[int]:
         """Make the tables, a little at a time; gives the number of entries that were made."""
@@ -220,110 +235,138 @@ class AdditiveCost:
         if key not in self._rows:
             one = self.placed(writer, self._choices[writer][number])
             ends = ((one, self.placed(reader, other)) for other in self._choices[reader])
-            self._rows[key] = [sum(map(self._transfer_ns, self.handed_over(writer, reader, both))) for both in ends]
+            self._rows[key] = [
+                sum(self._transfer_ns(region.rows) for region in self.handed_over(writer, reader, both))
+                for both in ends
+            ]
         return self._rows[key]
 
+    def _transfer_ns(self, rows: RegionRows) -> int:
+        """See ``transfer_ns``; what the cache of regions shares is counted once."""
+        if id(rows) not in self._moved:
+            self._moved[id(rows)] = transfer_ns(rows)
+        return self._moved[id(rows)]
+
+    def _kind(self, number: int) -> object:
+        """What determines an operator's costs: how it is lowered, and with how many it shares each weight."""
+        return self._outline.kind[number], tuple(len(self._readers[tensor]) for tensor in self._weights(number))
+
+    def _weights(self, number: int) -> list[int]:
+        """The weights that an operator uses in a step."""
+        if number not in self._outline.needed:
+            return []
+        operands = dict.fromkeys(self._nodes[number].operands)
+        return [operand for operand in operands if operand is not None and self._tensors[operand].lasting]
+
     def _edge_kind(self, writer: int, reader: int) -> object:
-        places = tuple(shared.places for shared in self._shared[writer, reader])
-        return "edge", self._kinds[writer], self._kinds[reader], places
+        return "edge", self._outline.kind[writer], self._outline.kind[reader], tuple(self.ends(writer, reader))
 
-    def _launches(self, node: Node, configuration: OperatorPlan) -> tuple[Launch, ...]:
-        """An operator's own launches; none where the step does not need it."""
-        if self._step.node(node.name) is None:
-            return ()
-        return tuple(launch for launch in self._step.of_operator(node.name, configuration) if launch.kind)
-
-    def _uses(self, launch: Launch) -> tuple[Use, ...]:
-        processors = np.asarray([point.processor for point in launch.points], dtype=np.int64)
-        found = []
-        for requirement in launch.requirements:
-            shape = use_shape(launch, requirement)
-            key = shape.privilege, shape.points.tobytes(), shape.colors.tobytes(), shape.boxes.tobytes()
-            where = processors[shape.points]
-            number = self._shapes.setdefault(key, len(self._shapes))
-            found.append(Use(shape, where, (number, where.tobytes())))
-        return tuple(found)
-
-    def _signature(self, node: Node) -> object:
-        """What alike operators have in common: the operator, all that its launches use, and who shares its weights."""
-        bare = self._bare[node.id]
-        requirements = tuple(
-            (launch.kind, tuple((r.privilege, r.region.bounds, r.region.itemsize) for r in launch.requirements))
-            for launch in bare
+    def _place(self, number: int, choice: Choice) -> Placed:
+        config = self._space.operators[number].plan(choice)
+        form = self._outline.form(number, dict(config.degrees))
+        split = operator_split(form, dict(config.degrees), self._shapes)
+        placement = operator_placement(split, config, self._memory_of, self._costs, self._shapes)
+        launches = (*placement.forward, *placement.backward)
+        uses: list[PlacedUse] = []
+        own: dict[RegionKey, list[Use]] = {}
+        for at, launch in enumerate(launches):
+            for ref, use in launch.uses:
+                kind, tensor = ref  # type: ignore[misc]
+                if kind in {"value", "gradient"} and tensor in form.bound:
+                    uses.append(PlacedUse((kind, *form.bound[tensor]), at, use))
+                elif kind in {"value", "gradient"}:
+                    own.setdefault((kind, number, tensor), []).append(use)
+        inside = tuple(
+            self._cache.rows(self._outline.layout(key, {number: form}), NOWHERE, found) for key, found in own.items()
         )
-        weights = tuple(len(self._users.get(operand, ())) for operand in node.operands if operand is not None)
-        return node.operator, self._graph.bound(node).operand_shapes, requirements, weights
+        times = tuple(launch.rows.columns[:, 1] for launch in launches)
+        where = tuple(launch.rows.held[:, 0] for launch in launches)
+        return Placed(form, len(placement.forward), times, where, tuple(uses), inside)
 
-    def _handed_over(self, writer: int, reader: int) -> tuple[Shared, ...]:
-        """The regions that one of two operators writes and the other reads."""
-        found: dict[int, list[tuple[int, Place]]] = {}
-        regions: dict[int, LogicalRegion] = {}
-        roles: dict[int, set[tuple[bool, bool]]] = {}
-        partial: set[int] = set()
-        for of_reader, number in ((False, writer), (True, reader)):
-            for at, launch in enumerate(self._bare[number]):
-                for place, requirement in enumerate(launch.requirements):
-                    region, privilege = requirement.region, requirement.privilege
-                    regions[region.id] = region
-                    found.setdefault(region.id, []).append((self._slots[launch.name], (of_reader, at, place)))
-                    writes = privilege.writes or privilege.reduces
-                    roles.setdefault(region.id, set()).add((of_reader, writes))
-                    if writes and requirement.rects[0].volume < region.bounds.volume:
-                        partial.add(region.id)
-        return tuple(
-            Shared(regions[number], tuple(place for _, place in sorted(found[number])), number in partial)
-            for number in sorted(found)
-            if {(False, True), (True, False)} <= roles[number] or {(True, True), (False, False)} <= roles[number]
-        )
+    def _is_partial(self, reader: int, operand: int) -> bool:
+        whole = self.placed(reader, self._choices[reader][0])
+        tensor = self._nodes[reader].operands[operand]
+        found = whole.at(("gradient", "operand", operand), forward=False)
+        if tensor is None or not found:
+            return False
+        return max(int(_volumes(use.use.shape.boxes).sum()) for use in found) < prod(self._tensors[tensor].shape)
 
-    def _elsewhere(self, shared: Shared, uses: Sequence[Use]) -> Boxes:
+    def _elsewhere(self, uses: Iterator[Use]) -> Boxes:
         """The parts of a region that others write, as if they were where they are read."""
-        memory = [processor.memory for processor in self._machine.processors]
-        tables = [NOTHING]
+        tables = [NOWHERE]
         for use in uses:
-            if use.shape.privilege in {READ, READ_WRITE}:
+            if use.shape.access == READ:
                 boxes = use.shape.boxes.copy()
-                boxes[:, 0] = [memory[processor] for processor in use.processors]
+                boxes[:, 0] = self._memory_of[use.processors]
                 tables.append(boxes)
         return np.concatenate(tables)
 
     def _own_ns(self, number: int, choice: Choice) -> float:
-        node, placed = self._nodes[number], self.placed(number, choice)
-        if not placed.launches:
+        if number not in self._outline.needed:
             return 0.0
-        total = float(sum(int(durations.max()) for durations in placed.durations))
-        for tensor in dict.fromkeys(node.operands):
-            if tensor in self._users:
-                total += self._synchronisation_ns(number, choice, tensor) / len(self._users[tensor])
+        placed = self.placed(number, choice)
+        total = float(sum(int(durations.max(initial=0)) for durations in placed.durations))
+        total += sum(map(self._transfer_ns, placed.inside))
+        for tensor in self._weights(number):
+            total += self._synchronisation_ns(number, choice, tensor) / len(self._readers[tensor])
         return total
 
     def _synchronisation_ns(self, number: int, choice: Choice, tensor: int) -> int:
-        """What a weight's value and gradient move, and its update, if all alike users have this choice."""
-        name = self._graph.tensors[tensor].name
-        configuration = self._space.operators[number].plan(choice)
-        alike = [user.name for user in self._users[tensor] if self._kinds[user.id] == self._kinds[number]]
-        home = default_home(self._graph, {**self._whole, **dict.fromkeys(alike, configuration)}, name, self._machine)
-        launches = self._step.of_weight(name, home)
-        weight = self._step.held[name]
-        regions = {region.id: region for region in weight.regions}
-        regions.update((r.region.id, r.region) for launch in launches for r in launch.requirements)
-        placed = self.placed(number, choice)
-        numbers = [[r.region.id for r in launch.requirements] for launch in self._bare[number]]
-        total = sum(int(self._costs.task_ns(launch).max()) for launch in launches)
-        later = [(launch, self._uses(launch)) for launch in launches]
-        for region in regions.values():
-            uses = [
-                use
-                for launch, found in zip(numbers, placed.uses, strict=True)
-                for place, use in zip(launch, found, strict=True)
-                if place == region.id
-            ]
-            for launch, found in later:
-                uses += [u for r, u in zip(launch.requirements, found, strict=True) if r.region.id == region.id]
-            if uses:
-                held = home_of(weight.home) if region.id in {own.id for own in weight.regions} else NOTHING
-                total += self._transfer_ns(self._cache.rows(region, held, uses))
-        return total
+        """What a weight's value and gradient move, and its update, where the operator alone decides its home."""
+        node, placed = self._nodes[number], self.placed(number, choice)
+        place = node.operands.index(tensor)
+        config = self._space.operators[number].plan(choice)
+        tiles, points = used_tiles(self._outline.graph.bound(node), place, config.degrees)
+        users = np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)[points]
+        home = default_home(self._tensors[tensor].shape, tiles, users, self._memory_of)
+        values = [use.use for use in placed.uses if use.end == ("value", "operand", place)]
+        sums = [use.use for use in placed.uses if use.end == ("gradient", "operand", place)]
+        layout = self._outline.layout(("value", -1, tensor), {})
+        if not sums:
+            return self._transfer_ns(self._cache.rows(layout, home.held, values))
+        everyone = np.arange(len(home.processors))
+        write, read = (
+            placed_use(self._shapes.shape(access, everyone, home.colors, home.blocks), home.processors)
+            for access in (READ_WRITE, READ)
+        )
+        moved = self._transfer_ns(self._cache.rows(layout, home.held, [*values, write]))
+        moved += self._transfer_ns(self._cache.rows(layout, NOWHERE, [*sums, read]))
+        return moved + self._update_ns(placed.form, place, layout[1], home)
+
+    def _update_ns(self, form: OperatorForm, place: int, itemsize: int, home: WeightHome) -> int:
+        """The slowest task of a weight's update."""
+        inside = next(own for own, end in form.bound.items() if end == ("operand", place))
+        name = form.lowering.graph.tensors[inside].name
+        volumes = _volumes(home.blocks)
+        size = itemsize * (2 + len(self._optimizer.state_names))
+        again = partial(form.lowering.update, name, home.plan())
+        tasks = LaunchTasks(4.0 * volumes, volumes * size, home.processors, DEFAULT_EFFICIENCY, again)
+        return int(launch_rows(tasks, self._costs).columns[:, 1].max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """A region between two operators.
+
+    Args:
+        rows: what it adds to a step if nobody else uses it.
+        uses: of its use by the two, in program order.
+        alone: whether nobody else uses it.
+    """
+
+    rows: RegionRows
+    uses: tuple[PlacedUse, ...]
+    alone: bool
+
+
+def _turn(writer: list[PlacedUse], reader: list[PlacedUse], *, forward: bool) -> list[PlacedUse]:
+    """Uses in program order: forward the producer comes first, backward the consumer."""
+    return [*writer, *reader] if forward else [*reader, *writer]
+
+
+def _volumes(boxes: Boxes) -> Column:
+    found: Column = np.prod(boxes[:, HIGH:] - boxes[:, LOW:HIGH], axis=1)
+    return found
 
 
 def transfer_ns(rows: RegionRows) -> int:

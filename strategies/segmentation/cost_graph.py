@@ -36,6 +36,9 @@ class CostNode:
         colour: nodes of one colour share a device; None: it is alone.
         backward: whether the node is a backward operator of its own (of a graph that holds both passes).
         supported: whether an accelerator can run it.
+        forward_start_s: of ``forward_s``, what each micro-batch takes however small: starting kernels.
+        backward_start_s: the same of ``backward_s``.
+        beside: ids of operators that run with this one and that no other node depends on.
     """
 
     id: str
@@ -51,11 +54,19 @@ class CostNode:
     colour: int | None = None
     backward: bool = False
     supported: bool = True
+    forward_start_s: float = 0.0
+    backward_start_s: float = 0.0
+    beside: tuple[str, ...] = ()
 
     @property
     def compute_s(self) -> float:
         """Seconds of both passes on a device."""
         return self.forward_s + self.backward_s
+
+    @property
+    def start_s(self) -> float:
+        """Seconds of both passes that do not shrink with a micro-batch."""
+        return self.forward_start_s + self.backward_start_s
 
 
 @final
@@ -188,6 +199,8 @@ def _check_costs(name: str, node: CostNode) -> None:
         "cpu_s": 0.0 if node.cpu_s is None else node.cpu_s,
         "transfer_s": node.transfer_s,
         "device_bytes": node.device_bytes,
+        "forward_start_s": node.forward_start_s,
+        "backward_start_s": node.backward_start_s,
     }
     for what, value in costs.items():
         if not (math.isfinite(value) and value >= 0):

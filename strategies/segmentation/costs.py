@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Literal, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 Floats = npt.NDArray[np.float64]
+Number = TypeVar("Number", float, Floats)
 Overlap = Literal["overlap", "add"]
 Order = Literal["1f1b", "1f1b-so", "fbp", "gpipe", "pipedream", "2bw"]
 ORDERS: tuple[Order, ...] = ("1f1b", "1f1b-so", "fbp", "gpipe", "pipedream", "2bw")
@@ -162,7 +163,26 @@ def synchronization_s(assumptions: Assumptions, level: Level, replicas: int, sha
     """
     if replicas == 1:
         return 0.0
-    return assumptions.synchronized * (replicas - 1) * parameters / (level.bandwidth * replicas**2 * shared)
+    moved = assumptions.synchronized * (replicas - 1) / replicas * parameters / (level.bandwidth * shared)
+    # Replicas that take mini-batches in turn synchronise once for as many mini-batches as there are replicas.
+    return moved / replicas if assumptions.order == "pipedream" else moved
+
+
+def work_s(assumptions: Assumptions, seconds: Number, start_s: Number, replicas: int) -> Number:
+    """Seconds per mini-batch in which each of some replicas computes.
+
+    Before a flush replicas share the samples of every micro-batch, so each starts all of them; otherwise they take
+    (micro-)batches in turn.
+
+    Args:
+        assumptions: see there.
+        seconds: of a mini-batch that is not cut, on one device.
+        start_s: of them, what each micro-batch takes however small.
+        replicas: how many.
+    """
+    if assumptions.order in FLUSHED:
+        return (seconds - start_s) / replicas + assumptions.micro_batches * start_s
+    return (seconds + (assumptions.micro_batches - 1) * start_s) / replicas
 
 
 def transfer_s(assumptions: Assumptions, level: Level, replicas: int, size: float) -> float:
@@ -179,7 +199,7 @@ def transfer_s(assumptions: Assumptions, level: Level, replicas: int, size: floa
 
 def clock_for(graph: CostGraph, levels: tuple[Level, ...], assumptions: Assumptions) -> Clock:
     """A clock that can count anything a stage of the graph may cost."""
-    longest = graph.compute_s
+    longest = graph.compute_s + assumptions.micro_batches * sum(node.start_s for node in graph.nodes)
     activations = sum(node.activation_bytes for node in graph.nodes)
     parameters = sum(node.parameter_bytes for node in graph.nodes)
     for level in levels:
@@ -192,16 +212,24 @@ def node_work(
     graph: CostGraph, level: Level, assumptions: Assumptions, replicas: int, clock: Clock, shared: int = 1
 ) -> tuple[Ticks, Ticks]:
     """Ticks of each node on 1, 2, ... replicas: of both passes, and of synchronisation; shape (nodes, replicas)."""
-    compute = np.array([node.compute_s for node in graph.nodes], dtype=np.float64)
-    return per_replica(compute, replicas, clock), synchronization_ticks(
+    compute = np.array([(node.compute_s, node.start_s) for node in graph.nodes], dtype=np.float64)
+    return per_replica(assumptions, compute, replicas, clock), synchronization_ticks(
         graph, level, assumptions, replicas, clock, shared
     )
 
 
-def per_replica(seconds: Floats, replicas: int, clock: Clock) -> Ticks:
-    """Ticks of each node when 1, 2, ... replicas share its work, shape (nodes, replicas)."""
-    counts = np.arange(1, replicas + 1, dtype=np.float64)
-    return np.rint(seconds[:, None] / counts / clock.tick_s).astype(np.int64)
+def per_replica(assumptions: Assumptions, seconds: Floats, replicas: int, clock: Clock, parts: int = 1) -> Ticks:
+    """Ticks of each node when 1, 2, ... replicas share its work, shape (nodes, replicas).
+
+    Args:
+        assumptions: see there.
+        seconds: of each node for a mini-batch, and of them what each micro-batch takes however small; shape (nodes, 2).
+        replicas: the most.
+        clock: what a tick is.
+        parts: into how many equal parts the time is cut.
+    """
+    work = [work_s(assumptions, seconds[:, 0], seconds[:, 1], count) / parts for count in range(1, replicas + 1)]
+    return np.rint(np.stack(work, axis=1) / clock.tick_s).astype(np.int64)
 
 
 def synchronization_ticks(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING
 
-from maniple.strategies.segmentation.costs import synchronization_s, transfer_s
+from maniple.strategies.segmentation.costs import synchronization_s, transfer_s, work_s
 from maniple.strategies.segmentation.problem import Stage
 
 if TYPE_CHECKING:
@@ -39,7 +39,11 @@ def cut_bytes(graph: CostGraph, parts: Sequence[Part]) -> list[int]:
 def _stage(problem: SegmentationProblem, parts: Sequence[Part], crossing: Sequence[int], place: int) -> Stage:
     part, nodes = parts[place], problem.graph.nodes
     compute = fsum(nodes[node].compute_s for node in part.nodes)
-    load, depth = compute, len(part.path)
+    depth = len(part.path)
+    # On several levels the replicas of the inner ones are counted level by level.
+    innermost = part.path[-1][1] if len(problem.levels) == 1 else 1
+    given = problem.assumptions
+    load = fsum(work_s(given, nodes[node].compute_s, nodes[node].start_s, innermost) for node in part.nodes) * innermost
     shared = 1
     for level in range(len(problem.levels)):
         # Flat pipelines have one entry, of the innermost level.
@@ -48,7 +52,7 @@ def _stage(problem: SegmentationProblem, parts: Sequence[Part], crossing: Sequen
         same = [at for at, other in enumerate(parts) if other.path[:inward] == part.path[:inward]]
         group = [at for at, other in enumerate(parts) if other.path[: inward - 1] == part.path[: inward - 1]]
         parameters = fsum(nodes[node].parameter_bytes for at in same for node in parts[at].nodes)
-        link, given = problem.levels[level], problem.assumptions
+        link = problem.levels[level]
         synchronization = synchronization_s(given, link, replicas, shared, parameters)
         borders = ([same[0] - 1] if same[0] > group[0] else []) + ([same[-1]] if same[-1] < group[-1] else [])
         transfers = [transfer_s(given, link, replicas, crossing[border]) for border in borders]

@@ -21,7 +21,14 @@ import numpy as np
 from maniple.regions.error import RequestError, nearest
 from maniple.strategies.segmentation import pair_kernels as pairs
 from maniple.strategies.segmentation.coarse_graph import CoarseGraph
-from maniple.strategies.segmentation.costs import FLUSHED, cut_ticks, per_replica, synchronization_s, transfer_s
+from maniple.strategies.segmentation.costs import (
+    FLUSHED,
+    cut_ticks,
+    per_replica,
+    synchronization_s,
+    transfer_s,
+    work_s,
+)
 from maniple.strategies.segmentation.evaluation import cut_bytes
 from maniple.strategies.segmentation.space import MOST_PAIRED, Space, traced
 from maniple.strategies.segmentation.throughput import Answer, approximated, does_not_fit, most_states
@@ -79,8 +86,9 @@ def fill_s(problem: SegmentationProblem, parts: Sequence[Part]) -> float:
     split = given.order == "gpipe"
     total, slots, synchronization = 0.0, [0.0, 0.0], 0.0
     for place, part in enumerate(parts):
-        forward = fsum(graph.nodes[node].forward_s for node in part.nodes) / part.replicas / m
-        backward = fsum(graph.nodes[node].backward_s for node in part.nodes) / part.replicas / m
+        nodes = [graph.nodes[node] for node in part.nodes]
+        forward = fsum(work_s(given, n.forward_s, n.forward_start_s, part.replicas) for n in nodes) / m
+        backward = fsum(work_s(given, n.backward_s, n.backward_start_s, part.replicas) for n in nodes) / m
         sizes = [crossing[at] for at in (place - 1, place) if 0 <= at < len(parts) - 1]
         transfers = [transfer_s(given, level, part.replicas, size) / m for size in sizes]
         total += forward + backward + fsum(transfers) / 2
@@ -89,7 +97,7 @@ def fill_s(problem: SegmentationProblem, parts: Sequence[Part]) -> float:
             moved = [transfer / (2 if split else 1) for transfer in transfers]
             slot = work + fsum(moved) if given.transfers == "add" else max([work, *moved])
             slots[phase] = max(slots[phase], slot)
-        weights = fsum(graph.nodes[node].parameter_bytes for node in part.nodes)
+        weights = fsum(node.parameter_bytes for node in nodes)
         synchronization = max(synchronization, synchronization_s(given, level, part.replicas, 1, weights))
     if given.synchronization == "overlap":
         synchronization = 0.0
@@ -127,14 +135,14 @@ class _Search:
         problem, costs = space.problem, space.costs
         given, m = problem.assumptions, problem.assumptions.micro_batches
         replicas = costs.work.shape[1]
-        forward = np.array([node.forward_s for node in problem.graph.nodes]) / m
-        backward = np.array([node.backward_s for node in problem.graph.nodes]) / m
+        forward = np.array([(node.forward_s, node.forward_start_s) for node in problem.graph.nodes])
+        backward = np.array([(node.backward_s, node.backward_start_s) for node in problem.graph.nodes])
         split = given.order == "gpipe"
         first, second = (forward, backward) if split else (forward + backward, np.zeros_like(backward))
         synchronization = costs.synchronization if given.synchronization == "add" else 0 * costs.synchronization
         self._fill = pairs.Fill(
-            self._totals(per_replica(first, replicas, costs.clock)),
-            self._totals(per_replica(second, replicas, costs.clock)),
+            self._totals(per_replica(given, first, replicas, costs.clock, m)),
+            self._totals(per_replica(given, second, replicas, costs.clock, m)),
             self._totals(synchronization),
             cut_ticks(space.crossing, problem.levels[0], given, replicas, costs.clock) // m,
             2 if split else 1,

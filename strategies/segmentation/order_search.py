@@ -13,7 +13,7 @@ from math import fsum
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
-from maniple.strategies.segmentation.costs import Assumptions, Order, Overlap, synchronization_s, transfer_s
+from maniple.strategies.segmentation.costs import Assumptions, Order, Overlap, synchronization_s, transfer_s, work_s
 from maniple.strategies.segmentation.pipeline_timing import StageTimes, pipeline_s
 from maniple.strategies.segmentation.problem import SegmentationProblem
 from maniple.strategies.segmentation.segment import segment
@@ -137,18 +137,15 @@ def stage_times(problem: SegmentationProblem, found: Segmentation) -> tuple[Stag
     nodes, given = problem.graph.nodes, problem.assumptions
     times = []
     for place, stage in enumerate(found.stages):
-        share = stage.replicas * given.micro_batches
         last = place == len(found.stages) - 1
         # The slower end of a cut sets its pace; both directions are alike.
         narrow = stage.replicas if last else min(stage.replicas, found.stages[place + 1].replicas)
         moved = 0.0 if last else transfer_s(given, problem.levels[0], narrow, stage.sent_bytes)
-        times.append(
-            StageTimes(
-                fsum(nodes[node].forward_s for node in stage.nodes) / share,
-                fsum(nodes[node].backward_s for node in stage.nodes) / share,
-                moved / given.micro_batches / 2,
-            )
-        )
+        chosen = [nodes[node] for node in stage.nodes]
+        forward = fsum(work_s(given, node.forward_s, node.forward_start_s, stage.replicas) for node in chosen)
+        backward = fsum(work_s(given, node.backward_s, node.backward_start_s, stage.replicas) for node in chosen)
+        m = given.micro_batches
+        times.append(StageTimes(forward / m, backward / m, moved / m / 2))
     return tuple(times)
 
 

@@ -150,8 +150,8 @@ def placement_stages(placement: Placement, found: MaxLoad | SampleLatency) -> tu
 
 
 def ids(graph: CostGraph, places: Sequence[int]) -> list[str]:
-    """The file's ids of some nodes."""
-    return [graph.nodes[place].id for place in places]
+    """The file's (or the graph's) ids of some nodes and of what runs beside them."""
+    return [name for place in places for name in (graph.nodes[place].id, *graph.nodes[place].beside)]
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from maniple.operators.plan import OperatorPlan, StagePlan
+from maniple.operators.plan import StagePlan
 from maniple.regions.error import RequestError
-from maniple.strategies.placement import complete, whole
+from maniple.strategies.placement import complete, shared
+from maniple.strategies.segmentation.report import ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from maniple.operators.graph import Graph, Node
-    from maniple.operators.plan import Plan, Term
+    from maniple.operators.plan import OperatorPlan, Plan, Term
+    from maniple.strategies.segmentation.cost_graph import CostGraph
     from maniple.strategies.segmentation.costs import Assumptions
     from maniple.strategies.segmentation.problem import Segmentation
     from maniple.strategies.strategy import Problem
@@ -21,15 +20,16 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def plan_of(problem: Problem, strategy: str, found: Segmentation, given: Assumptions) -> Plan:
+def plan_of(problem: Problem, strategy: str, costs: CostGraph, found: Segmentation, given: Assumptions) -> Plan:
     """The plan that places every operator of a pipeline's stage on the stage's processors.
 
     It runs as operator placement, the mini-batch whole; the replicas of a stage split its samples. The pipeline order
     and the number of micro-batches for which the stages were chosen are in the explanation.
 
     Args:
-        problem: the graph, whose operators are the pipeline's nodes in order, and the machine.
+        problem: the graph and the machine.
         strategy: name of the strategy that found the pipeline.
+        costs: the graph of costs that was cut, whose nodes are operators with those beside them.
         found: the pipeline.
         given: what was assumed.
     """
@@ -38,10 +38,10 @@ def plan_of(problem: Problem, strategy: str, found: Segmentation, given: Assumpt
     stages: list[StagePlan] = []
     reasons: list[tuple[str, tuple[tuple[str, Term], ...]]] = []
     for number, stage in enumerate(found.stages):
-        names = [graph.nodes[place].name for place in stage.nodes]
-        for place in stage.nodes:
-            operators[graph.nodes[place].name] = shared(graph, graph.nodes[place], stage.devices)
-        stages.append(StagePlan(tuple(names)))
+        names = ids(costs, stage.nodes)
+        operators |= {name: shared(graph, graph.node(name), stage.devices) for name in names}
+        inside = set(names)
+        stages.append(StagePlan(tuple(node.name for node in graph.nodes if node.name in inside)))
         reasons += [(name, (("stage", number), ("stage_load_s", stage.load_s))) for name in names]
     terms: tuple[tuple[str, Term], ...] = (
         ("pipeline order", given.order),
@@ -70,14 +70,3 @@ def refuse_other_objectives(problem: Problem, strategy: str) -> None:
         raise RequestError(
             f"strategy {strategy!r} minimises time, not {problem.objective}; ask for time, with a limit of memory"
         )
-
-
-def shared(graph: Graph, node: Node, processors: Sequence[int]) -> OperatorPlan:
-    """The configuration of an operator whose samples some processors share, as far as they can be split."""
-    bound = graph.bound(node)
-    sample = next((factor for factor in bound.factors if factor.role == "sample" and factor.splittable), None)
-    if len(processors) == 1 or sample is None:
-        return whole(graph, node, processors[0])
-    points = min(len(processors), sample.extent)
-    degrees = tuple((factor.name, points if factor.name == sample.name else 1) for factor in bound.factors)
-    return OperatorPlan(degrees, tuple(processors[:points]))

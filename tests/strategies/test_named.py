@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maniple.models import model
 from maniple.operators.graph import Graph
 from maniple.operators.plan import OperatorPlan, Plan, WeightPlan
 from maniple.regions.error import RequestError
@@ -19,6 +20,7 @@ from maniple.strategies.model_parallel import balanced_blocks
 from maniple.strategies.placement import configure, follow, node_flops
 from maniple.strategies.registry import BUILT_IN, lookup
 from maniple.strategies.strategy import Problem
+from maniple.zoo.catalogue import entry
 
 NAMES = tuple(point.name for point in BUILT_IN if not lookup(point.name).needs_budget)
 MACHINES = ("cpu:1", "cpu:2", "cpu:3", "cpu:4", "cpu:2x1", "cpu:2x2", "cpu:3x1")
@@ -158,6 +160,20 @@ def test_the_expert_keeps_dense_weights_where_they_are_used(digits: Graph) -> No
     assert plan.weight("linear_1.weight") == WeightPlan((4, 1), (0, 1, 2, 3))
     # Every processor uses the whole weight of a convolution: it is spread along its largest dimension.
     assert plan.weight("conv2d_1.weight") == WeightPlan((4, 1, 1, 1), (0, 1, 2, 3))
+
+
+def test_the_expert_gives_every_host_all_layers_of_a_recurrent_network() -> None:
+    graph = model("rnnlm", batch=4, **entry("rnnlm").reduced)
+    plan = search("expert", graph, Machine.preset("k80x8"))
+    rows = {name: (split, processors) for name, split, _, processors in plan.table()}
+    assert {name: rows[name] for name in ("embedding", "lstm.layers.0", "lstm.layers.1", "classifier")} == {
+        "embedding": ("b=2", "0 4"),
+        "lstm.layers.0": ("b=2", "1 5"),
+        "lstm.layers.1": ("b=2", "2 6"),
+        "classifier": ("b=2", "3 7"),
+    }
+    assert rows["lstm.layers.0_1"] == rows["lstm.layers.0"]
+    plan.validate(graph, Machine.preset("k80x8"))
 
 
 def test_model_parallelism_keeps_each_weight_with_its_operator(digits: Graph) -> None:

@@ -19,6 +19,7 @@ def random_graph(seed: int, most: int = 10) -> CostGraph:
     """Make a graph of up to ``most`` nodes with any number of sources, sinks and skips."""
     rng = random.Random(seed)
     count, density = rng.randint(1, most), rng.choice((0.1, 0.25, 0.5, 0.8))
+    starts = random.Random(seed + 1000)
     nodes = [
         CostNode(
             id=f"n{place}",
@@ -28,6 +29,8 @@ def random_graph(seed: int, most: int = 10) -> CostGraph:
             activation_bytes=rng.randint(0, 30),
             parameter_bytes=rng.choice((0, rng.randint(1, 40))),
             stored_bytes=rng.randint(0, 30),
+            forward_start_s=starts.randint(0, 3) * 1e-3,
+            backward_start_s=starts.choice((0.0, 2e-3)),
         )
         for place in range(count)
     ]

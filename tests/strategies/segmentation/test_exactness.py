@@ -41,11 +41,24 @@ class Oracle:
             math.fsum(n.stored_bytes for n in chosen),
         )
 
+    def passes(self, nodes: Any, m: int, given: Assumptions) -> tuple[float, float]:
+        """Add up what one of ``m`` replicas computes for a mini-batch: what starts passes is not shared at a flush."""
+        forward, backward, _, _ = self.sums(nodes)
+        starts = math.fsum(self.graph.nodes[node].forward_start_s for node in nodes)
+        others = math.fsum(self.graph.nodes[node].backward_start_s for node in nodes)
+        each = m if given.order in {"1f1b", "gpipe"} else 1
+        return tuple(  # type: ignore[return-value]
+            (seconds - start + given.micro_batches * each * start) / m
+            for seconds, start in ((forward, starts), (backward, others))
+        )
+
     def stage_s(self, stage: Any, bandwidth: float, given: Assumptions) -> float:
         before, after, m = stage
-        forward, backward, weights, _ = self.sums(after - before)
-        work = (forward + backward) / m
-        sync = given.synchronized * (m - 1) * weights / (bandwidth * m * m)
+        _, _, weights, _ = self.sums(after - before)
+        work = sum(self.passes(after - before, m, given))
+        sync = given.synchronized * (m - 1) / m * weights / bandwidth
+        if given.order == "pipedream":
+            sync /= m  # replicas take mini-batches in turn, and synchronise once for all of them
         moved = [2 * self.cut[ideal] / (bandwidth * m) for ideal in (before, after)]
         load = work + sync if given.synchronization == "add" else max(work, sync)
         return load + sum(moved) if given.transfers == "add" else max(load, *moved)
@@ -72,7 +85,8 @@ class Oracle:
         count = given.micro_batches
         total, first, second, sync = 0.0, 0.0, 0.0, 0.0
         for before, after, m in chain:
-            forward, backward, weights, _ = (value / m for value in self.sums(after - before))
+            forward, backward = self.passes(after - before, m, given)
+            _, _, weights, _ = self.sums(after - before)
             moved = [2 * self.cut[ideal] / (bandwidth * m * count) for ideal in (before, after)]
             total += (forward + backward) / count + sum(moved) / 2
             phases = [forward, backward] if given.order == "gpipe" else [forward + backward]
@@ -82,7 +96,7 @@ class Oracle:
                 slot = work / count
                 found.append(slot + sum(parts) if given.transfers == "add" else max(slot, *parts))
             first, second = max(first, found[0]), max(second, found[1] if len(found) > 1 else 0.0)
-            sync = max(sync, given.synchronized * (m - 1) * weights / (bandwidth * m))
+            sync = max(sync, given.synchronized * (m - 1) / m * weights / bandwidth)
         return total + (count - 1) * (first + second) + (0.0 if given.synchronization == "overlap" else sync)
 
 
@@ -117,6 +131,7 @@ def test_the_least_bottleneck(block: int, make_graph: Fixture, oracle: Callable[
                     Assumptions(),
                     Assumptions(transfers="add"),
                     Assumptions(synchronization="overlap"),
+                    Assumptions(order="2bw", micro_batches=3),
                 ):
                     if not replicate and devices > len(graph.nodes):
                         continue
