@@ -17,7 +17,7 @@ from typing import NamedTuple, final
 import torch
 
 from maniple.regions.error import RequestError, RunError
-from maniple.runtime.event import Event, Signal
+from maniple.runtime.event import DONE, Event, Signal
 
 __all__: list[str] = []
 
@@ -35,7 +35,7 @@ def check_cuda() -> None:
 
 def numba_stream() -> object:
     """Give torch's current stream as numba takes it."""
-    from numba import cuda  # type: ignore[attr-defined]
+    from numba import cuda
 
     return cuda.external_stream(torch.cuda.current_stream().cuda_stream)
 
@@ -91,7 +91,7 @@ class CudaStream:
     """
 
     def __init__(self, device: torch.device, name: str) -> None:
-        self.torch = torch.cuda.Stream(device)
+        self.torch = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
         self._failure: BaseException | None = None
         self._submitted: SimpleQueue[_Submitted] = SimpleQueue()
@@ -122,7 +122,7 @@ class CudaStream:
         return submitted
 
     def _record(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True, blocking=True)
+        event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         event.record(self.torch)
         return event
 
@@ -135,6 +135,7 @@ class CudaStream:
                 event.ended_ns = self._time_ns(event.end)
             except BaseException as failure:  # noqa: BLE001  (a kernel failed; told to whoever waits)
                 self._failure = error = failure
+            del submitted  # and what the work holds, before anybody is told
             event.set(error)
 
     def _time_ns(self, event: torch.cuda.Event) -> int:
@@ -164,6 +165,7 @@ class CudaDevice:
         self.device = torch.device("cuda", local % torch.cuda.device_count())
         self.name = str(self.device)
         self.capacity = capacity
+        self.written: Event = DONE
         self.tasks, self.arrivals, self.departures = (
             CudaStream(self.device, f"{self.name}: {name}") for name in ("tasks", "arrivals", "departures")
         )

@@ -42,14 +42,30 @@ class Device(Protocol):
     Args:
         name: what messages call it.
         compiles: whether variants of the kind `numba.cuda` run on it.
-        streams: for tasks, for copies that come, and for copies that go.
+        tasks: the stream of tasks.
+        arrivals: the stream of copies that come, and of folds inside collectives.
+        departures: the stream of copies that go to the host.
+        written: the last time that its memory was written outside of tasks and copies.
     """
 
     name: str
     compiles: bool
-    tasks: Stream
-    arrivals: Stream
-    departures: Stream
+    written: Event
+
+    @property
+    def tasks(self) -> Stream:
+        """See above."""
+        ...
+
+    @property
+    def arrivals(self) -> Stream:
+        """See above."""
+        ...
+
+    @property
+    def departures(self) -> Stream:
+        """See above."""
+        ...
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Allocate a tensor of any content in the memory of the device.

@@ -50,13 +50,14 @@ class Milestones:
         self._patience_s = patience_s
         self._changed = threading.Condition()
         self._taken = 0
+        self._done = 0
         self._events: deque[tuple[int, Event]] = deque()
 
     def reach(self, taken: int, event: Event) -> None:
         """Say that so many steps were submitted, the last of which ends with an event."""
         with self._changed:
             while self._events and self._events[0][1].done:
-                self._events.popleft()
+                self._done = self._events.popleft()[0]
             self._events.append((taken, event))
             self._taken = taken
             self._changed.notify_all()
@@ -71,6 +72,8 @@ class Milestones:
             while self._taken < taken:
                 self._check()
                 self._changed.wait(self._patience_s)
+            if taken <= self._done:
+                return DONE
             place = bisect_left(self._events, taken, key=lambda milestone: milestone[0])
             return self._events[place][1] if place < len(self._events) else DONE
 
@@ -111,6 +114,9 @@ class DeviceLane:
         self._milestones = milestones
         self._start = start
         self._steps: tuple[_Bound, ...] = ()
+        # A step may take for granted what the lane waited for before, in the run before too.
+        self._last: Event = DONE
+        self._owed: list[Event] = []  # waited for by movements alone so far
         self._frames: Frames | None = None
         self._turn = 0
 
@@ -146,7 +152,7 @@ class DeviceLane:
             ended: called once all of it is done.
         """
         base, mine = run.base, self._processor.id
-        before, last = base[mine], DONE
+        before, last = base[mine], self._last
         own = self._milestones[mine]
         calls: Calls | None = None
         if self._frames is not None:
@@ -154,7 +160,7 @@ class DeviceLane:
             self._turn = (self._turn + 1) % len(self._frames.runs)
             # On the device's stream, for bodies may begin when this thread is at the next run already.
             self._processor.submit(partial(self._frames.now.__setitem__, mine, calls))
-        owed: list[Event] = []  # waited for by a movement only: a later step may take it for granted
+        owed = self._owed
         for place, (step, call, waits, behind) in enumerate(self._steps):
             for wait, where, counter, value in waits:
                 wait(where, base[counter] + value)
@@ -163,11 +169,12 @@ class DeviceLane:
                 self._start(run, step.row, (*owed, last))
             else:
                 last = self._processor.submit(call, owed)
-                owed = []
+                owed.clear()
                 last.then(partial(_note, run, step.row, last))
             if step.told:
                 own.reach(before + place + 1, last)
                 last.then(partial(_raise, publish, before + place + 1))
+        self._last = last
         own.reach(before + len(self._steps), last)
         last.then(partial(_raise, publish, before + len(self._steps)))
 

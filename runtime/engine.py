@@ -241,7 +241,7 @@ class CopyEngine:
             if not fold.parts:
                 self._when(() if fold.on_device else after, partial(self._fold, movement, fold))
 
-    def _when(self, events: Iterable[Event], call: Callable[[], object]) -> None:
+    def _when(self, events: Iterable[Event], call: Callable[[], None]) -> None:
         """Have something done on this thread once events are done: now, if they are."""
         waiting = [event for event in events if not event.done]
         if not waiting:
@@ -269,7 +269,7 @@ class CopyEngine:
         after, arrival = push.movement.after, push.arrival
         if push.across is not None and arrival is not None:
             end = push.across(after)
-            self._when((end,), lambda: (self._handed_over(push, end), self._landed(arrival, end)))
+            self._when((end,), partial(self._crossed, push, arrival, end))
         elif push.stage is not None:
             end = push.stage(after)
             self._when((end,), partial(self._staged, push, end))
@@ -284,6 +284,11 @@ class CopyEngine:
         else:
             self._handed_over(push, DONE)
             self._land(push.arrival, push.pack())
+
+    def _crossed(self, push: Outgoing, arrival: Incoming, end: Event) -> None:
+        """Count a push from one device of this rank to another, both of its ends done."""
+        self._handed_over(push, end)
+        self._landed(arrival, end)
 
     def _handed_over(self, push: Outgoing, end: Event) -> None:
         """Count a push between two memories of this rank."""

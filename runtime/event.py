@@ -91,6 +91,7 @@ class Signal:
             with self._changed:
                 if told == len(hearers):
                     self.done = True
+                    self._hearers = []
                     self._changed.notify_all()
                     return
 

@@ -92,7 +92,8 @@ class Memory:
         """
         # Whatever lasts may be written by any rank in a later program.
         storage = self._make(region, rect, self.arena, self.layout(region))
-        self.write(lambda: storage.fill_(self._filled.get(region.id, 0)))
+        value = self._filled.get(region.id, 0)
+        self.write(lambda: storage.fill_(value))
         if region.id in self._kept:
             self.version += 1
         made = self._kept[region.id] = (rect, storage)
@@ -108,9 +109,9 @@ class Memory:
             work()
             return
         copies = (self.device.arrivals, self.device.departures)
-        written = self.device.tasks.submit(work, [stream.submit(_nothing) for stream in copies])
+        self.device.written = self.device.tasks.submit(work, [stream.submit(_nothing) for stream in copies])
         for stream in copies:
-            stream.submit(_nothing, [written])
+            stream.submit(_nothing, [self.device.written])
 
     def lay_out(self, region: LogicalRegion, order: tuple[int, ...]) -> None:
         """Have the lasting instance of a region, when it is made, hold its axes in an order, outermost first."""

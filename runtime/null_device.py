@@ -26,7 +26,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from maniple.regions.error import RunError
-from maniple.runtime.event import Event, Signal
+from maniple.runtime.event import DONE, Event, Signal
 from maniple.runtime.processor import enter_task
 
 __all__: list[str] = []
@@ -72,7 +72,7 @@ class NullTensor(torch.Tensor):
                 f"{name} of a tensor on a null device outside of its streams: the host does not see that memory; "
                 "submit the work to a stream, or copy the values and wait for the event of the copy"
             )
-        return super().__torch_function__(func, types, args, kwargs or {})
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
 
 def _looks(func: Callable[..., Any], args: Sequence[Any]) -> bool:
@@ -200,7 +200,9 @@ class NullStream:
                         piece.work()
             except BaseException as error:  # noqa: BLE001  (as on a GPU, what follows a failure does not run)
                 failure = error
-            piece.end.set(failure)
+            end = piece.end
+            del piece  # and what it holds, before anybody is told
+            end.set(failure)
 
     def _next(self) -> _Piece | None:
         """Wait for the next piece, and for its time."""
@@ -235,6 +237,7 @@ class NullDevice:
             NullStream(f"{self.name}: {name}", Random(f"{local} {name}"), latest_s, self._gate)
             for name in ("tasks", "arrivals", "departures")
         )
+        self.written: Event = DONE
         self._freed: deque[int] = deque()
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -80,7 +80,7 @@ def bind_across(
         points: the elements that go.
     """
     gathered, put = _gathered(source, first, points), _scattered(target, second, points)
-    return lambda events: target.arrivals.submit(lambda: put(gathered()), events)
+    return lambda events: target.arrivals.submit(lambda: put(gathered()), (*events, source.written))
 
 
 def _gathered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[], torch.Tensor]:

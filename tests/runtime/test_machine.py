@@ -226,7 +226,7 @@ def test_gpus_are_refused_aloud_and_once(monkeypatch: pytest.MonkeyPatch, capsys
     announce.cache_clear()
     assert Machine.detect().processors[0].kind == "cpu"
     assert Machine.detect().processors[0].kind == "cpu"
-    assert capsys.readouterr().err == "maniple: GPUs on h are not used yet; the machine is the CPUs\n"
+    assert capsys.readouterr().err == "maniple: GPUs on h are not used; run with --device cuda to use them\n"
 
 
 @pytest.mark.parametrize("payload", [b"", b"{}", b"[1, 2]", b'["h", 0, 1, false]', b'["h", 1, 1, 3]', b"\xff"])
