@@ -118,7 +118,8 @@ def transfers(name: str, machine_name: str, budget: float, *, as_json: bool) -> 
     """Figure 1: the bytes of an iteration under data parallelism, the expert's plan and the found one."""
     machine = Machine.preset(machine_name)
     graph = graph_for(name, machine)
-    rows = [transfers_row(s, graph, machine, named(s, graph, machine), 0.0) for s in ("data_parallel", "expert")]
+    strategies = ("data_parallel", "expert", "model_parallel")
+    rows = [transfers_row(s, graph, machine, named(s, graph, machine), 0.0) for s in strategies]
     if budget > 0:
         begun = time.perf_counter()
         plan = search(graph, machine, strategy="soap", budget=budget)

@@ -5,6 +5,9 @@ that applies the operator (and sums what it gives against fixed numbers) is impo
 plan for two processors, and compared with plain torch: the loss, and the gradient of every float input.
 
     python benchmarks/import_coverage.py [--samples 3] [--only NAME ...] [--json coverage.json]
+    python benchmarks/import_coverage.py --table coverage.json ...             the page docs/coverage.md has
+
+It takes twenty minutes; ``--only`` takes a part, and the tables of several parts are merged.
 """
 
 from __future__ import annotations
@@ -25,9 +28,11 @@ import maniple as mp
 from maniple.regions.error import ManipleError
 
 LARGEST = 20_000
-"""Elements: samples that are larger are left out."""
-TOLERANCE = 1e-8
+"""Elements. Larger samples are left out, and those that no plan can cut: scalars, and tensors without elements."""
+TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
+"""Relative to the largest element, by the least precise dtype on the way."""
 RATE = 0.5
+SEED = 3
 
 
 @dataclass(frozen=True)
@@ -84,32 +89,43 @@ class _Place:
     number: int
 
 
+def stepped(module: Applied, x: Tensor) -> list[Tensor]:
+    """The loss, and the parameters after one step, by plain torch."""
+    module.zero_grad()
+    loss = module(x)
+    loss.backward()
+    return [loss.detach(), *(v.detach() - RATE * (0 if v.grad is None else v.grad) for v in module.values)]
+
+
 def tried(function: object, arguments: tuple[object, ...], options: dict[str, object]) -> Outcome | None:
     """What becomes of one sample; None where plain torch has no finite gradient for it either."""
     module = Applied(function, arguments, options)
     x = torch.ones(4, dtype=torch.float64)
-    if not len(module.values) or sum(value.numel() for value in module.values) > LARGEST:
+    sizes = [value.numel() for value in module.values]
+    if not sizes or min(sizes) < 1 or max(sizes) == 1 or sum(sizes) > LARGEST:
         return None
     try:
-        loss = module(x)
-        loss.backward()
+        expected = stepped(module, x)
     except (RuntimeError, TypeError, ValueError, NotImplementedError):
         return None
-    expected = [value.detach() - RATE * (0 if value.grad is None else value.grad) for value in module.values]
-    if not torch.isfinite(loss) or not all(torch.isfinite(value).all() for value in expected):
+    if not all(torch.isfinite(value).all() for value in expected):
         return None
     try:
         graph = mp.from_torch(module, (x,))
         machine = mp.Machine.cpu(2)
         plan = mp.search(graph, machine, strategy="random", seed=1)
-        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=RATE)) as trainer:
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=RATE), seed=SEED) as trainer:
             ours = trainer.step(x)
             found = list(trainer.parameters().values())
     except ManipleError as error:
         return Outcome("refused", str(error).splitlines()[0][:160])
-    pairs = [(torch.tensor(ours, dtype=torch.float64), loss.detach()), *zip(found, expected, strict=True)]
-    for mine, theirs in pairs:
-        limit = TOLERANCE * max(1.0, float(theirs.abs().max()) if theirs.numel() else 1.0)
+    if any(node.operator.random for node in graph.nodes):
+        with mp.InjectedDropout(graph, seed=SEED, step=0):
+            expected = stepped(module, x)
+    passed = {tensor.dtype for tensor in graph.tensors}
+    tolerance = TOLERANCE["float32" if "float32" in passed else "float64"]
+    for mine, theirs in zip([torch.tensor(ours, dtype=torch.float64), *found], expected, strict=True):
+        limit = tolerance * max(1.0, float(theirs.abs().max()) if theirs.numel() else 1.0)
         if theirs.numel() and not bool(((mine - theirs).abs() <= limit).all()):
             return Outcome("wrong", f"differs by {float((mine - theirs).abs().max()):.3g}")
     return Outcome("whole" if graph.opaque else "split", "; ".join(graph.opaque)[:160])
@@ -140,28 +156,80 @@ def outcomes(only: list[str], samples: int) -> Iterator[tuple[str, list[Outcome]
             yield name, found
 
 
+def table(every: dict[str, list[list[str]]]) -> str:
+    """The coverage as a page of the documentation.
+
+    Args:
+        every: The outcomes of all samples, by operator.
+    """
+    order = ("wrong", "refused", "whole", "split")
+    samples = Counter(status for found in every.values() for status, _ in found)
+    worst = {name: min(found, key=lambda outcome: order.index(outcome[0])) for name, found in every.items()}
+    operators = Counter(status for status, _ in worst.values())
+    lines = ["| | samples | share | operators, by their worst sample | share |", "|---|---|---|---|---|"]
+    words = {"split": "imported, may be split", "whole": "imported, one task", "refused": "refused", "wrong": "wrong"}
+    for status, word in words.items():
+        shares = [f"{count[status]} | {count[status] / sum(count.values()):.1%}" for count in (samples, operators)]
+        lines.append(f"| {word} | {' | '.join(shares)} |")
+    reasons: dict[str, list[str]] = {}
+    for name, (status, note) in sorted(worst.items()):
+        if status == "refused":
+            reasons.setdefault(reason(note), []).append(f"`{name}`")
+    lines += ["", "| refused, because | operators |", "|---|---|"]
+    lines += [f"| {why} | {', '.join(names)} |" for why, names in sorted(reasons.items())]
+    whole = [f"`{name}`" for name, (status, _) in sorted(worst.items()) if status == "whole"]
+    return "\n".join([*lines, "", f"One task, run whole: {', '.join(whole)}."]) + "\n"
+
+
+REASONS = (
+    ("draws random numbers", "it draws random numbers that a plan would change"),
+    ("cannot be imported", "torch.export cannot follow it: its shapes or its path depend on values"),
+    ("complex", "complex numbers"),
+    ("expected extents >= 1", "it makes a tensor without elements"),
+    ("without elements", "it makes a tensor without elements"),
+    ("torch_nn::", "it calls an operator that is none of torch.ops.aten"),
+    ("sparse", "sparse tensors"),
+    ("float16", "half precision"),
+    ("does not fit; expected at least", "it makes a tensor without elements"),
+)
+
+
+def reason(note: str) -> str:
+    """Why a sample was refused, in the words of the table."""
+    return next((why for part, why in REASONS if part in note), note.replace("|", "/"))
+
+
+def merged(paths: list[Path]) -> dict[str, list[list[str]]]:
+    """The outcomes that several runs wrote."""
+    found: dict[str, list[list[str]]] = {}
+    for path in paths:
+        found |= json.loads(path.read_text(encoding="utf-8"))
+    return dict(sorted(found.items()))
+
+
 def main() -> None:
     """Try the operators, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=3, help="of every operator")
     parser.add_argument("--only", nargs="*", default=[], help="operators to try")
     parser.add_argument("--json", type=Path, help="where to write every outcome")
+    parser.add_argument("--table", nargs="+", type=Path, help="try nothing; print the table of what runs wrote")
     arguments = parser.parse_args()
+    if arguments.table:
+        print(table(merged(arguments.table)), end="")
+        return
     warnings.simplefilter("ignore")
-    every: dict[str, list[Outcome]] = {}
+    every: dict[str, list[list[str]]] = {}
     for name, found in outcomes(arguments.only, arguments.samples):
-        every[name] = found
+        every[name] = [[outcome.status, outcome.note] for outcome in found]
         worst = min(found, key=lambda outcome: ("wrong", "refused", "whole", "split").index(outcome.status))
         print(f"{name:48} {worst.status:8} {worst.note}", flush=True)
-    counts = Counter(outcome.status for found in every.values() for outcome in found)
-    total = max(1, sum(counts.values()))
-    rows = {status: counts[status] for status in ("split", "whole", "refused", "wrong")}
-    print(
-        f"{len(every)} operators, {total} samples: " + ", ".join(f"{k} {v} ({v / total:.1%})" for k, v in rows.items())
-    )
     if arguments.json:
-        data = {name: [[outcome.status, outcome.note] for outcome in found] for name, found in every.items()}
-        arguments.json.write_text(json.dumps({"samples": rows, "operators": data}, indent=1) + "\n")
+        arguments.json.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+    counts = Counter(status for found in every.values() for status, _ in found)
+    print(f"{len(every)} operators, {dict(sorted(counts.items()))}")
+    if counts["wrong"]:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

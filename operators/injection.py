@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+_DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention
+
 
 @final
 class InjectedDropout(TorchFunctionMode):
@@ -60,16 +62,27 @@ class InjectedDropout(TorchFunctionMode):
         """A call of a function of torch; see ``torch.overrides.TorchFunctionMode``."""
         del types
         named = dict(kwargs or {})
-        if func is F.dropout:
+        if func is _DROPOUT:
             given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | named
             if given.get("training", True) and given.get("p", 0.5):
                 return self._dropout(given["input"], given.get("p", 0.5))
-        elif func is F.scaled_dot_product_attention:
+        elif func is _ATTENTION:
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             given = dict(zip(names, args, strict=False)) | named
             if given.get("dropout_p"):
                 return self._attention(*(given.get(name) for name in names[:4]))
+        elif func is F.multi_head_attention_forward:
+            return self._multi_head(*args, **named)
         return func(*args, **named)
+
+    def _multi_head(self, *args: object, **kwargs: object) -> Any:
+        """Torch's multi-head attention: torch leaves the mode while it runs, so what it calls by name is replaced."""
+        F.dropout = lambda *a, **k: self.__torch_function__(_DROPOUT, (), a, k)
+        F.scaled_dot_product_attention = lambda *a, **k: self.__torch_function__(_ATTENTION, (), a, k)
+        try:
+            return F.multi_head_attention_forward(*args, **kwargs)  # type: ignore[arg-type]
+        finally:
+            F.dropout, F.scaled_dot_product_attention = _DROPOUT, _ATTENTION
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         """End, and refuse a module that called dropout less often than the graph has it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from maniple.operators.builder import Tensor
 from maniple.operators.convolution_methods import ConvolutionMethods
 from maniple.operators.layer_methods import LayerMethods
+from maniple.operators.layout_methods import LayoutMethods
 from maniple.operators.loss_methods import LossMethods
 from maniple.operators.node import Node, TensorInfo
 from maniple.operators.normalization_methods import NormalizationMethods
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 DTYPES = (*FLOAT_DTYPES, "int64", "int32", "uint8", "bool")
 
 
-class GraphWriter(LayerMethods, ConvolutionMethods, PoolMethods, NormalizationMethods, SequenceMethods, LossMethods):
+class GraphWriter(
+    LayerMethods, LayoutMethods, ConvolutionMethods, PoolMethods, NormalizationMethods, SequenceMethods, LossMethods
+):
     """Declares tensors and applies operators, in an order that is a topological one.
 
     Args:

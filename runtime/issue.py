@@ -82,6 +82,7 @@ class LiveRegion:
         self._current[memory.id] = instance
         if kept is not None and current != instance:
             self._former[current] = kept
+            self.moves.clear()
             return memory.renew(self.region, extent)
         return memory.keep(self.region, extent)
 
@@ -101,6 +102,7 @@ class LiveRegion:
         if evicted >= 0:
             for memory in [memory for memory, current in self._current.items() if current == evicted]:
                 del self._current[memory]
+                self.moves.clear()
                 memories[memory].drop(self.region)
 
     def busy(self) -> bool:

@@ -169,7 +169,10 @@ class Layout:
         engine = [op for op in ops if op.kind == StepKind.START]
         lengths = {processor: len(lane) for processor, lane in lanes.items()}
         steps = self._steps(lanes, {**lengths, **{op.counter: 1 for op in engine}})
-        return Lanes(steps, lengths, tuple(op.row for op in engine))
+        found = tuple(op.row for op in engine)
+        for op in ops:
+            op.needs.clear()  # steps of a loop need each other, and would stay until the collector comes
+        return Lanes(steps, lengths, found)
 
     def _first_after(self) -> list[int]:
         """For each row the place in the order of the first row that waits for it; past the last where none does."""

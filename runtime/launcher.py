@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 JOIN_TIMEOUT_S = 60.0
-TRANSPORTS = ("shared", "zmq")
+WAYS = {"shared": "shared memory", "zmq": "ZeroMQ"}
+TRANSPORTS = tuple(WAYS)
 # What a rank must not take over from a run that this launcher is part of.
 OPTIONAL = {"MANIPLE_BELLS", "MANIPLE_DETERMINISTIC", "MANIPLE_MAPPER", "MANIPLE_RECORD", "MANIPLE_SHARED"}
 """How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
@@ -169,6 +170,11 @@ def run(request: LaunchRequest) -> int:
     token = secrets.token_hex(16)
     head = Head(request.size, request.ranks_per_node, request.join_timeout_s, token)
     sys.stdout.flush()
+    if request.size > 1:
+        sys.stderr.write(
+            f"maniple: {request.size} ranks of this host exchange tiles through {WAYS[request.transport]}\n"
+        )
+        sys.stderr.flush()
     with Supervisor(head, request.port) as supervisor:
         logs = _log_folder(request.log_dir)
         sharing = request.size if request.size > 1 and request.transport == "shared" else 0

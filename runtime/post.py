@@ -184,8 +184,8 @@ class Post:
                 fold.missing = fold.parts
                 if not fold.missing:
                     self._fold(movement, fold, ended)
-            pushes = (*movement.outgoing, *movement.later, *movement.incoming)
-            for rank in sorted({push.peer for push in pushes}):
+            peers = {push.peer for push in (*movement.outgoing, *movement.later)}
+            for rank in sorted(peers | {arrival.peer for arrival in movement.incoming}):
                 self._serve(rank, self._neighbours[rank], ended)
         _finish(ended)
 

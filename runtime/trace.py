@@ -18,6 +18,7 @@ from maniple.runtime.digest import digest
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.launch import Launch
 from maniple.runtime.template import Template, lower
+from maniple.runtime.timeline import Kind
 
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
@@ -151,11 +152,14 @@ class Trace:
         with uninterrupted():
             self._frames.enter(calls)
             loaded.turn = self._frames.turn
-            loaded.replay.commit()
+            run = loaded.replay.commit()
             if states is not None:
                 template = loaded.template
                 self._untraced.succeed({number: template.after(number, state) for number, state in states.items()})
                 loaded.version = self._untraced.version if template.recurrent else -1
+        if runtime.recorder is not None:
+            for number, record in enumerate(self.records):
+                runtime.recorder.teller("program", record.launch.name, "launch", (run.number, number))(Kind.LAUNCHED)
 
     def _applicable(self, states: dict[int, Any]) -> _Loaded:
         """Find a template for regions in these states, or lower one, and put it first."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from maniple.regions.validity import Near, Validity
     from maniple.runtime.analysis import Node
     from maniple.runtime.call import Call
-    from maniple.runtime.issue import Issued
+    from maniple.runtime.issued import Issued
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.runtime.mapping import Mapping
@@ -87,6 +87,7 @@ class Untraced:
         self._issuer = Issuer(runtime, machine)
         self._memories = [processor.memory for processor in machine.processors]
         self._bound: dict[int, BoundLaunch] = {}
+        self._moved = 0
         self._live: dict[int, LiveRegion] = {}
         self._layouts: dict[tuple[int, int], tuple[int, ...]] = {}
         self._dropped: deque[int] = deque()
@@ -134,6 +135,7 @@ class Untraced:
                 memory.forget(live.region)
             self._layouts = {place: order for place, order in self._layouts.items() if place[0] != number}
             freed.append(number)
+            self._bound.clear()
         return freed
 
     def issue(
@@ -209,6 +211,10 @@ class Untraced:
         for use in found:
             self._live[use.region].bound(self.runtime.memories, use.evicted)
             self._live[use.region].tidy()
+        moved = sum(memory.version for memory in self.runtime.memories.values())
+        if moved != self._moved:
+            self._moved = moved
+            self._bound.clear()  # or views would keep storage that was given up
 
     def _make_room(self, found: Sequence[AnalysedUse]) -> Sequence[AnalysedUse]:
         """Evict what gives up room on a device of this rank, and wait until it has; give what is left to do.
@@ -253,9 +259,9 @@ class Untraced:
             return BoundLaunch(launch, tuple(bodies), None)
         for slot, use in enumerate(found[: len(launch.requirements)]):
             owned: dict[int, int] = {}  # in each memory the first of the accesses
-            for place, (point, _, _) in enumerate(use.accesses):
-                if local[point]:
-                    owned.setdefault(self._memories[launch.points[point].processor], place)
+            for place, (number, _, _) in enumerate(use.accesses):
+                if local[number]:
+                    owned.setdefault(self._memories[launch.points[number].processor], place)
             for memory, own in owned.items():
                 storage = self._live[use.region].storage(self.runtime.memories[memory], use.accesses[own][2].instance)
                 if storage is None:

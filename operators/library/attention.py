@@ -170,8 +170,8 @@ class Attention(TorchOperator):
         if context.stream is None:
             raise TypeError(f"{self.name}: needs a random stream")
         rect, extents, keys = context.tile.result_rects[0], dict(context.extents), key.shape[-2]
-        outer = [extents[name] for name in ("b", "h", *(f"h{axis}" for axis in range(2, len(rect.lo) - 2)))]
-        whole = [*outer[: len(rect.lo) - 2], extents["q"], keys]
+        names = ("b", "h", *(f"h{axis}" for axis in range(2, len(rect.lo) - 2)))[: len(rect.lo) - 2]
+        whole = [*(extents[name] for name in names), extents["q"], keys]
         whole[-3] *= extents.get("r", 1)
         part = Rect((*rect.lo[:-1], 0), (*rect.hi[:-1], keys))
         return drawn_factors(context.stream, self.dropout_p, tuple(whole), part, key.dtype)

@@ -14,7 +14,9 @@ from maniple.operators.library.convolution import (
 )
 from maniple.operators.library.dropout import Dropout
 from maniple.operators.library.embedding import Embedding
+from maniple.operators.library.extremum import Extremum
 from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
+from maniple.operators.library.layout import Pad, Triangle
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.loss import CrossEntropy
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
@@ -48,6 +50,9 @@ CATALOGUE: dict[str, type[AbstractOperator]] = {
         Add,
         Flatten,
         Reshape,
+        Pad,
+        Triangle,
+        Extremum,
         Dropout,
         Attention,
         Recurrent,

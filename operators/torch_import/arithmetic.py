@@ -8,11 +8,13 @@ from typing import Any
 from maniple.operators.builder import Tensor
 from maniple.operators.library.aten import Aten, AtenContraction, AtenLinear
 from maniple.operators.library.axes import activation_axes
+from maniple.operators.library.extremum import Extremum
+from maniple.operators.library.layout import Triangle
+from maniple.operators.library.pattern_text import Pattern, broadcast, text
 from maniple.operators.library.pointwise import Add, ReLU
 from maniple.operators.operator import FLOAT_DTYPES
 from maniple.operators.torch_import.call import Call, spelled
 from maniple.operators.torch_import.layout import axes, dimension, permute, reshape
-from maniple.operators.torch_import.pattern_text import Pattern, broadcast, text
 from maniple.operators.torch_import.table import POINTWISE, handles
 from maniple.operators.torch_import.translation import Translation
 
@@ -43,6 +45,12 @@ def pointwise(into: Translation, call: Call, **other: str) -> Any:
 @handles(POINTWISE, *NAMED_POINTWISE)
 def _pointwise(into: Translation, call: Call) -> Any:
     return pointwise(into, call)
+
+
+@handles("rrelu")
+def _rrelu(into: Translation, call: Call) -> Any:
+    """With random slopes in training, and with their mean otherwise."""
+    return None if call["training"] else pointwise(into, call)
 
 
 @handles("to", "type_as", "_to_copy", "float", "double", "long", "bool")
@@ -79,14 +87,23 @@ def _copied(into: Translation, call: Call) -> Any:
     return into.expanded(source, call.shape) if source.dtype == call.dtypes[0] else None
 
 
-@handles("addmm", "addbmm", "baddbmm", "addmv", "addr", "addcmul_", "sspaddmm")
+@handles("addmm", "addbmm", "baddbmm", "addmv", "addr")
 def _product_and_sum(into: Translation, call: Call) -> Any:
     """``beta * self + alpha * (a @ b)``, as a product and a sum."""
-    if (call["beta"], call["alpha"]) != (1, 1) or call.packet in {"addbmm", "addr"}:
-        return None
-    a, b = (item for name, item in call.arguments.items() if name not in {"self", "beta", "alpha"})
-    product = matmul(into, into.tensor(a), into.tensor(b))
-    return added(into, product, into.broadcastable(call["self"]))
+    a, b = (into.tensor(item) for name, item in call.arguments.items() if name not in {"self", "beta", "alpha"})
+    if call.packet == "addr":
+        product = outer(into, a, b)
+    else:
+        product = matmul(into, a, b)
+        product = total(into, product, [0], product.dtype) if call.packet == "addbmm" else product
+    base, (beta, alpha) = into.broadcastable(call["self"]), (call["beta"], call["alpha"])
+    if (beta, alpha) == (1, 1):
+        return added(into, product, base)
+    patterns, result = broadcast(product.shape, [product.shape, base.shape])
+    kept, written = ([product, base], f"add.Tensor(mul.Scalar(x0, {alpha}), mul.Scalar(x1, {beta}))")
+    if not beta:  # then torch does not look at the tensor
+        kept, patterns, written = [product], patterns[:1], f"mul.Scalar(x0, {alpha})"
+    return into.apply(AtenLinear(written, text(patterns, [result]), (product.dtype,)), kept)[0]
 
 
 def added(into: Translation, a: Tensor, b: Tensor) -> Tensor:
@@ -100,7 +117,7 @@ def added(into: Translation, a: Tensor, b: Tensor) -> Tensor:
 # -- products -------------------------------------------------------------------------------------------------------
 
 
-@handles("matmul", "mm", "bmm", "mv", "dot", "inner", "__rmatmul__")
+@handles("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "__rmatmul__")
 def _matmul(into: Translation, call: Call) -> Any:
     a, b = (into.tensor(item) for item in call.tensors())
     if call.packet == "inner":
@@ -157,9 +174,12 @@ def _einsum(into: Translation, call: Call) -> Any:
 @handles("outer", "ger")
 def _outer(into: Translation, call: Call) -> Any:
     a, b = (into.tensor(item) for item in call.tensors())
-    if a.dtype != b.dtype:
-        return None
-    return into.apply(Aten("outer(x0, x1)", "m, n -> m n", call.dtypes), (a, b))[0]
+    return outer(into, a, b) if a.dtype == b.dtype else None
+
+
+def outer(into: Translation, a: Tensor, b: Tensor) -> Tensor:
+    """The product of every element of one vector and every element of the other."""
+    return into.apply(Aten("outer(x0, x1)", "m, n -> m n", (a.dtype,)), (a, b))[0]
 
 
 # -- reductions -----------------------------------------------------------------------------------------------------
@@ -190,9 +210,22 @@ def total(
 
 LINES = (
     *("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"),
-    *("sort", "topk", "argsort", "flip", "roll", "glu", "argmax", "argmin", "max", "min", "median", "nanmedian"),
-    *("logsumexp", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "amax", "amin", "prod"),
-    *("any", "all", "kthvalue", "mode", "diff", "count_nonzero", "nansum", "nanmean", "softmin", "renorm", "aminmax"),
+    *(
+        "sort",
+        "topk",
+        "argsort",
+        "flip",
+        "roll",
+        "glu",
+        "argmax",
+        "argmin",
+        "max.dim",
+        "min.dim",
+        "median",
+        "nanmedian",
+    ),
+    *("logsumexp", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "prod"),
+    *("any", "all", "kthvalue", "mode", "diff", "count_nonzero", "nansum", "nanmean", "softmin", "aminmax"),
     *("special_log_softmax", "special_softmax", "special_logsumexp", "fliplr", "flipud", "normalize", "unfold"),
 )
 """Operators along some dimensions, which need these whole."""
@@ -248,11 +281,33 @@ def lines(into: Translation, call: Call, dims: list[int] | None) -> Any:
     return into.results(call, Aten(written, text([pattern], results), call.dtypes), given)
 
 
+@handles("renorm")
+def _renorm(into: Translation, call: Call) -> Any:
+    """Every part along the dimension is bounded by its norm over all others."""
+    rank = len(call.shape)
+    return lines(into, call, [axis for axis in range(rank) if axis != dimension(call["dim"], rank)])
+
+
 @handles("tril", "triu")
 def _triangle(into: Translation, call: Call) -> Any:
-    return lines(into, call, [-2, -1])
+    tensor = into.tensor(call["self"])
+    if tensor.dtype not in FLOAT_DTYPES:
+        return lines(into, call, [-2, -1])
+    return into.apply(Triangle(len(tensor.shape), call["diagonal"], call.packet == "triu"), (tensor,))[0]
 
 
-@handles("squeeze_copy", "expand_copy", "view_copy")
+@handles("amax", "amin", "max", "min")
+def _extremum(into: Translation, call: Call) -> Any:
+    """The extremum alone; with its place, which no fold gives, an operator along whole lines."""
+    tensor, rank = into.tensor(call["self"]), len(call["self"].shape)
+    if call.many or len(call.tensors()) > 1 or not rank or tensor.dtype not in FLOAT_DTYPES:
+        return pointwise(into, call) if len(call.tensors()) > 1 else lines(into, call, _dims(call))
+    dims = _dims(call) or range(rank)
+    along = tuple(sorted({dimension(axis, rank) for axis in dims}))
+    keep = bool(call.arguments.get("keepdim", False))
+    return into.apply(Extremum(along, rank, keep, call.packet in {"amin", "min"}), (tensor,))[0]
+
+
+@handles("squeeze_copy", "view_copy")
 def _copies(into: Translation, call: Call) -> Any:
     return reshape(into, into.tensor(call["self"]), call.shape)

@@ -8,9 +8,9 @@ import torch
 
 from maniple.operators.library.aten import Aten
 from maniple.operators.library.axes import activation_axes
+from maniple.operators.library.pattern_text import text
 from maniple.operators.torch_import.call import Call, Known, spelled
 from maniple.operators.torch_import.layout import axes, dimension, permute, reshape
-from maniple.operators.torch_import.pattern_text import text
 from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
 

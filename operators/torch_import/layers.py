@@ -21,14 +21,16 @@ from maniple.operators.library.convolution import (
 from maniple.operators.library.dropout import Dropout
 from maniple.operators.library.embedding import Embedding
 from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
+from maniple.operators.library.layout import Pad
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
+from maniple.operators.library.pattern_text import text, whole
 from maniple.operators.library.recurrent import Recurrent
 from maniple.operators.library.softmax import Softmax
+from maniple.operators.operator import FLOAT_DTYPES
 from maniple.operators.torch_import.arithmetic import added, matmul
 from maniple.operators.torch_import.call import Call, Known, spelled
 from maniple.operators.torch_import.layout import axes, dimension, permute
-from maniple.operators.torch_import.pattern_text import text, whole
 from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
 
@@ -235,13 +237,25 @@ def _recurrent(into: Translation, call: Call) -> Any:
 
 
 @handles(
-    *("convolution", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "instance_norm", "pad"),
+    *("convolution", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "instance_norm"),
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("upsample_linear1d", "upsample_trilinear3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "lp_pool2d"),
     *("max_pool2d_with_indices", "max_pool1d_with_indices", "max_pool3d_with_indices", "im2col", "col2im"),
 )
 def _batchwise(into: Translation, call: Call) -> Any:
     return batchwise(into, call, call.tensors()[0])
+
+
+@handles("pad", "constant_pad_nd")
+def _padded(into: Translation, call: Call) -> Any:
+    """A constant around a tensor; a border that repeats what is inside is none of one element each."""
+    tensor, value = into.tensor(call["self"]), call.arguments.get("value") or 0.0
+    if call.arguments.get("mode", "constant") != "constant" or not tensor.shape or tensor.dtype not in FLOAT_DTYPES:
+        return batchwise(into, call, call["self"])
+    edges = list(call["pad"])
+    pairs = [(edges[place], edges[place + 1]) for place in range(0, len(edges), 2)]
+    pads = (*[(0, 0)] * (len(tensor.shape) - len(pairs)), *reversed(pairs))
+    return into.apply(Pad(pads, tensor.dtype, float(value)), (tensor,))[0] if any(map(any, pads)) else tensor
 
 
 def batchwise(into: Translation, call: Call, sample: Tensor | Known) -> Any:

@@ -7,15 +7,13 @@ from typing import Any
 import torch
 
 from maniple.operators.builder import Tensor
-from maniple.operators.library.aten import AtenLinear, Slot
+from maniple.operators.library.aten import AtenLinear
 from maniple.operators.library.axes import activation_axes
+from maniple.operators.library.layout import joined, permuted, sliced
+from maniple.operators.library.pattern_text import Pattern, reshaped, text
 from maniple.operators.torch_import.call import Call, Known
-from maniple.operators.torch_import.pattern_text import Pattern, reshaped, text
 from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
-
-MOST = 2**63 - 1
-"""What torch writes for the end of a slice that has none."""
 
 
 def axes(tensor: Tensor) -> Pattern:
@@ -33,43 +31,21 @@ def reshape(into: Translation, tensor: Tensor, shape: tuple[int, ...]) -> Tensor
 
 def permute(into: Translation, tensor: Tensor, order: list[int]) -> Tensor:
     """The dimensions in another order."""
-    if order == sorted(order):
-        return tensor
-    names = axes(tensor)
-    rule = text([names], [[names[axis] for axis in order]])
-    return into.apply(AtenLinear(f"permute(x0, {order})", rule, (tensor.dtype,)), (tensor,))[0]
+    return tensor if order == sorted(order) else into.apply(permuted(order, tensor.dtype), (tensor,))[0]
 
 
 def part(into: Translation, tensor: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     """Every step-th element of a range along one dimension."""
-    extent = tensor.shape[axis]
-    if (start, stop, step) == (0, extent, 1):
+    if (start, stop, step) == (0, tensor.shape[axis], 1):
         return tensor
-    names = axes(tensor)
-    before = [f"{name}~" if place == axis else name for place, name in enumerate(names)]
-    window: Slot = (names[axis], 1, step, -start, stop - extent)
-    call = f"slice.Tensor(x0, {axis}, 0, {MOST}, {step})"
-    found = AtenLinear(call, text([before], [names]), (tensor.dtype,), windows=(window,))
-    return into.apply(found, (tensor,))[0]
+    return into.apply(sliced(tensor.shape, axis, start, stop, step, tensor.dtype), (tensor,))[0]
 
 
 def join(into: Translation, tensors: list[Tensor], axis: int) -> Tensor:
     """Tensors one after the other along a dimension, which may be split anywhere."""
     if len(tensors) == 1:
         return tensors[0]
-    names = axes(tensors[0])
-    before = [f"{name}~" if place == axis else name for place, name in enumerate(names)]
-    total = sum(tensor.shape[axis] for tensor in tensors)
-    windows: list[Slot] = []
-    start = 0
-    for tensor in tensors:
-        windows.append((names[axis], 1, 1, start, total - start - tensor.shape[axis]))
-        start += tensor.shape[axis]
-    operands = ", ".join(f"x{place}" for place in range(len(tensors)))
-    found = AtenLinear(
-        f"cat([{operands}], {axis})", text([before] * len(tensors), [names]), (tensors[0].dtype,), (), tuple(windows)
-    )
-    return into.apply(found, tensors)[0]
+    return into.apply(joined([tensor.shape for tensor in tensors], axis, tensors[0].dtype), tensors)[0]
 
 
 def dimension(value: int, rank: int) -> int:
@@ -112,7 +88,7 @@ def _permute(into: Translation, call: Call) -> Any:
     return permute(into, tensor, order)
 
 
-@handles("expand", "expand_as", "broadcast_to")
+@handles("expand", "expand_as", "expand_copy", "broadcast_to")
 def _expand(into: Translation, call: Call) -> Any:
     return into.expanded(into.tensor(call["self"]), call.shape)
 

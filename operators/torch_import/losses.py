@@ -6,10 +6,10 @@ from typing import Any
 
 from maniple.operators.library.aten import Aten
 from maniple.operators.library.loss import CrossEntropy
+from maniple.operators.library.pattern_text import broadcast, text
 from maniple.operators.torch_import.arithmetic import total
 from maniple.operators.torch_import.call import Call, spelled
 from maniple.operators.torch_import.layout import axes
-from maniple.operators.torch_import.pattern_text import broadcast, text
 from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
 

@@ -47,6 +47,7 @@ class Request:
         if not isinstance(module, nn.Module):
             raise RequestError(f"from_torch: expected a torch.nn.Module, got {type(module).__name__}")
         _check_parameters(module)
+        _check_norms(module)
         found, fixed = _bound(type(module).__name__, module.forward, examples, 0)
         given: dict[str, Tensor] = {}
         if loss is None and targets is not None:
@@ -181,6 +182,17 @@ def _check_parameters(module: nn.Module) -> None:
             raise RequestError(
                 f"from_torch: parameter '{name}' is {parameter.dtype}; expected a float. Register it as a buffer, or "
                 "keep real and imaginary parts apart"
+            )
+
+
+def _check_norms(module: nn.Module) -> None:
+    """Refuse batch norms whose momentum is a count of batches, which torch.export takes for a number to branch on."""
+    for name, part in module.named_modules():
+        norm = isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
+        if norm and part.training and part.track_running_stats and part.momentum is None:
+            raise RequestError(
+                f"from_torch: '{name}' has momentum=None, an average over all batches that depends on their count; "
+                "give it a momentum, or import it in evaluation mode"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from maniple.operators.aten import is_pointwise
+from maniple.operators.aten import is_pointwise, is_random
 from maniple.operators.torch_import.call import Call
 
 POINTWISE = "pointwise"
@@ -33,6 +33,6 @@ def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def handler(call: Call) -> Callable[..., Any] | None:
     """What writes a call; an operator that torch tags as pointwise needs no entry of its own."""
     found = TABLE.get(call.name) or TABLE.get(call.packet)
-    if found is None and is_pointwise(call.target):
+    if found is None and is_pointwise(call.target) and not is_random(call.target):
         return TABLE[POINTWISE]
     return found

@@ -12,10 +12,10 @@ from maniple.operators.aten import Overload, is_random
 from maniple.operators.builder import Tensor
 from maniple.operators.library.aten import Aten, AtenCall, AtenDetached, AtenLinear
 from maniple.operators.library.axes import activation_axes
+from maniple.operators.library.pattern_text import text, whole
 from maniple.operators.torch_import.call import Call, Known, spelled
 from maniple.operators.torch_import.capture import source
 from maniple.operators.torch_import.names import Names
-from maniple.operators.torch_import.pattern_text import text, whole
 from maniple.operators.writer import DTYPES
 from maniple.regions.error import RequestError
 
@@ -269,6 +269,8 @@ def source_of(node: Node | None) -> str:
 
 def compact(value: torch.Tensor) -> torch.Tensor:
     """The values with one element along every dimension that repeats them."""
+    if not value.numel():
+        return value
     for axis, extent in enumerate(value.shape):
         first = value.narrow(axis, 0, 1)
         if extent > 1 and torch.equal(first.expand_as(value), value):

@@ -22,6 +22,10 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 STOP_S = 10.0
 
 
+# What the launcher says first where there are several ranks.
+TRANSPORT = re.compile(r"^maniple: \d+ ranks of this host exchange tiles through (shared memory|ZeroMQ)\n")
+
+
 @dataclass(frozen=True)
 class Ended:
     status: int
@@ -52,6 +56,7 @@ def started(*arguments: str, logs: Path, **options: object) -> subprocess.Popen[
 def ended(launcher: subprocess.Popen[str], seconds: float = 60) -> Ended:
     try:
         out, err = launcher.communicate(timeout=seconds)
+        err = TRANSPORT.sub("", err or "")
     finally:
         launcher.kill()
     return Ended(launcher.returncode, out, err)

@@ -112,7 +112,9 @@ def test_a_program_means_what_its_launches_mean_one_after_the_other(case: Case) 
     wanted = expected(case)
     ranks, processors = case.world
     event(f"{ranks}x{processors}")
-    found = run_on_ranks(ranks, lambda world: ran(case, world), processors=processors, shuffle=case.shuffle)
+    found = run_on_ranks(
+        ranks, lambda world: ran(case, world), processors=processors, shuffle=case.shuffle, shared=case.shuffle % 2 > 0
+    )
     for outcomes in found:
         assert outcomes == wanted
 

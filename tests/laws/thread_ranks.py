@@ -69,6 +69,7 @@ def run_on_ranks(
     processors: int = 1,
     nodes: int | None = None,
     shuffle: int | None = None,
+    shared: bool = False,
     deadline_s: float = DEADLINE_S,
 ) -> list[T]:
     """What the body returned on each rank of a new world.
@@ -79,9 +80,10 @@ def run_on_ranks(
         processors: of each rank.
         nodes: that the ranks pretend to be on; by default one each.
         shuffle: a seed, to have deliveries of different ranks overtake each other.
+        shared: whether they share memory.
         deadline_s: seconds for all ranks together.
     """
-    return run_on_worlds(local_worlds(size, nodes, processors, shuffle=shuffle), body, deadline_s)
+    return run_on_worlds(local_worlds(size, nodes, processors, shuffle=shuffle, shared=shared), body, deadline_s)
 
 
 @contextmanager

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import maniple as mp
 from maniple.operators.library.aten import AtenLinear
-from maniple.operators.torch_import.pattern_text import broadcast, reshaped
+from maniple.operators.library.pattern_text import broadcast, reshaped
 from maniple.regions.error import RequestError
 
 
@@ -136,6 +138,64 @@ class Complex(nn.Module):
         self.weight = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
 
 
+class Empty(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([super().forward(x), torch.zeros(4, 0)], 1).sum()
+
+
+class Counted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = nn.Parameter(torch.zeros(3, dtype=torch.int64), requires_grad=False)
+
+
+class Drawing(nn.Module):
+    """Draws random numbers by a function of torch."""
+
+    def __init__(self, draw: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.draw = draw
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.layer(x) * self.draw(x)).sum()
+
+
+def test_frozen_parameters_stay_and_a_module_of_these_alone_is_refused() -> None:
+    class Sum(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).sum()
+
+    module, x = Sum(nn.Linear(3, 4), nn.Linear(4, 2)), torch.ones(4, 3)
+    module[0].requires_grad_(False)
+    graph = mp.from_torch(module, (x,))
+    plan = mp.search(graph, mp.Machine.cpu(2), strategy="data_parallel")
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1)) as trainer:
+        trainer.step(x)
+        for name, value in trainer.parameters().items():
+            assert torch.equal(value, module.state_dict()[name]) == name.startswith("0."), name
+    module.requires_grad_(False)
+    graph = mp.from_torch(module, (x,))
+    with pytest.raises(RequestError, match="depends on no trained parameter; there is nothing to train"):
+        mp.Trainer(graph, mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel"), optimizer=mp.SGD(lr=0.1))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        torch.rand_like,
+        torch.bernoulli,
+        lambda x: torch.normal(x, 1.0),
+        lambda x: torch.randn(4, 3),
+        lambda x: nn.functional.rrelu(x, training=True),
+    ],
+    ids=["rand_like", "bernoulli", "normal", "randn", "rrelu"],
+)
+def test_random_numbers_that_a_plan_would_change_are_refused(draw: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(RequestError, match=r"test_from_torch.py:\d+ draws random numbers that a plan would change"):
+        mp.from_torch(Drawing(draw), (torch.full((4, 3), 0.5),))
+
+
 @pytest.mark.parametrize(
     ("module", "examples", "said"),
     [
@@ -145,9 +205,11 @@ class Complex(nn.Module):
         (Lossless(3, 2), (torch.zeros(4, 3), 1), r"takes \(input"),
         (Lossless(3, 2), (torch.zeros(4, 3, device="meta"),), "is on meta, the module on cpu"),
         (Complex(), (torch.zeros(4, 3),), "parameter 'weight' is torch.complex64"),
+        (Empty(3, 2), (torch.zeros(4, 3),), "makes a tensor without elements"),
+        (Counted(), (torch.zeros(4, 3),), "parameter 'count' is torch.int64; expected a float"),
         ("no module", (), "expected a torch.nn.Module"),
     ],
-    ids=["branch", "no loss", "no tuple", "arguments", "device", "complex", "no module"],
+    ids=["branch", "no loss", "no tuple", "arguments", "device", "complex", "empty", "integer", "no module"],
 )
 def test_what_cannot_be_imported_is_refused(module: nn.Module, examples: object, said: str) -> None:
     with pytest.raises(RequestError, match=said):

@@ -48,6 +48,33 @@ def test_a_module_with_injected_masks_has_the_losses_of_the_trainer() -> None:
             assert trainer.step(x, y) == pytest.approx(loss.item(), rel=0, abs=1e-12)
 
 
+class Heads(nn.Module):
+    """torch's own multi-head attention, once with the weights and once by the fused function; queries without heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.MultiheadAttention(6, 2, dropout=0.3, batch_first=True)
+        self.second = nn.MultiheadAttention(6, 3, dropout=0.2, batch_first=True)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss."""
+        h, _ = self.first(x, x, x)
+        h, _ = self.second(h, h, h, need_weights=False)
+        h = F.scaled_dot_product_attention(h, h, h, dropout_p=0.4)
+        return F.cross_entropy(self.last(h).flatten(0, 1), y.flatten())
+
+
+def test_torch_s_own_attention_is_injected() -> None:
+    torch.manual_seed(0)
+    module = Heads().double()
+    x, y = batch()
+    graph = mp.from_torch(module, (x, y))
+    plan = mp.search(graph, mp.Machine.cpu(2), strategy="data_parallel")
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), seed=1) as trainer, mp.InjectedDropout(graph, 1, 0):
+        assert trainer.step(x, y) == pytest.approx(module(x, y).item(), rel=0, abs=1e-12)
+
+
 def test_a_module_that_drops_otherwise_is_refused() -> None:
     module = Block().double()
     x, y = batch()

@@ -22,7 +22,9 @@ from maniple.operators.library.convolution import (
 )
 from maniple.operators.library.dropout import Dropout
 from maniple.operators.library.embedding import Embedding
+from maniple.operators.library.extremum import Extremum
 from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
+from maniple.operators.library.layout import Pad, Triangle
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.loss import CrossEntropy
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
@@ -132,6 +134,11 @@ CASES: dict[str, Case] = {
     "nll_loss": Case(NegativeLogLikelihood(1), ((4, 3, 2), (4, 2), (4, 2), (3,)), ((1, 3), (2, 3))),
     "pointwise_loss": Case(PointwiseLoss("huber", threshold=0.5), ((3, 4), (3, 4))),
     "pointwise_loss of elements": Case(PointwiseLoss("mse", "none"), ((3, 4), (3, 4))),
+    "pad": Case(Pad(((1, 2), (0, 0), (-1, 1)), "float64", 2.0), ((2, 3, 4),)),
+    "triangle": Case(Triangle(3, -1), ((2, 4, 3),)),
+    "triangle above": Case(Triangle(2, 1, upper=True), ((3, 5),)),
+    "extremum": Case(Extremum((1, 2), 3), ((2, 3, 4),)),
+    "extremum that stays": Case(Extremum((0,), 2, keepdim=True, least=True), ((4, 3),)),
     "aten": Case(Aten("gelu(x0)", "b c -> b c", ("float64",)), ((4, 3),)),
     "aten_linear": Case(AtenLinear("permute(x0, [1, 0])", "b c -> c b", ("float64",)), ((4, 3),)),
     "aten_contraction": Case(AtenContraction("mm(x0, x1)", "b k, k n -> b n", ("float64",)), ((4, 3), (3, 2))),

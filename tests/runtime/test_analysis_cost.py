@@ -5,6 +5,7 @@ Counted, not timed: every bytecode that runs, and every comparison of two rectan
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -44,11 +45,14 @@ def counted(call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> tupl
 
             patch.setattr(Rect, name, call_it)
         before = sys.gettrace()
+        gc.collect()
+        gc.disable()  # it would run the finalizers of whatever else there is, and those would be counted
         sys.settrace(trace)
         try:
             call()
         finally:
             sys.settrace(before)
+            gc.enable()
     return steps, compared
 
 
@@ -112,7 +116,4 @@ def test_other_regions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             program.launch(single(region, WRITE_DISCARD, 0, 0))
         launch = single(regions[count // 2], READ_WRITE, 0, 1)
         costs.append(counted(lambda launch=launch, program=program: program.launch(launch), monkeypatch))
-    assert len({compared for _, compared in costs}) == 1
-    # A few bytecodes are of the interpreter's own tables, which grow in steps.
-    executed = [bytecodes for bytecodes, _ in costs]
-    assert max(executed) <= 1.02 * min(executed)
+    assert len(set(costs)) == 1

@@ -141,6 +141,9 @@ def test_replays_are_recorded_with_their_dependences_and_one_critical_path() -> 
             "double[1,0]@p1",
             "total[]@p0",
         ]
+        launched = [e for e in timeline.events if (e.run, e.rank, e.kind) == (run, 0, Kind.LAUNCHED)]
+        assert [event.name.rpartition(".")[2] for event in launched] == ["double", "total"]
+        assert [event.row for event in launched] == [0, 1]
     ends = {span.item: span.end_ns for span in timeline.spans if span.rank == 0}
     starts = {span.item: span.start_ns for span in timeline.spans if span.rank == 0}
     joined = [(a, b) for a, b in timeline.dependences if a in ends and b in starts]

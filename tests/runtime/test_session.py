@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import threading
+import weakref
 
 import pytest
 import torch
@@ -309,3 +311,25 @@ def test_a_rank_is_closed_while_one_processor_waits_for_another() -> None:
             session.launch(add, 1.0, x, y, mapper=Place(lambda _: 0))
             session.launch(add, 1.0, y, x, mapper=Place(lambda _: 1))
     session.runtime.close()
+
+
+def test_what_is_kept_of_launches_keeps_no_storage_of_regions_that_are_dropped(session: Session) -> None:
+    rows = mp.blocks((2,))
+
+    @mp.task
+    def twice(x: mp.ReadWrite) -> None:
+        x *= 2
+
+    x = session.region((4,))
+    x.fill(1.0)
+    for _ in range(3):
+        session.index_launch(twice, rows.colors, x[rows])
+    session.fence()
+    kept = session.runtime.memories[0].kept(x.logical)
+    assert kept is not None
+    storage = weakref.ref(kept[1])
+    del x, kept
+    gc.collect()
+    session.region((1,))  # where dropped regions are freed
+    gc.collect()
+    assert storage() is None

@@ -14,7 +14,7 @@ from maniple.strategies.exhaustive.symmetry import symmetries
 from maniple.strategies.soap.evaluation import NS
 from maniple.strategies.strategy import Problem
 
-pytestmark = pytest.mark.timeout(900)  # a new machine compiles the simulator first
+pytestmark = pytest.mark.simulator
 
 
 def chain(width: int = 8) -> mp.Graph:

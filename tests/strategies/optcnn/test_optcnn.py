@@ -16,7 +16,7 @@ from maniple.strategies.optcnn.optcnn import OptCNN, OptCNNState
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.strategy import Problem
 
-pytestmark = pytest.mark.timeout(900)  # a new machine compiles the simulator first
+pytestmark = pytest.mark.simulator
 
 MACHINES = ("cpu:2x1", "cpu:3x1", "p100x4")
 

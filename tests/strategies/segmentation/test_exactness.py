@@ -131,7 +131,7 @@ def test_the_least_bottleneck(block: int, make_graph: Fixture, oracle: Callable[
                     Assumptions(),
                     Assumptions(transfers="add"),
                     Assumptions(synchronization="overlap"),
-                    Assumptions(order="2bw", micro_batches=3),
+                    *([Assumptions(order="2bw", micro_batches=3)] if seed % 5 == 0 else []),
                 ):
                     if not replicate and devices > len(graph.nodes):
                         continue

@@ -1,0 +1,81 @@
+"""Less common forms of common layers: imported without opaque operators, and one step under random plans is torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import maniple as mp
+from maniple.regions.error import RequestError
+
+TOLERANCE = 1e-11  # of float64, after one step
+
+Forward = Callable[["Variant", Tensor], Tensor]
+
+
+class Variant(nn.Module):
+    """A layer, then what is to be imported."""
+
+    def __init__(self, forward: Forward, *layers: nn.Module) -> None:
+        super().__init__()
+        self.first, self.layers = nn.Linear(6, 6), nn.ModuleList(layers)
+        self.own = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.own(self, self.first(x))
+
+
+def probabilities(h: Tensor) -> Tensor:
+    return torch.linspace(0, 3, h.numel(), dtype=h.dtype).reshape(h.shape).softmax(1)
+
+
+VARIANTS: dict[str, tuple[Forward, tuple[nn.Module, ...], str]] = {
+    "targets that are probabilities": (
+        lambda _, h: F.cross_entropy(h, probabilities(h), label_smoothing=0.1),
+        (),
+        "cross_entropy_loss",
+    ),
+    "a recurrent layer with projections": (
+        lambda m, h: m.layers[0](h.reshape(-1, 2, 6))[0].square().sum(),
+        (nn.LSTM(6, 5, 2, proj_size=3, batch_first=True),),
+        "lstm",
+    ),
+    "extrema with ties": (lambda _, h: h.relu().amin(1).sum() + h.amax(0).square().sum() + h.max(), (), "amax"),
+    "borders of a constant": (lambda _, h: F.pad(h, (1, -2, 2, 0), value=1.5).sin().sum(), (), "pad"),
+    "triangles": (lambda _, h: (h.tril(1) @ h.triu(-1).T).sum(), (), "tril"),
+    "scaled products and sums": (lambda _, h: torch.addmm(h, h, h[:6], beta=0.5, alpha=-2).sum(), (), "addmm"),
+    "bounded norms": (lambda _, h: torch.renorm(h, 2, 0, 0.7).square().sum(), (), "renorm"),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_is_split_and_gives_what_torch_gives(name: str) -> None:
+    forward, layers, operator = VARIANTS[name]
+    torch.manual_seed(0)
+    module = Variant(forward, *layers).double()
+    x = torch.randn(8, 6, dtype=torch.float64)
+    graph = mp.from_torch(module, (x,))
+    assert graph.opaque == ()
+    node = next(node for node in graph.nodes if node.name.startswith((operator, "layers")))
+    assert max(factor.highest_degree for factor in graph.bound(node).factors) > 1
+    loss = module(x)
+    loss.backward()
+    expected = {key: v.detach() - v.grad for key, v in module.named_parameters() if v.grad is not None}
+    for seed in range(3):
+        plan = mp.search(graph, mp.Machine.cpu(3), strategy="random", seed=seed)
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=1.0)) as trainer:
+            assert trainer.step(x) == pytest.approx(loss.item(), rel=TOLERANCE, abs=TOLERANCE)
+            found = trainer.parameters()
+        for key, value in expected.items():
+            assert torch.allclose(found[key], value, rtol=TOLERANCE, atol=TOLERANCE), key
+
+
+def test_a_batch_norm_that_counts_its_batches_is_refused() -> None:
+    module = Variant(lambda m, h: m.layers[0](h).square().sum(), nn.BatchNorm1d(6, momentum=None))
+    with pytest.raises(RequestError, match=r"'layers.0' has momentum=None.*give it a momentum"):
+        mp.from_torch(module, (torch.zeros(4, 6),))
+    assert mp.from_torch(module.eval(), (torch.zeros(4, 6),)).opaque == ()
