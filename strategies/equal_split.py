@@ -1,7 +1,8 @@
 """Equal splits: the configurations of the published searches, in which all parts of an operator are equal.
 
 OptCNN (Z. Jia et al., ICML 2018, section 4) and FlexFlow (Z. Jia et al., SysML 2019, section 4) cut the dimensions of
-an operator's result: its samples, attributes and parameters, each into equal parts. What is summed over stays whole.
+an operator's result: its samples, attributes and parameters, each into equal parts. What is summed over stays whole,
+but for the samples of a loss.
 
     linear, b=6 n=4 k=5 on 4 processors     b=1 n=1, b=1 n=2, b=1 n=4, b=2 n=1, b=2 n=2, b=3 n=1
 """
@@ -27,7 +28,7 @@ def equal_splits(factors: Sequence[BoundFactor], processors: int) -> tuple[tuple
     """
     vectors: list[tuple[tuple[int, ...], int]] = [((), 1)]
     for factor in factors:
-        most = 1 if factor.reduction else factor.highest_degree
+        most = 1 if factor.role == "reduction" else factor.highest_degree
         vectors = [
             ((*degrees, degree), tasks * degree)
             for degrees, tasks in vectors

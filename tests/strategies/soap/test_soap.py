@@ -144,3 +144,19 @@ def test_when_nothing_fits_the_operator_in_the_way_is_named() -> None:
         match=r"the least needs \d+ bytes in memory [01], which holds 9000; operator linear stands in the way with \d+",
     ):
         mp.search(graph, with_memory(TWO, 9000), strategy="soap", proposals=30)
+
+
+def test_the_plan_of_optcnn_is_a_seed() -> None:
+    state = finished(perceptron(24), slow(TWO))
+    assert state.published is not None
+    assert state.published.plan is not None
+    assert state.published.plan.predicted.step_s is not None
+    assert state.best_cost <= state.published.plan.predicted.step_s
+
+
+@pytest.mark.parametrize(("width", "machine"), [(24, slow(TWO)), (256, Machine.preset("p100x2"))], ids=["slow", "gpus"])
+def test_soap_and_the_exhaustive_search_agree(width: int, machine: Machine) -> None:
+    graph = perceptron(width)
+    fastest = mp.search(graph, machine, strategy="exhaustive", proposals=10**6)
+    assert dict(dict(fastest.explanation)[""])["exact"]
+    assert Soap().result(finished(graph, machine)).predicted.step_s == fastest.predicted.step_s
