@@ -30,6 +30,8 @@ demo: $(VENV)/.ready-examples
 	@$(VENV)/bin/maniple run --nodes 2 examples/digits.py
 
 test: lint docs
+	@echo "== simulator (compiled once, for all tests)"
+	@$(PY) -c "from maniple.strategies.simulation.compilation import compile_all; compile_all()"
 	@echo "== tests"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n 2 --dist loadgroup
 

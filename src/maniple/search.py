@@ -10,7 +10,6 @@ from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
 from maniple.runtime.interruption import uninterrupted
 from maniple.strategies.registry import installed
-from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ def search(
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
     if chosen.needs_budget:
+        from maniple.strategies.simulation.compilation import compile_all
+
         compile_all()
     began = time.monotonic()
     problem = Problem(graph, machine, objective, seed)
