@@ -25,12 +25,12 @@ import click
 import torch
 
 import maniple as mp
+from maniple.driver import search
 from maniple.models import model
 from maniple.operators.graph import Graph
 from maniple.operators.plan import Plan
 from maniple.runtime.machine import Machine
 from maniple.runtime.world import current
-from maniple.search import search
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.placement import complete
 from maniple.strategies.simulation.prediction import Prediction

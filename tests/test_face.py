@@ -54,3 +54,9 @@ def test_a_type_checker_sees_the_names_that_are_loaded() -> None:
     text = Path(mp.__file__ or "").read_text(encoding="utf-8")
     declared = {line.rpartition(" as ")[2].strip() for line in text.splitlines() if line.startswith("    from maniple")}
     assert declared == set(mp.__all__)
+
+
+def test_no_public_name_is_that_of_a_module() -> None:
+    # Whoever imports a module makes it an attribute of the package, in place of what has the same name there.
+    folder = Path(mp.__file__ or "").parent
+    assert [name for name in mp.__all__ if (folder / name).exists() or (folder / f"{name}.py").exists()] == []

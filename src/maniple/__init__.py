@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from maniple.runtime import ending, environment
 
 if TYPE_CHECKING:
+    from maniple.driver import search as search
     from maniple.mappers.registry import register_mapper as register_mapper
     from maniple.models import model as model
     from maniple.operators.graph import Graph as Graph
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from maniple.runtime.task import WriteDiscard as WriteDiscard
     from maniple.runtime.task import task as task
     from maniple.runtime.timeline import Timeline as Timeline
-    from maniple.search import search as search
     from maniple.strategies.registry import register_strategy as register_strategy
     from maniple.strategies.segmentation.profile import read_profile as read_profile
     from maniple.trainer import Trainer as Trainer
@@ -97,6 +97,7 @@ _HOMES = {
         "tunable",
         "world",
     ),
+    "driver": ("search",),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
     "regions.rectangle": ("Rect",),
@@ -128,7 +129,6 @@ _HOMES = {
         "task",
     ),
     "runtime.timeline": ("Timeline",),
-    "search": ("search",),
     "strategies.registry": ("register_strategy",),
     "strategies.segmentation.profile": ("read_profile",),
     "trainer": ("Trainer",),

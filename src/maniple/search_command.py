@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan, Predicted
     from maniple.runtime.machine import Machine
-    from maniple.search import Watch
+    from maniple.driver import Watch
     from maniple.strategies.strategy import Objective, Progress
 
 __all__: list[str] = []
@@ -58,7 +58,7 @@ def search(
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
     from maniple.request import amount, machine_of, model_of
-    from maniple.search import search as find
+    from maniple.driver import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
     graph = model_of(source, batch)
