@@ -17,10 +17,10 @@ from maniple.regions.error import RequestError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from maniple.driver import Watch
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan, Predicted
     from maniple.runtime.machine import Machine
-    from maniple.driver import Watch
     from maniple.strategies.strategy import Objective, Progress
 
 __all__: list[str] = []
@@ -57,8 +57,8 @@ def search(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
-    from maniple.request import amount, machine_of, model_of
     from maniple.driver import search as find
+    from maniple.request import amount, machine_of, model_of
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
     graph = model_of(source, batch)
