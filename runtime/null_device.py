@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns, sleep
 from typing import Any, NamedTuple, final
 
 import torch
@@ -33,6 +33,9 @@ __all__: list[str] = []
 
 LATEST_S = 1e-3
 """The most by which a piece of work begins late, in seconds; half of them do not."""
+# How long an allocation waits for room that others are about to make, and how often it looks.
+PATIENCE_S = 5.0
+NAP_S = 1e-3
 
 _here = threading.local()
 
@@ -244,15 +247,25 @@ class NullDevice:
         """See `maniple.runtime.device.Device.allocate`; what is read before it is written is NaN, or -1."""
         storage = torch.full(tuple(shape), float("nan") if dtype.is_floating_point else -1, dtype=dtype, device="cpu")
         size = storage.numel() * storage.element_size()
-        if self._in_use() + size > self.capacity:
-            gc.collect()
-        if self._in_use() + size > self.capacity:
-            raise RunError(f"{self.name} has no room for {size} bytes: {self.held} of {self.capacity} are in use")
+        self._await_room(size)
         self.held += size
         self.peak = max(self.peak, self.held)
         # The collector may run on any thread and at any time, so it only leaves a note.
         weakref.finalize(storage.untyped_storage(), self._freed.append, size).atexit = False
         return storage.as_subclass(NullTensor)
+
+    def _await_room(self, size: int) -> None:
+        """Wait until what makes room is let go of: by a stream or whoever hears of its events, a moment after they end.
+
+        Raises:
+            RunError: nothing was, for long.
+        """
+        end = perf_counter() + PATIENCE_S
+        while self._in_use() + size > self.capacity:
+            if size > self.capacity or perf_counter() > end:
+                raise RunError(f"{self.name} has no room for {size} bytes: {self.held} of {self.capacity} are in use")
+            gc.collect()
+            sleep(NAP_S)  # a finalizer may run anywhere, so it can wake nobody
 
     def _in_use(self) -> int:
         while self._freed:
