@@ -154,7 +154,8 @@ def _loader(given: tuple[types.Type, ...]) -> Value:
                     at += 1
             return context.make_tuple(builder, signature.return_type, loaded)
 
-        return types.BaseTuple.from_types(given)(types.int64, types.int64), generate
+        together: Any = types.BaseTuple.from_types(given)
+        return together(types.int64, types.int64), generate
 
     return cast("Value", intrinsic(loading))
 

@@ -58,7 +58,10 @@ class Processor(ABC):
         failed: called with an exception that escaped from work.
     """
 
-    device: Device | None = None
+    @property
+    def device(self) -> Device | None:
+        """The device that is this processor's; None where it is a CPU."""
+        return None
 
     @property
     def compiles(self) -> bool:
@@ -144,11 +147,14 @@ class GpuProcessor(Processor):
         failed: called with an exception that escaped from work.
     """
 
-    device: Device
-
     def __init__(self, id: int, device: Device, failed: Callable[[BaseException], None]) -> None:  # noqa: A002
-        self.device = device
+        self._device = device
         super().__init__(id, 1, failed)
+
+    @property
+    def device(self) -> Device:
+        """The device that is this processor's."""
+        return self._device
 
     def submit(self, task: Callable[[], object], events: Iterable[Event] = ()) -> Event:
         """See `Processor.submit`; the device's streams wait for the events, not this thread."""
