@@ -9,9 +9,8 @@ Steps lie in a table of 64-bit words, one after another:
     1, 2      where to note its beginning and its end
     3, 4      what to call, and where the block that it is given begins: `NOTHING`, `COPY`, or the address of a leaf
     5         the steps taken with it, where somebody waits for it; else 0
-    6         bytes that it writes into memories of other ranks
-    7, 8      how many waits and arrivals follow
-    9 ...     waits: address of a counter, which of the run's bases is its, value beyond the base
+    6, 7      how many waits and arrivals follow
+    8 ...     waits: address of a counter, which of the run's bases is its, value beyond the base
     ...       arrivals: where to note the beginning and the end of a row of which tiles have come
     ...       the block
     ========  =============================================================================================
@@ -34,7 +33,7 @@ from maniple.runtime.counter import load, store
 __all__: list[str] = []
 
 NOTHING, COPY = 0, 1
-HEAD = 9
+HEAD = 8
 DONE, WAITING, FAILED = 0, 1, 2
 COPY_AXES = 3
 
@@ -98,20 +97,22 @@ _write = cast("Callable[[int, int], None]", intrinsic(_writing))
 
 
 @njit(nogil=True, cache=True)
-def copy_box(block: int) -> None:
-    """Copy a box of elements.
+def copy_box(block: int) -> int:
+    """Copy a box of elements; gives the bytes that were copied.
 
     Args:
         block: address of the words target, source, bytes that lie together on both sides; then for each of `COPY_AXES`
             axes its extent and its strides in the target and in the source, in bytes.
     """
-    target, source, size = _read(block), _read(block + 8), _read(block + 16)
+    target, source, size, copied = _read(block), _read(block + 8), _read(block + 16), 0
     for i in range(_read(block + 24)):
         for j in range(_read(block + 48)):
             for k in range(_read(block + 72)):
                 to = target + i * _read(block + 32) + j * _read(block + 56) + k * _read(block + 80)
                 of = source + i * _read(block + 40) + j * _read(block + 64) + k * _read(block + 88)
                 _move(to, of, size)
+                copied += size
+    return copied
 
 
 @njit(nogil=True, cache=True)
@@ -161,22 +162,21 @@ def take_steps(
     outcome, written = DONE, 0
     now = _time(clock, clock_id)
     while table < end:
-        waits = _read(table + 56)
+        waits = _read(table + 48)
         if waits > 0:
             if not await_counters(table + 8 * HEAD, waits, bases, looks):
                 outcome = WAITING
                 break
             waiting, now = now, _time(clock, clock_id)
             at = table + 8 * HEAD + 24 * waits
-            for _ in range(_read(table + 64)):
+            for _ in range(_read(table + 56)):
                 _write(begun + 8 * _read(at), waiting)
                 _write(ended + 8 * _read(at + 8), now)
                 at += 16
         _write(begun + 8 * _read(table + 8), now)
         function = _read(table + 24)
         if function == COPY:
-            copy_box(table + 8 * _read(table + 32))
-            written += _read(table + 48)
+            written += copy_box(table + 8 * _read(table + 32))
         elif function != NOTHING and _invoke(function, table + 8 * _read(table + 32), values) != 0:
             outcome = FAILED
             break

@@ -220,12 +220,12 @@ class CompiledLane:
         """Give a step as words; None if it cannot be compiled."""
         if any(counter < 0 for _, _, counter, _ in entry.waits):
             return None
-        function, block, size = self._kernel.NOTHING, list[int](), 0
+        function, block = self._kernel.NOTHING, list[int]()
         if isinstance(entry.call, Push):
             box = entry.call.box(self._kernel.COPY_AXES)
             if box is None:
                 return None
-            function, block, size = self._kernel.COPY, box, entry.call.size
+            function, block = self._kernel.COPY, box
         elif isinstance(entry.call, BoundTask):
             leaf = entry.call.leaf(self._values) if _compilable(entry) else None
             if leaf is None:
@@ -234,7 +234,7 @@ class CompiledLane:
         elif entry.call is not None:
             return None
         first, row = (self._rows if number < 0 else number for number in (entry.first, entry.row))
-        words = [0, first, row, function, 0, entry.steps, size, len(entry.waits), len(entry.lands)]
+        words = [0, first, row, function, 0, entry.steps, len(entry.waits), len(entry.lands)]
         for _, where, counter, value in entry.waits:
             if counter not in self._bases:
                 self._bases.append(counter)

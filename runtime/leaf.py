@@ -109,10 +109,7 @@ def bind_leaf(body: CompiledBody, arguments: Sequence[object]) -> Leaf | None:
             words += argument
         else:
             return None
-    given = tuple(kinds)
-    if given not in body.leaves:
-        body.leaves[given] = _compile(body.dispatcher, given)
-    function = body.leaves[given]
+    function = body.leaf(tuple(kinds), _compile)
     return None if function is None else Leaf(function.address, words)
 
 

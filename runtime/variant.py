@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -63,26 +64,39 @@ class CompiledBody:
         function: as it was written.
     """
 
-    __slots__ = ("_dispatcher", "_function", "leaves")
+    __slots__ = ("_dispatcher", "_function", "_leaves", "_lock")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._dispatcher: Any = None
-        self.leaves: dict[tuple[Any, ...], Any] = {}
-        """What compiled code calls, by the types of the arguments; None where the body returns something."""
+        self._leaves: dict[tuple[Any, ...], Any] = {}
+        self._lock = threading.Lock()
 
-    @property
-    def dispatcher(self) -> Any:
-        """Numba's compiled function, which runs without the interpreter lock."""
+    def __call__(self, *arguments: object) -> object:
+        """Call it from the interpreter; it runs without the interpreter lock."""
+        if self._dispatcher is None:
+            with self._lock:
+                self._compile()
+        return self._dispatcher(*arguments)
+
+    def leaf(self, given: tuple[Any, ...], make: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
+        """Give what compiled code calls, the same for all threads: who has its address relies on it to stay.
+
+        Args:
+            given: types of the arguments.
+            make: makes it of numba's function and these types; None where there cannot be one.
+        """
+        with self._lock:
+            if given not in self._leaves:
+                self._leaves[given] = make(self._compile(), given)
+            return self._leaves[given]
+
+    def _compile(self) -> Any:
         if self._dispatcher is None:
             import numba
 
             self._dispatcher = numba.njit(nogil=True)(self._function)
         return self._dispatcher
-
-    def __call__(self, *arguments: object) -> object:
-        """Call it from the interpreter."""
-        return self.dispatcher(*arguments)
 
 
 def make_variant(kind: str, function: Callable[..., Any]) -> Variant:

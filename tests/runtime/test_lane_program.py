@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from launched import on_ranks
+from launched import TIMEOUT_S, on_ranks
 
 import maniple as mp
 from maniple.regions.error import RunError
@@ -19,6 +21,7 @@ from maniple.runtime.kernels import Push, Wire
 from maniple.runtime.lane_kernel import COPY_AXES, copy_box
 from maniple.runtime.lane_program import CompiledLane
 from maniple.runtime.session import Session
+from maniple.runtime.variant import CompiledBody
 
 CELLS, PIECES = 8, 4
 OWN = mp.blocks((PIECES,))
@@ -165,6 +168,24 @@ def test_a_compiled_body_that_raises_is_named_with_its_exception(session: Sessio
     assert "over the limit" in str(caught.value.__cause__)
 
 
+def test_threads_that_compile_one_leaf_together_get_the_same() -> None:
+    made: list[object] = []
+    body, begin = CompiledBody(scale_compiled), threading.Barrier(4)
+
+    def make(dispatcher: object, given: object) -> object:
+        made.append((dispatcher, given))
+        return made[-1]
+
+    def find(_: int) -> object:
+        begin.wait(TIMEOUT_S)
+        return body.leaf(("types",), make)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(find, range(4)))
+    assert len(made) == 1
+    assert all(one is made[0] for one in found)
+
+
 boxes = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
@@ -183,7 +204,7 @@ def test_a_box_is_copied_as_numpy_copies_it(extents: Sequence[int], data: st.Dat
         push()
     else:
         block = array("q", words)
-        copy_box(block.buffer_info()[0])
+        assert copy_box(block.buffer_info()[0]) == source.nbytes
     assert np.array_equal(target, source)
     assert push.size == source.nbytes
     assert np.count_nonzero(whole) == np.count_nonzero(source)
