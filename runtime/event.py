@@ -76,7 +76,7 @@ class Signal:
         self._hearers: list[Hear] = []
 
     def set(self, error: BaseException | None = None) -> None:
-        """Say that the work is done, or why it is not."""
+        """Say that the work is done, or why it is not; a hearer that raises is a failure to those told after it."""
         with self._changed:
             if not self.ended_ns:
                 self.ended_ns = perf_counter_ns()
@@ -86,8 +86,11 @@ class Signal:
         told = 0
         while True:
             for hear in hearers[told:]:
-                hear(error)
                 told += 1
+                try:
+                    hear(self.error)
+                except BaseException as failed:  # noqa: BLE001  (whoever waits must hear of it, and not wait for ever)
+                    self.error = self.error or failed
             with self._changed:
                 if told == len(hearers):
                     self.done = True
