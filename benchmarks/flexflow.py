@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import click
-import torch
+from batch import batch_of
 
 import maniple as mp
 from maniple.driver import search
@@ -242,17 +242,6 @@ SIZES: dict[str, dict[str, int]] = {
 }
 """Sizes of which a step takes about a tenth of a second on a core."""
 RIVALS = ("data_parallel", "model_parallel", "expert", "spatial", "antichain", "bapipe", "optcnn")
-
-
-def batch_of(graph: Graph) -> dict[str, torch.Tensor]:
-    """Make one batch, the same on every rank: numbers of classes and words below 10."""
-    made = torch.Generator().manual_seed(0)
-    return {
-        tensor.name: torch.rand(tensor.shape, generator=made)
-        if tensor.dtype.startswith("float")
-        else torch.randint(0, 10, tensor.shape, generator=made)
-        for tensor in graph.inputs
-    }
 
 
 def step_seconds(graph: Graph, plan: Plan, steps: int) -> list[float]:

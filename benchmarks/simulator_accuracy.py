@@ -18,6 +18,7 @@ from itertools import combinations
 from pathlib import Path
 
 import torch
+from batch import batch_of
 
 import maniple as mp
 from maniple.models import model
@@ -67,17 +68,6 @@ def branched(batch: int) -> Graph:
 
 
 GRAPHS = (model("digits_cnn", 256), model("mlp", 128), wide(32), deep(256), branched(128))
-
-
-def batch_of(graph: Graph) -> dict[str, torch.Tensor]:
-    """One batch, the same on every rank."""
-    made = torch.Generator().manual_seed(0)
-    return {
-        tensor.name: torch.rand(tensor.shape, generator=made)
-        if tensor.dtype.startswith("float")
-        else torch.randint(0, 10, tensor.shape, generator=made)
-        for tensor in graph.inputs
-    }
 
 
 def measured_steps(graph: Graph, plan: Plan) -> list[float]:
