@@ -74,10 +74,11 @@ class CompiledBody:
 
     def __call__(self, *arguments: object) -> object:
         """Call it from the interpreter; it runs without the interpreter lock."""
-        if self._dispatcher is None:
+        dispatcher = self._dispatcher
+        if dispatcher is None:
             with self._lock:
-                self._compile()
-        return self._dispatcher(*arguments)
+                dispatcher = self._compile()
+        return dispatcher(*arguments)
 
     def leaf(self, given: tuple[Any, ...], make: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
         """Give what compiled code calls, the same for all threads: who has its address relies on it to stay.
