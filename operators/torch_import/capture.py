@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from numba.core.compiler_lock import global_compiler_lock
 from torch import Tensor
 
 from maniple.operators.torch_import.request import Step
@@ -30,10 +31,13 @@ def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
     torch.export runs the module's Python once, on tensors without values (`strict=False`), and writes down the
     operators that it calls. Layers stay one operator each.
 
+    Meanwhile torch replaces ``min`` and ``max`` of the whole process by its own. A kernel that another thread compiled
+    beside it would find those and be refused: so the export holds the compiler's lock.
+
     Raises:
         RequestError: The module's Python asks for values that are not there, or fails; names the line.
     """
-    with warnings.catch_warnings():
+    with global_compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own future, not about the module
         try:
             return torch.export.export(step, examples, strict=False)
