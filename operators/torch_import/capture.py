@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,21 +42,6 @@ def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
             raise
         except Exception as error:  # whatever the module's own Python raises
             raise _refusal(step.request.name, error) from error
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """A stretch of work whose objects outlive it: a collector that runs meanwhile looks at them in vain.
-
-    An export makes a million of them; a tenth of an import's time went into collections that freed next to nothing.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _refusal(name: str, error: Exception) -> RequestError:
