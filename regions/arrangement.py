@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from maniple.regions.index_space import IndexSpace, crossing, meets, shared, unioned, without
+from maniple.regions.index_space import IndexSpace, crossing, meeting, meets, shared, unioned, without
 
 # Below this many comparisons, comparing everything costs less than a sweep's sorting.
 _FEW = 64
@@ -25,7 +25,7 @@ def arrange(rects: Sequence[IndexSpace]) -> list[tuple[IndexSpace, tuple[int, ..
             positions.setdefault(rect, []).append(position)
     boxes = list(positions)
     earlier: dict[int, list[int]] = {}
-    for first, second in crossing(boxes):
+    for first, second in meeting(tuple(boxes)):
         earlier.setdefault(second, []).append(first)
     if not earlier:
         return [(rect, tuple(members)) for rect, members in positions.items()]
