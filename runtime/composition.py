@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.analysis import Move, Node
-    from maniple.runtime.fragment import Fragment
+    from maniple.runtime.fragment import Accesses, Fragment
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
-    from maniple.runtime.schedule import Access, Column
+    from maniple.runtime.schedule import Column
 
-    Accesses = tuple[tuple[int, Access], ...]
     Block = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 __all__: list[str] = []
@@ -166,7 +165,7 @@ class Composer:
             self.use_rows[region].append(-1)
             fragment = self.fragments[region]
             moves = self.move_rows[region]
-            while len(moves) < len(fragment.moves) and fragment.moves[len(moves)].use == use:
+            while len(moves) < len(fragment.moves) and fragment.serves[len(moves)] == use:
                 moves.append(self._move(number, region, fragment.moves[len(moves)]))
             found.append(fragment.accesses[use])
         first = len(self.rows)
@@ -200,7 +199,8 @@ class Composer:
         known = self._tasks.get(key)
         if known is None:
             slots = [dict(accesses) for accesses in found]
-            counts, items = [], []
+            counts: list[int] = []
+            items: list[tuple[int, int, int, int]] = []
             for point in range(len(launch.points)):
                 before = len(items)
                 for slot, accesses in enumerate(slots):
@@ -280,7 +280,8 @@ class Composer:
             moved = use < 0
             pairs[~moved, end] = uses.values[(use + np.repeat(uses.starts, lengths))[~moved]] + item[~moved]
             pairs[moved, end] = moves.values[(item + np.repeat(moves.starts, lengths))[moved]]
-        return pairs[pairs[:, 0] != pairs[:, 1]]
+        found: Block = pairs[pairs[:, 0] != pairs[:, 1]]
+        return found
 
 
 class _Flat(NamedTuple):
