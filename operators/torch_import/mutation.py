@@ -6,6 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from maniple.operators.aten import Overload, Schema, overload, schema
 
@@ -17,6 +18,20 @@ GRADIENT_MODE = "wrap_with_set_grad_enabled"
 """torch's name for the call of a part of a program in a gradient mode of its own."""
 
 DETACH = overload("detach")
+
+VARIANTS = tuple(overload(name) for name in ("feature_dropout", "alpha_dropout", "feature_alpha_dropout"))
+"""Dropouts that torch functionalises into draws, which would no longer be left out of an evaluation."""
+
+
+@torch.library.custom_op(
+    "maniple::dropout_variant", mutates_args=(), schema="(Tensor input, float p, bool train, str name) -> Tensor"
+)
+def _dropout_variant(x: Tensor, p: float, train: bool, name: str) -> Tensor:  # noqa: ARG001, FBT001
+    """Stand for one of these, which torch then keeps whole; never run."""
+    return x.clone()
+
+
+_dropout_variant.register_fake(lambda x, p, train, name: torch.empty_like(x))  # noqa: ARG005
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
@@ -32,6 +47,10 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     while parts := _ungraded(owner):
         for node, part in parts:
             _inline(program, node, part)
+    for node in owner.graph.nodes:
+        if node.target in VARIANTS:
+            node.args = (*node.args, node.target.name().removeprefix("aten::"))
+            node.target = torch.ops.maniple.dropout_variant.default
     owner.recompile()
     return program.run_decompositions({})
 

@@ -250,6 +250,8 @@ class Translation:
         """Refuse results that are not what torch says: a fault of the import, never of the user."""
         results = found if isinstance(found, list) else [found]
         for value, shape, dtype in zip(results, call.shapes, call.dtypes, strict=False):
+            if value is None:
+                continue
             have = (
                 (tuple(value.value.shape), str(value.value.dtype)[6:])
                 if isinstance(value, Known)
