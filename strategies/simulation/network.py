@@ -110,8 +110,7 @@ def traffic(
         kind = moves[number, KIND]
         if kind == FOLD:
             columns[number, 1], columns[number, 2] = fold_ns[number], 1
-            held = _room(held, used + 1)
-            held[used, 0], held[used, 1], held[used, 2] = moves[number, BY], fold_ns[number], 0
+            held = _holding(held, used, moves[number, BY], fold_ns[number], 0)
             used += 1
             continue
         sizes[number] = moves[number, ELEMENTS] * itemsize
@@ -128,16 +127,13 @@ def traffic(
         slowest, before = 0, used
         for memory in group[:, 0]:
             if touched[memory] and wires[4][memory] != ENGINE:
-                held = _room(held, used + 1)
-                held[used, 0], held[used, 1] = wires[4][memory], int(1e9 * touched[memory] / wires[5][memory])
+                held = _holding(held, used, wires[4][memory], int(1e9 * touched[memory] / wires[5][memory]), 0)
                 slowest = max(slowest, held[used, 1])
                 used += 1
             touched[memory] = 0
         for link in used_links:
             if loads[link]:
-                held = _room(held, used + 1)
-                held[used, 0], held[used, 1] = processors + link, int(1e9 * loads[link] / bandwidths[link])
-                held[used, 2] = loads[link]
+                held = _holding(held, used, processors + link, int(1e9 * loads[link] / bandwidths[link]), loads[link])
                 slowest = max(slowest, held[used, 1])
                 loads[link] = 0
                 used += 1
@@ -169,9 +165,11 @@ def _group_load(
 
 
 @inner
-def _room(table: Table, need: int) -> Table:
-    if need <= len(table):
-        return table
-    larger = np.zeros((2 * need, table.shape[1]), dtype=np.int64)
-    larger[: len(table)] = table
-    return larger
+def _holding(held: Table, used: int, lane: int, span: int, size: int) -> Table:
+    """Write down a hold behind those there are, in a larger table where there is no room."""
+    if used == len(held):
+        larger = np.zeros((2 * used, held.shape[1]), dtype=np.int64)
+        larger[:used] = held
+        held = larger
+    held[used, 0], held[used, 1], held[used, 2] = lane, span, size
+    return held
