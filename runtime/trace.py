@@ -142,7 +142,8 @@ class Trace:
         if runtime.world.size > 1:
             if calls.values is not self._values:
                 self._told = digest(calls.values)
-            runtime.world.control.call(f"trace {self.name!r}: {len(self.records)} launches again", self._told)
+            text = f"trace {self.name!r}: {len(self.records)} launches again"
+            runtime.world.control.call(text, self._told, soon=False)
         self._values = calls.values
         loaded = self._loaded[0] if self._loaded else None
         states = None
