@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from maniple.runtime.inventory import take_inventory
+from maniple.runtime.inventory import move_to, spare_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +35,7 @@ def neighbors(count: int) -> Iterator[None]:
         count: how many cores; no more are kept busy than there are beside one.
     """
     stop = threading.Event()
-    cores = min(count, take_inventory().cores - 1)
-    found = [threading.Thread(target=_work, args=(stop,), daemon=True) for _ in range(cores)]
+    found = [threading.Thread(target=_work, args=(stop, core), daemon=True) for core in spare_cores()[:count]]
     for neighbor in found:
         neighbor.start()
     try:
@@ -47,7 +46,9 @@ def neighbors(count: int) -> Iterator[None]:
             neighbor.join()
 
 
-def _work(stop: threading.Event) -> None:
+def _work(stop: threading.Event, core: int | None) -> None:
+    if core is not None:
+        move_to(core)
     long, short = (np.ones((2, size), dtype=np.float32) for size in (STREAMED, KEPT))
     while not stop.is_set():
         _sums(long, short, TURNS)

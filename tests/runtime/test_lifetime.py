@@ -65,7 +65,9 @@ def reached(order: list[Taken]) -> dict[tuple[int, int, bool], set[tuple[int, in
             for need, carried in step.needs:
                 if run >= carried:
                     after[run - carried, place[id(need)], True].add((run, number, False))
-    for node in reversed(sorted(after)):  # a run's ends of movements may lie behind later beginnings: till nothing changes
+    for node in reversed(
+        sorted(after)
+    ):  # a run's ends of movements may lie behind later beginnings: till nothing changes
         after[node] |= set().union(*(after[later] for later in after[node]), set())
     changed = True
     while changed:
