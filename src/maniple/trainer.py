@@ -213,7 +213,8 @@ class Trainer:
             given = digest(batch[name] for name in sorted(batch)) if batch and whole else b""
             if batch and not whole:
                 given = digest((batch[name] for name in sorted(batch)), sampled=True)
-            self._world.control.call(f"{self._name}.{text}", given)
+            with self._watched():
+                self._world.control.call(f"{self._name}.{text}", given)
 
     def _feed(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> None:
         """Queue the inputs that this rank's tasks will take."""
@@ -351,7 +352,8 @@ class Trainer:
             raise RequestError(msg)
         if self._broken:
             raise RunError(f"this trainer goes no further: {self._broken}; make another, from a state before that step")
-        self._runtime.check()
+        with self._watched():
+            self._runtime.check()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

@@ -183,7 +183,7 @@ def test_frozen_parameters_stay_and_a_module_of_these_alone_is_refused() -> None
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda x: torch.poisson(x),
+        torch.poisson,
         lambda x: torch.multinomial(x, 3),
         lambda x: torch.randperm(12).view(4, 3),
         lambda x: torch.randn(()),

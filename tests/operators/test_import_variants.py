@@ -42,7 +42,7 @@ VARIANTS: dict[str, tuple[Forward, tuple[nn.Module, ...], str]] = {
     "weighted targets that are probabilities": (
         lambda _, h: F.cross_entropy(h, probabilities(h), torch.linspace(1, 2, 6, dtype=h.dtype), reduction="sum"),
         (),
-        "log_softmax",
+        "cross_entropy_loss",
     ),
     "a recurrent layer with projections": (
         lambda m, h: m.layers[0](h.reshape(-1, 2, 6))[0].square().sum(),
