@@ -39,6 +39,7 @@ class LaunchEnvironment:
         shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
         device: what the processors are.
         bells: the pipe of each, to wake it with: where to read and where to write.
+        machine: file of the machine that stands in place of what is found, None for none.
     """
 
     rank: int
@@ -58,6 +59,7 @@ class LaunchEnvironment:
     shared: tuple[int, ...] = ()
     device: str = "cpu"
     bells: tuple[tuple[int, int], ...] = ()
+    machine: str | None = None
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -83,6 +85,8 @@ class LaunchEnvironment:
             variables["MANIPLE_MAPPER"] = self.mapper
         if self.record is not None:
             variables["MANIPLE_RECORD"] = self.record
+        if self.machine is not None:
+            variables["MANIPLE_MACHINE"] = self.machine
         if self.deterministic:
             variables["MANIPLE_DETERMINISTIC"] = "1"
         return variables
@@ -127,6 +131,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         shared=_descriptors(variables, "MANIPLE_SHARED", size),
         device=variables.get("MANIPLE_DEVICE") or "cpu",
         bells=_pairs(_descriptors(variables, "MANIPLE_BELLS", 2 * size)),
+        machine=variables.get("MANIPLE_MACHINE") or None,
     )
 
 

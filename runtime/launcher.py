@@ -18,6 +18,7 @@ from maniple.runtime.control import place
 from maniple.runtime.device import check_device
 from maniple.runtime.environment import THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.head import Head
+from maniple.runtime.hosting import given_machine
 from maniple.runtime.inventory import available_cores
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ JOIN_TIMEOUT_S = 60.0
 WAYS = {"shared": "shared memory", "zmq": "ZeroMQ"}
 TRANSPORTS = tuple(WAYS)
 # What a rank must not take over from a run that this launcher is part of.
-OPTIONAL = {"MANIPLE_BELLS", "MANIPLE_DETERMINISTIC", "MANIPLE_MAPPER", "MANIPLE_RECORD", "MANIPLE_SHARED"}
+OPTIONAL = {
+    *("MANIPLE_BELLS", "MANIPLE_DETERMINISTIC", "MANIPLE_MACHINE", "MANIPLE_MAPPER"),
+    *("MANIPLE_RECORD", "MANIPLE_SHARED"),
+}
 """How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
@@ -54,9 +58,10 @@ class LaunchRequest:
         record: file for a timeline of the whole run.
         transport: how tiles travel between ranks of one host: `shared` memory or `zmq`.
         device: what the processors are: `cpu`, `cuda`, or the `null` device.
+        machine: file of a machine that programs plan for in place of the one that is found here.
 
     Raises:
-        RequestError: a count below 1, a port or transport that is none, or nothing to run.
+        RequestError: a machine of other ranks, a count below 1, a port or transport that is none, or nothing to run.
     """
 
     target: tuple[str, ...]
@@ -72,6 +77,7 @@ class LaunchRequest:
     record: Path | None = None
     transport: str = TRANSPORTS[0]
     device: str = "cpu"
+    machine: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -93,6 +99,8 @@ class LaunchRequest:
         if self.transport not in TRANSPORTS:
             raise RequestError(f"--transport: there is no {self.transport!r}{nearest(self.transport, TRANSPORTS)}")
         check_device(self.device)
+        if self.machine is not None:
+            given_machine(self.machine, self.size, self.processors, self.device)
         _check_target(self.target)
 
     @property
@@ -142,6 +150,7 @@ def command(
         shared=shared,
         device=request.device,
         bells=bells,
+        machine=None if request.machine is None else str(request.machine.absolute()),
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.

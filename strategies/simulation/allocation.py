@@ -31,8 +31,8 @@ def allocated_bytes(graph: Graph, machine: Machine, plan: Plan, optimizer: SGD) 
     found: dict[int, int] = {}
     for rank in sorted({memory.rank for memory in machine.memories}):
         here = machine.memories_of(rank)
-        hosts = {machine.memories[memory].host for memory in here}
-        near = () if devices else tuple(memory.id for memory in machine.memories if memory.host in hosts)
+        names = {machine.hosts[machine.memories[memory].host].name for memory in here}  # nodes of one host share memory
+        near = () if devices else tuple(m.id for m in machine.memories if machine.hosts[m.host].name in names)
         storage = Storage(schedule, {memory: Memory(memory) for memory in here}, program.homes, near)
         storage.plan(Layout(schedule, here, near, storage.temporary).lanes().lifetimes)
         found.update(storage.needs())

@@ -297,13 +297,15 @@ def settle(world: World) -> None:
     world.control.gather(b"collected")
 
 
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize(("name", "strategy"), [("digits", "data_parallel"), ("residual", "model_parallel")])
-def test_the_allocator_hands_out_what_is_predicted(name: str, strategy: str) -> None:
+def test_the_allocator_hands_out_what_is_predicted(name: str, strategy: str, shared: bool) -> None:
     network = NETWORKS[name]
     graph = network.graph("float32")
 
     def body(world: World) -> tuple[list[int], int, int, list[int]]:
-        plan = mp.search(graph, host_machine(world), strategy=strategy)
+        machine = host_machine(world)
+        plan = mp.search(graph, machine, strategy=strategy)
         found = []
         with mp.Trainer(graph, plan, optimizer=OPTIMIZER, world=world) as trainer:
             for size in (network.batch, network.last):
@@ -314,11 +316,11 @@ def test_the_allocator_hands_out_what_is_predicted(name: str, strategy: str) -> 
             whole = trainer.schedule.memory_bytes()[world.rank]
         del trainer
         settle(world)
-        predicted = Simulation(graph, mp.Machine.cpu(1, ranks=2), plan, optimizer=OPTIMIZER).predict()
+        predicted = Simulation(graph, machine, plan, optimizer=OPTIMIZER).predict()
         assert predicted.planned
         return found, whole, allocated(world), list(predicted.memory_bytes)
 
-    told = run_on_worlds(local_worlds(2, shared=True), body)
+    told = run_on_worlds(local_worlds(2, nodes=1 if shared else 2, shared=shared), body)
     for rank, (found, whole, left, predicted) in enumerate(told):
         assert abs(predicted[rank] - found[0]) <= 0.1 * found[0]
         assert found[0] < whole
