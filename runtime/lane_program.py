@@ -192,7 +192,7 @@ class CompiledLane:
         self._wire = lane.wire
         self._rows = rows
         numbers = sorted({cast("BoundTask", entry.call).number for entry in lane.entries if _compilable(entry)})
-        plain = [number for number in numbers if leaf.NUMBERS.keys() >= {*map(type, calls[number].values)}]
+        plain = [number for number in numbers if leaf.NUMBERS.keys() >= {*map(type, calls.values[number])}]
         self._values: Values = leaf.Values(calls, plain)
         self._bases = [lane.processor]
         self.stretches = self._stretches()

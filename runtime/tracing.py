@@ -110,7 +110,11 @@ class Tracing:
         if self.automatic is None or self._open is not None:
             return None
         found = self.automatic.begun_by(operation)
-        return None if found is None else self._begin(found).take(operation.task, operation.domain, args)
+        if found is None:
+            return None
+        replaying = self._begin(found)
+        place = replaying.take(operation.task, operation.domain, args)
+        return None if place is None else replaying.calls[place]
 
     def started(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
         """Take note of a launch that was started by itself; one that must not be kept spoils the recording."""
@@ -267,6 +271,6 @@ class Tracing:
             return
         if self.automatic is not None:
             self.automatic.interrupt()
-            if self.replaying is not None and self.replaying.calls:
+            if self.replaying is not None and self.replaying.calls.values:
                 self.automatic.judge(candidate, finished=False)
         self._resume()

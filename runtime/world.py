@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, final
 
 from maniple.runtime import environment
 from maniple.runtime.control import Control, SoloControl, place
-from maniple.runtime.inventory import available_cores
+from maniple.runtime.inventory import available_cores, bind_to
 from maniple.runtime.loopback import ControlHub, LoopbackHub
 from maniple.runtime.transport import Meter, Transport
 
@@ -186,6 +186,8 @@ def _join(launch: LaunchEnvironment) -> World:
     ending.attend(control)
     transport.connect(welcome.endpoints)
     atexit.register(leave)
+    if launch.bound:  # the threads of the control plane and of sockets, which run by now, go wherever a core is idle
+        bind_to(launch.bound)
     return World(
         rank=launch.rank,
         size=launch.world_size,
