@@ -9,7 +9,7 @@ import numpy as np
 from maniple.runtime.order import order
 from maniple.runtime.roofline import fold_ns, task_ns
 from maniple.runtime.schedule import Instance, Piece, RowKind, Schedule, csr
-from maniple.runtime.traffic import traffic_ns
+from maniple.runtime.traffic import carriers, traffic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +62,7 @@ class Composer:
         fragments: Sequence[Fragment],
     ) -> None:
         self.machine, self.launches, self.regions, self.fragments = machine, launches, regions, fragments
+        self.carriers = carriers(machine)
         self.index = {region.id: number for number, region in enumerate(regions)}
         self.rects: dict[IndexSpace, int] = {}
         self.instances: list[Instance] = []
@@ -163,14 +164,14 @@ class Composer:
             self.durations.append(duration)
             self.holds.append(((move.processor, duration),))
         else:
-            self._link_cost(offset, move, itemsize)
+            self._traffic_cost(offset, move, itemsize)
         return row
 
     def _push(self, offset: int, push: Transfer) -> tuple[int, int, int, int, int]:
         return (push.source + offset, push.target + offset, self._rect(push.rect), push.feeds, push.after)
 
-    def _link_cost(self, offset: int, move: Move, itemsize: int) -> None:
-        """Charge every link on the way of each push; links are numbered after processors."""
+    def _traffic_cost(self, offset: int, move: Move, itemsize: int) -> None:
+        """Charge every link on the way of each push, and who copies and folds; links are numbered after processors."""
         pushes = (
             (
                 self.instances[push.source + offset].memory,
@@ -179,11 +180,15 @@ class Composer:
             )
             for push in move.transfers
         )
+        folded: dict[int, int] = {}
+        for piece in move.pieces:
+            touched = (len(piece.parts) + 1) * piece.rect.volume * itemsize
+            folded[piece.memory] = folded.get(piece.memory, 0) + touched
         phases = 2 if move.kind == RowKind.ALL_REDUCE else 1
-        duration, held = traffic_ns(self.machine.routes, pushes, phases)
+        duration, busy, held = traffic_ns(self.machine.routes, pushes, phases, (self.carriers, folded))
         base = len(self.machine.processors)
         self.durations.append(duration)
-        self.holds.append(tuple((base + link, span) for link, span in held))
+        self.holds.append((*busy, *((base + link, span) for link, span in held)))
 
     def _accesses(self, accesses: Sequence[tuple[int, int, Access]]) -> None:
         self.access.group(

@@ -109,6 +109,18 @@ def bind_to(cores: tuple[int, ...]) -> None:
         raise RunError(f"cannot keep to cores {cores} ({error}); run with --no-bind") from error
 
 
+def spare_cores() -> list[int | None]:
+    """The cores beside this thread's: those that it is not bound to; None for each where it is bound to none."""
+    every = core_numbers()
+    free = sorted(set(every) - os.sched_getaffinity(0)) if every else []
+    return [*free] if free else [None] * (available_cores() - 1)
+
+
+def move_to(core: int) -> None:
+    """Keep this thread on a core that `spare_cores` gave."""
+    os.sched_setaffinity(0, {core})
+
+
 @cache
 def announce(text: str) -> None:
     """Say something on standard error, once per process and text."""

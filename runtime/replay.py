@@ -83,10 +83,11 @@ class Replay:
         # Where a rank has devices, tiles go through the copy engine, which knows their streams.
         shared = None if devices else runtime.world.shared
         near = frozenset(() if devices else here) if shared is None else shared.ranks
-        self.lanes = Layout(schedule, here, near).lanes()
+        self._storage = Storage(schedule, here, lasting, near)
+        self.lanes = Layout(schedule, here, near, self._storage.temporary).lanes()
+        self._storage.plan(self.lanes.lifetimes)
         self._progress = runtime.progress
         self._progress.employ(schedule.machine)
-        self._storage = Storage(schedule, here, lasting, near)
         self._binder = Binder(self._storage, self.lanes, shared, runtime.binding)
         self._here = [not here.keys().isdisjoint(schedule.memories(row)) for row in range(len(schedule))]
         self._devices = {
@@ -248,7 +249,7 @@ class Replay:
         arena = None if self.runtime.world.shared is None else self.runtime.world.shared.arena
         try:
             if arena is not None:
-                arena.reserve(self._storage.planned_bytes())
+                arena.reserve(self._storage.shared_bytes())
         except RequestError as error:
             refusal = f"{self.runtime.world.place()}: {error}"
         told = [text.decode() for text in self.runtime.world.control.gather(refusal.encode()) if text]
