@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from maniple.operators.library.attention import Attention
-from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.dropout import Dropout, DropoutVariant
 from maniple.operators.operator import TileContext
 from maniple.operators.random_stream import RandomStream
 from maniple.regions.error import RequestError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention
+_VARIANTS = (F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
 
 
 @final
@@ -66,6 +67,10 @@ class InjectedDropout(TorchFunctionMode):
             given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | named
             if given.get("training", True) and given.get("p", 0.5):
                 return self._dropout(given["input"], given.get("p", 0.5))
+        elif func in _VARIANTS:
+            given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | named
+            if given.get("training", func is not F.alpha_dropout) and given.get("p", 0.5):
+                return self._variant(given["input"], given.get("p", 0.5))
         elif func is _ATTENTION:
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             given = dict(zip(names, args, strict=False)) | named
@@ -99,7 +104,7 @@ class InjectedDropout(TorchFunctionMode):
             raise RequestError(
                 f"injected dropout: the module calls {kind.__name__} where graph {self._graph.name!r} {found}"
             )
-        if isinstance(node.operator, Dropout) and node.operator.p != p:
+        if isinstance(node.operator, Dropout | DropoutVariant) and node.operator.p != p:
             raise RequestError(f"injected dropout: {node.name!r} has p={node.operator.p}, the module calls it with {p}")
         return node
 
@@ -112,17 +117,24 @@ class InjectedDropout(TorchFunctionMode):
         stream = RandomStream.of(node.name, self._clock)
         return x * drawn_factors(stream, p, shape, Rect.of_shape(shape), x.dtype)
 
-    def _attention(self, *operands: torch.Tensor | None) -> torch.Tensor:
-        node = self._next(Attention, None)
+    def _variant(self, x: torch.Tensor, p: float) -> torch.Tensor:
+        node = self._next(DropoutVariant, p)
+        return cast("DropoutVariant", node.operator).forward(self._context(node), (x,))
+
+    def _context(self, node: Node) -> TileContext:
+        """The whole of a node, in the step."""
         bound = self._graph.bound(node)
         (tile,) = bound.tiles({})
-        context = TileContext(tile, bound.extents(), node.operator, stream=RandomStream.of(node.name, self._clock))
-        return cast("Attention", node.operator).forward(context, operands)
+        return TileContext(tile, bound.extents(), node.operator, stream=RandomStream.of(node.name, self._clock))
+
+    def _attention(self, *operands: torch.Tensor | None) -> torch.Tensor:
+        node = self._next(Attention, None)
+        return cast("Attention", node.operator).forward(self._context(node), operands)
 
 
 def _drawing(graph: Graph) -> Iterator[Node]:
     """The nodes of a graph that draw random numbers when it trains."""
     for node in graph.nodes:
         operator = node.operator
-        if isinstance(operator, Dropout) or (isinstance(operator, Attention) and operator.dropout_p):
+        if isinstance(operator, Dropout | DropoutVariant) or (isinstance(operator, Attention) and operator.dropout_p):
             yield node

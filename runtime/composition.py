@@ -10,7 +10,7 @@ import numpy as np
 from maniple.runtime.order import order
 from maniple.runtime.roofline import fold_ns, task_ns
 from maniple.runtime.schedule import Instance, Piece, RowKind, Schedule, csr
-from maniple.runtime.traffic import traffic_ns
+from maniple.runtime.traffic import carriers, traffic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,6 +107,7 @@ class Composer:
         fragments: Sequence[Fragment],
     ) -> None:
         self.machine, self.launches, self.regions, self.fragments = machine, launches, regions, fragments
+        self.carriers = carriers(machine)
         self.index = {region.id: number for number, region in enumerate(regions)}
         self.rects: dict[IndexSpace, int] = {}
         self.instances: list[Instance] = []
@@ -244,20 +245,24 @@ class Composer:
             duration = fold_ns(touched, self.machine, self.machine.processor(move.processor))
             holds: tuple[tuple[int, int], ...] = ((move.processor, duration),)
         else:
-            duration, holds = self._link_cost(region, move)
+            duration, holds = self._traffic_cost(region, move)
         return _Layout(_block(accesses, 4), _block(transfers, 5), duration, holds)
 
-    def _link_cost(self, region: int, move: Move) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Charge every link on the way of each push; links are numbered after processors."""
+    def _traffic_cost(self, region: int, move: Move) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """Charge every link on the way of each push, and who copies and folds; links are numbered after processors."""
         memories = [memory for memory, _, _ in self.fragments[region].instances]
         itemsize = self.regions[region].itemsize
         pushes = (
             (memories[push.source], memories[push.target], push.rect.volume * itemsize) for push in move.transfers
         )
+        folded: dict[int, int] = {}
+        for piece in move.pieces:
+            touched = (len(piece.parts) + 1) * piece.rect.volume * itemsize
+            folded[piece.memory] = folded.get(piece.memory, 0) + touched
         phases = 2 if move.kind == RowKind.ALL_REDUCE else 1
-        duration, held = traffic_ns(self.machine.routes, pushes, phases)
+        duration, busy, held = traffic_ns(self.machine.routes, pushes, phases, (self.carriers, folded))
         base = len(self.machine.processors)
-        return duration, tuple((base + link, span) for link, span in held)
+        return duration, (*busy, *((base + link, span) for link, span in held))
 
     def _rect(self, rect: IndexSpace) -> int:
         return self.rects.setdefault(rect, len(self.rects))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,20 +30,28 @@ def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
     torch.export runs the module's Python once, on tensors without values (`strict=False`), and writes down the
     operators that it calls. Layers stay one operator each.
 
-    Meanwhile torch replaces ``min`` and ``max`` of the whole process by its own. A kernel that another thread compiled
-    beside it would find those and be refused: so the export holds the compiler's lock.
-
     Raises:
         RequestError: The module's Python asks for values that are not there, or fails; names the line.
     """
-    with global_compiler_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about torch's own future, not about the module
+    with exporting():
         try:
             return torch.export.export(step, examples, strict=False)
         except RequestError:
             raise
         except Exception as error:  # whatever the module's own Python raises
             raise _refusal(step.request.name, error) from error
+
+
+@contextmanager
+def exporting() -> Iterator[None]:
+    """A stretch in which torch exports a program, or writes one anew.
+
+    Meanwhile torch replaces ``min`` and ``max`` of the whole process by its own. A kernel that another thread compiled
+    beside it would find those and be refused: so the export holds the compiler's lock.
+    """
+    with global_compiler_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about torch's own future, not about the module
+        yield
 
 
 def _refusal(name: str, error: Exception) -> RequestError:

@@ -16,6 +16,7 @@ from maniple.operators.builder import Tensor
 from maniple.operators.graph import Graph
 from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
     arithmetic,
+    draws,
     indexing,
     layers,
     layout,

@@ -149,7 +149,10 @@ class Translation:
         self.assign(call, next(argument.name for argument in call.schema.arguments if argument.written), found)
 
     def assign(self, call: Call, argument: str, value: Any) -> None:
-        """Let an argument of a call stand for another value from here on; a buffer has it as its next one."""
+        """Let an argument of a call stand for another value from here on; a buffer has it as its next one.
+
+        What an in-place operator gives is what it wrote: ``buffer.mul_(0.9).add_(x)`` writes to the buffer twice.
+        """
         place = [item.name for item in call.schema.arguments].index(argument)
         target = call.node.args[place] if place < len(call.node.args) else call.node.kwargs[argument]
         if not isinstance(target, torch.fx.Node):
@@ -157,6 +160,8 @@ class Translation:
         buffer = self._buffers.get(target, self._values[target])
         if isinstance(buffer, Tensor) and self.graph.tensor(buffer.name).kind == "buffer":
             self._buffers[target] = buffer
+            if call.schema.mutable:
+                self._buffers[call.node] = buffer
             self.assigned[buffer.name] = value
         self._values[target] = value
 
@@ -245,6 +250,8 @@ class Translation:
         """Refuse results that are not what torch says: a fault of the import, never of the user."""
         results = found if isinstance(found, list) else [found]
         for value, shape, dtype in zip(results, call.shapes, call.dtypes, strict=False):
+            if value is None:
+                continue
             have = (
                 (tuple(value.value.shape), str(value.value.dtype)[6:])
                 if isinstance(value, Known)

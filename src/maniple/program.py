@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from maniple.mappers.registry import make_mapper
 from maniple.runtime import recording
-from maniple.runtime.future import FutureMap
+from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.machine import Machine
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.recorder import CAPACITY
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.future import Future
     from maniple.runtime.handle import PartitionedRegion, Region
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.recording import Recording
@@ -68,7 +67,7 @@ def launch(task: Task[..., Any], *args: object, mapper: Mapper | None = None) ->
         args: values, regions, or tiles `X[P][color]`.
         mapper: placement of this launch; default the session's.
     """
-    return session().launch(task, *args, mapper=mapper)
+    return session().future(Future, task, None, args, mapper)
 
 
 def index_launch(
@@ -87,10 +86,7 @@ def index_launch(
         mapper: placement of this launch; default the session's.
         must_epoch: whether all points run at the same time, each on a processor of its own.
     """
-    # As Session.index_launch does it, with one call less: replays make thousands of launches.
-    program = session()
-    call = program.call(task, domain, args, mapper, must_epoch=must_epoch)
-    return FutureMap(program.runtime, program.machine, call)
+    return session().future(FutureMap, task, domain, args, mapper, must_epoch)
 
 
 def fill(target: Region | PartitionedRegion, value: float) -> None:
