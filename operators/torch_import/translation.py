@@ -91,8 +91,8 @@ class Translation:
         if _depends_on_values(node.meta.get("val")):
             raise RequestError(
                 f"from_torch: {call.name} at {source(node)} gives a number or a shape that depends on values; two ways "
-                "out: keep what is masked in its place (torch.where, one_hot, a product with the mask) instead of picking "
-                "it out, or compute it before the step and pass the result as an input"
+                "out: keep what is masked in its place (torch.where, one_hot, a product with the mask) instead of "
+                "picking it out, or compute it before the step and pass the result as an input"
             )
         found = self._written(call)
         self._check(call, found)
