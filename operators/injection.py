@@ -31,6 +31,17 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention
+_DRAWING_WITHIN = {
+    *(F.multi_head_attention_forward, F.gumbel_softmax, F.fractional_max_pool2d, F.fractional_max_pool3d),
+    *(torch.svd_lowrank, torch.pca_lowrank),
+}
+_CALLED_WITHIN: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (F, "dropout", _DROPOUT),
+    (F, "scaled_dot_product_attention", _ATTENTION),
+    (torch, "rand", torch.rand),
+    (torch, "randn", torch.randn),
+    (torch.Tensor, "exponential_", torch.Tensor.exponential_),
+)
 _IN_PLACE = frozenset((torch.Tensor.bernoulli_, torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.exponential_))
 _DRAWS = _IN_PLACE | {
     *(torch.rand, torch.rand_like, torch.randn, torch.randn_like, torch.randint, torch.randint_like),
@@ -84,18 +95,23 @@ class InjectedDropout(TorchFunctionMode):
             given = dict(zip(names, args, strict=False)) | named
             if given.get("dropout_p"):
                 return self._attention(*(given.get(name) for name in names[:4]))
-        elif func is F.multi_head_attention_forward:
-            return self._multi_head(*args, **named)
+        elif func in _DRAWING_WITHIN:
+            return self._within(func, args, named)
         return func(*args, **named)
 
-    def _multi_head(self, *args: object, **kwargs: object) -> Any:
-        """Torch's multi-head attention: torch leaves the mode while it runs, so what it calls by name is replaced."""
-        F.dropout = lambda *a, **k: self.__torch_function__(_DROPOUT, (), a, k)
-        F.scaled_dot_product_attention = lambda *a, **k: self.__torch_function__(_ATTENTION, (), a, k)
+    def _within(self, func: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """A function of torch that draws inside: torch leaves the mode while it runs, so what it calls is replaced."""
+        for holder, name, called in _CALLED_WITHIN:
+            setattr(holder, name, self._caller(called))
         try:
-            return F.multi_head_attention_forward(*args, **kwargs)  # type: ignore[arg-type]
+            return func(*args, **named)
         finally:
-            F.dropout, F.scaled_dot_product_attention = _DROPOUT, _ATTENTION
+            for holder, name, called in _CALLED_WITHIN:
+                setattr(holder, name, called)
+
+    def _caller(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """A function, for it stands for a method as well, that asks this mode."""
+        return lambda *args, **named: self.__torch_function__(func, (), args, named)
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         """End, and refuse a module that called dropout less often than the graph has it."""

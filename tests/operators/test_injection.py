@@ -119,7 +119,8 @@ class Noisy(nn.Module):
             + torch.normal(h.detach(), 0.5)
             + torch.empty_like(h).uniform_(-1, 1)
         )
-        return F.alpha_dropout(h, 0.3, training=True).square().mean()
+        h = F.alpha_dropout(F.gumbel_softmax(h), 0.3, training=True)
+        return F.fractional_max_pool2d(h.unsqueeze(1), 2, output_size=(2, 3)).square().mean()
 
 
 def test_a_module_with_injected_draws_has_the_losses_of_the_trainer() -> None:
