@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from maniple.runtime.collector import uncollected
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import FragmentKey, analyse, distance
 from maniple.runtime.program_analysis import placed_uses
@@ -128,5 +129,6 @@ def lower(program: Program, cache: FragmentCache) -> Schedule:
     Raises:
         RequestError: interfering tasks, or a read before the first write.
     """
-    fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
-    return Composer(cache.machine, program.launches, program.regions(), fragments).compose()
+    with uncollected():
+        fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
+        return Composer(cache.machine, program.launches, program.regions(), fragments).compose()

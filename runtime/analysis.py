@@ -41,8 +41,7 @@ class RegionAnalysis:
 
     Args:
         bounds: the elements of the region.
-        home: what is valid where before the first use (and, for a region that outlives steps, before every step).
-        persistent: whether values outlive a step; otherwise `begin_step` forgets them.
+        home: what is valid where before the first use.
         near: distance between two memories, for the choice of a source.
         mover: the processor of a memory that moves its instance of valid values to a larger one. Without any, an
             instance has the room that all uses together need: a step is analysed whole before it runs.
@@ -53,12 +52,10 @@ class RegionAnalysis:
         bounds: Rect,
         home: Mapping[int, Iterable[Rect]],
         *,
-        persistent: bool,
         near: Callable[[int, int], int] | None = None,
         mover: Callable[[int], int] | None = None,
     ) -> None:
         self.bounds = bounds
-        self.persistent = persistent
         self.near = near
         self.validity = _held(home)
         self.step = 0
@@ -74,17 +71,6 @@ class RegionAnalysis:
     def extents(self) -> dict[int, tuple[int, InstanceKind, Rect]]:
         """The instances by number: the memory, why it is there, and the elements that it has room for."""
         return self.instances.extents
-
-    def begin_step(self) -> None:
-        """Start the next run of the same program: same instances, values forgotten unless the region is persistent."""
-        self.step += 1
-        self.uses = 0
-        self.moved = 0
-        self.moves.clear()
-        self.edges.clear()
-        self._contributors.clear()
-        if not self.persistent:
-            self.validity = Validity.initial()
 
     def advance(self, privilege: Privilege, uses: Sequence[PlacedUse], after: Advance | None = None) -> Advance:
         """Say what a use needs moved and leaves valid, without changing anything.
@@ -165,10 +151,14 @@ class RegionAnalysis:
             if access is not None:
                 accesses.append((use, access))
         nodes = [(Node(self.step, ordinal, use.point), (access,), use.shared) for use, access in accesses]
-        for node, used, together in nodes:
-            self.edges += self.instances.depend(node, used, shared=together)
-        for node, used, together in nodes:
-            self.instances.record(node, used, shared=together)
+        if apart(active):
+            for node, used, together in nodes:
+                self.edges += self.instances.record(node, used, shared=together)
+        else:
+            for node, used, together in nodes:
+                self.edges += self.instances.depend(node, used, shared=together)
+            for node, used, together in nodes:
+                self.instances.record(node, used, shared=together)
         return [(use.point, access) for use, access in accesses]
 
     def _access(self, ordinal: int, privilege: Privilege, use: PlacedUse, *, fills: bool) -> Access | None:
@@ -333,8 +323,12 @@ class RegionAnalysis:
         node = Node(self.step, -1, self.moved)
         self.moved += 1
         self.moves.append(move)
-        self.edges += self.instances.depend(node, move.accesses)
-        self.instances.record(node, move.accesses)
+        self.edges += self.instances.record(node, move.accesses)
+
+
+def apart(uses: Sequence[PlacedUse]) -> bool:
+    """Whether no two tasks of a launch may write the same elements of an instance, as replicas of a point may."""
+    return len({use.color for use in uses}) == len(uses) and not any(use.shared for use in uses)
 
 
 def _joined(accesses: Iterable[Access]) -> tuple[Access, ...]:

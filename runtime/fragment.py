@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maniple.runtime.analysis import Move, Node, PlacedUse, RegionAnalysis
+from maniple.runtime.analysis import Move, Node, PlacedUse, RegionAnalysis, apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from maniple.regions.privilege import Privilege
     from maniple.regions.rectangle import Rect
     from maniple.regions.validity import Validity
+    from maniple.runtime.instance_table import InstanceTable
     from maniple.runtime.machine import Machine
     from maniple.runtime.schedule import Access, InstanceKind
 
@@ -64,21 +65,43 @@ def distance(machine: Machine) -> Callable[[int, int], int]:
 
 
 def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
-    """Analyse a region's uses as a step that repeats: the first run gives the rows, the second the carried edges.
+    """Analyse a region's uses as a step that repeats.
 
     Raises:
         RequestError: interfering tasks, or a read before the first write.
     """
-    region = RegionAnalysis(key.bounds, dict(key.home), persistent=bool(key.home), near=near)
-    entered = region.validity
+    region = RegionAnalysis(key.bounds, dict(key.home), near=near)
     for memory, rects in key.home:
         for rect in rects:
             region.reserve(memory, rect)
-    accesses = tuple(tuple(region.use(privilege, tasks)) for privilege, tasks in key.uses)
+    accesses = tuple([tuple(region.use(privilege, tasks)) for privilege, tasks in key.uses])
     moves, edges, leaves = tuple(region.moves), tuple(region.edges), region.validity
-    region.begin_step()
-    region.validity = entered  # every run moves the same, also where the one before left more valid than this one found
-    for privilege, tasks in key.uses:
-        region.use(privilege, tasks)
-    carried = tuple((before, after) for before, after in region.edges if before.step != after.step)
+    carried = tuple(_carried(key, moves, accesses, region.instances))
     return Fragment(moves, accesses, tuple(region.extents.values()), edges, carried, leaves)
+
+
+def _carried(
+    key: FragmentKey, moves: Sequence[Move], accesses: Sequence[Sequence[tuple[int, Access]]], left: InstanceTable
+) -> Iterator[tuple[Node, Node]]:
+    """Give what the next step waits for: it moves and uses the same, and each of its writes hides what came before.
+
+    Args:
+        key: the uses.
+        moves: the movements of a step.
+        accesses: (point, access) of the tasks of each use.
+        left: who used which elements last in the step before; used up.
+    """
+    number = 0
+    for ordinal, (_, tasks) in enumerate(key.uses):
+        if not left.remembers:
+            return
+        while number < len(moves) and moves[number].use == ordinal:
+            yield from left.follow(Node(1, -1, number), moves[number].accesses)
+            number += 1
+        together = {task.point: task.shared for task in tasks}
+        nodes = [(Node(1, ordinal, point), (access,), together[point]) for point, access in accesses[ordinal]]
+        if not apart(tasks):
+            for node, used, shared in nodes:
+                yield from left.depend(node, used, shared=shared)
+        for node, used, shared in nodes:
+            yield from left.follow(node, used, shared=shared)

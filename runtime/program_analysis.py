@@ -62,7 +62,6 @@ class ProgramAnalysis:
         made = self.regions[region.id] = RegionAnalysis(
             region.bounds,
             home or {},
-            persistent=True,
             near=near or self._near,
             mover=self._first_processor if self._moving else None,
         )

@@ -158,7 +158,7 @@ def _analyse(region: LogicalRegion, uses: Uses, state: Validity, near: Near) -> 
 def _closing(region: LogicalRegion, uses: Uses, state: Validity, machine: Machine, near: Near) -> Launch | None:
     if not any(privilege.reduces for privilege, _ in uses):
         return None
-    analysis = RegionAnalysis(region.bounds, {}, persistent=True, near=near)
+    analysis = RegionAnalysis(region.bounds, {}, near=near)
     enter(analysis, state)
     for privilege, tasks in uses:
         analysis.use(privilege, tasks)

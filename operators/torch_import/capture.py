@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -53,21 +52,6 @@ def exporting() -> Iterator[None]:
     with global_compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own future, not about the module
         yield
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """A stretch of work whose objects outlive it: a collector that runs meanwhile looks at them in vain.
-
-    An export makes a million of them; a tenth of an import's time went into collections that freed next to nothing.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _refusal(name: str, error: Exception) -> RequestError:

@@ -34,9 +34,9 @@ def on(memory: int, rect: IndexSpace, point: int = 0) -> PlacedUse:
     return PlacedUse(point, (point,), memory, memory, rect)
 
 
-def fresh(*, persistent: bool = True, moving: bool = False) -> RegionAnalysis:
+def fresh(*, moving: bool = False) -> RegionAnalysis:
     """Without movers, or with one where the only processor of a memory has its number."""
-    return RegionAnalysis(WHOLE, {}, persistent=persistent, mover=(lambda memory: memory) if moving else None)
+    return RegionAnalysis(WHOLE, {}, mover=(lambda memory: memory) if moving else None)
 
 
 def at(space: IndexSpace) -> list[int]:
@@ -135,17 +135,6 @@ def test_take_numbers_the_movements_of_the_whole_step() -> None:
     region.use(READ, [on(2, WHOLE)])
     first, moves, _ = region.take()
     assert (first, len(moves)) == (1, 1)
-
-
-def test_a_step_forgets_values_unless_they_persist() -> None:
-    lasting, passing = fresh(), fresh(persistent=False)
-    for region in (lasting, passing):
-        region.use(WRITE_DISCARD, [on(0, WHOLE)])
-        region.begin_step()
-    lasting.use(READ, [on(0, WHOLE)])
-    assert lasting.edges == [(Node(0, 0, 0), Node(1, 0, 0))]
-    with pytest.raises(UnwrittenRead):
-        passing.use(READ, [on(0, WHOLE)])
 
 
 def test_forgotten_nodes_are_waited_for_no_more() -> None:
