@@ -117,7 +117,7 @@ class Piece:
 
 def csr(count: int, pairs: Sequence[tuple[int, int]]) -> tuple[Column, Column]:
     """Compress (row, value) pairs: the values of row i, ascending, are `values[starts[i]:starts[i + 1]]`."""
-    if not pairs:
+    if len(pairs) == 0:
         return np.zeros(count + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
     table = np.unique(np.asarray(pairs, dtype=np.int64), axis=0)
     starts = np.zeros(count + 1, dtype=np.int64)

@@ -74,7 +74,8 @@ class RegionRows:
         columns: (use and number, nanoseconds, number of holds) of each movement.
         held: (lane, nanoseconds, bytes) of each hold.
         bytes: what each movement moves.
-        edges: (node, node that waits): node t < tasks is task t, any other is movement t - tasks.
+        edges: (node, node that waits), by ascending node: node t < tasks is task t, any other is movement t - tasks.
+        sources: how many nodes others wait for.
         tasks: (use, point) of each task.
         memory_bytes: bytes of the instances in each memory.
     """
@@ -85,6 +86,7 @@ class RegionRows:
     held: Table
     bytes: Column
     edges: Table
+    sources: int
     tasks: Table
     memory_bytes: Column
 
@@ -190,7 +192,9 @@ class RegionCache:
         nodes = np.empty((len(tasks), 2), dtype=np.int64)
         nodes[:, 0] = np.repeat(np.arange(len(uses)), counts)
         nodes[:, 1] = np.concatenate([use.shape.points for use in uses])
-        return RegionRows(moves, members, columns, held, sizes, edges, nodes, elements * itemsize)
+        edges = edges[np.argsort(edges[:, 0], kind="stable")]
+        sources = int(np.count_nonzero(np.diff(edges[:, 0]))) + (len(edges) > 0)
+        return RegionRows(moves, members, columns, held, sizes, edges, sources, nodes, elements * itemsize)
 
 
 def _privilege(use: Use, *, alone: bool) -> int:
