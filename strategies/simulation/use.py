@@ -11,7 +11,7 @@ from maniple.regions.error import RequestError
 from maniple.runtime.roofline import bandwidth
 from maniple.strategies.simulation.analysis import UNWRITTEN, analyse
 from maniple.strategies.simulation.boxes import AXES, HIGH, WIDTH, Boxes, are_disjoint
-from maniple.strategies.simulation.history import BY, ELEMENTS, KIND, USE, Table
+from maniple.strategies.simulation.history import BY, ELEMENTS, FULL, KIND, USE, Table, room
 from maniple.strategies.simulation.network import Column, Network, traffic
 from maniple.strategies.simulation.region import GRADIENT, REDUCE, WRITE_DISCARD
 from maniple.strategies.simulation.tables import NUMBER_BITS
@@ -137,6 +137,7 @@ class RegionCache:
         self._launch_ns = np.asarray([1e9 * processor.launch_s for processor in machine.processors])
         self._byte_ns = np.asarray([1e9 / bandwidth(machine, processor) for processor in machine.processors])
         self._found: dict[object, RegionRows] = {}
+        self._past = room(256)
 
     def rows(self, layout: tuple[tuple[int, ...], int], home: Boxes, uses: Sequence[Use]) -> RegionRows:
         """Give what a region adds to a step.
@@ -172,14 +173,12 @@ class RegionCache:
         tasks = np.empty((len(processors), 3), dtype=np.int64)
         tasks[:, 0], tasks[:, 1] = self._memory_of[processors], processors
         tasks[:, 2] = np.concatenate([use.shape.colors for use in uses])
-        moves, members, edges, elements = analyse(
-            whole,
-            home,
-            table,
-            tasks,
-            np.concatenate([use.shape.boxes for use in uses]),
-            self._hosts,
-        )
+        boxes = np.concatenate([use.shape.boxes for use in uses])
+        while True:
+            moves, members, edges, elements = analyse(whole, home, table, tasks, boxes, self._hosts, self._past)
+            if not self._past[-1][FULL]:
+                break
+            self._past = room(2 * len(self._past[0]))
         if (moves[:, KIND] == UNWRITTEN).any():
             raise RequestError(f"a region of shape {shape}: a task reads what nothing wrote: write or fill it first")
         by = np.maximum(moves[:, BY], 0)
