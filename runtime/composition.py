@@ -285,8 +285,8 @@ class Composer:
             moved = use < 0
             pairs[~moved, end] = uses.values[(use + np.repeat(uses.starts, lengths))[~moved]] + item[~moved]
             pairs[moved, end] = moves.values[(item + np.repeat(moves.starts, lengths))[moved]]
-        found: Block = pairs[pairs[:, 0] != pairs[:, 1]]
-        return found
+        translated: Block = pairs[pairs[:, 0] != pairs[:, 1]]
+        return translated
 
 
 class _Flat(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -54,7 +54,8 @@ def functional(program: ExportedProgram) -> ExportedProgram:
             node.target = torch.ops.maniple.dropout_variant.default
     owner.recompile()
     with exporting():
-        return program.run_decompositions({})
+        found: ExportedProgram = program.run_decompositions({})
+    return found
 
 
 def _ungraded(owner: GraphModule) -> list[tuple[Node, GraphModule]]:
@@ -83,7 +84,7 @@ def _inline(owner: GraphModule, renamed: Callable[[str, str], object]) -> None:
         _inline(part, lambda before, after: None)  # noqa: ARG005 (the results of a part of a part have no names)
         results = _copied(owner.graph, node, part)
         for user in list(node.users):
-            value = results[user.args[1]]
+            value = results[int(str(user.args[1]))]
             user.replace_all_uses_with(value)
             renamed(user.name, value.name)
             owner.graph.erase_node(user)
@@ -99,7 +100,7 @@ def _copied(graph: Graph, node: Node, part: GraphModule) -> list[Node]:
         for inner in part.graph.nodes:
             match inner.op:
                 case "placeholder":
-                    value = given[len(copied)]
+                    value = cast("Node", given[len(copied)])
                     copied[inner] = value if enabled else graph.call_function(DETACH, (value,))
                     copied[inner].meta = dict(value.meta)
                 case "output":
