@@ -119,6 +119,7 @@ class FragmentCache:
         return found
 
 
+@uncollected()
 def lower(program: Program, cache: FragmentCache) -> Schedule:
     """Lower a program to the schedule that the simulator and the executor share.
 
@@ -129,6 +130,5 @@ def lower(program: Program, cache: FragmentCache) -> Schedule:
     Raises:
         RequestError: interfering tasks, or a read before the first write.
     """
-    with uncollected():
-        fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
-        return Composer(cache.machine, program.launches, program.regions(), fragments).compose()
+    fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
+    return Composer(cache.machine, program.launches, program.regions(), fragments).compose()

@@ -184,6 +184,7 @@ class InstanceTable:
 
     def follow(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> list[Edge]:
         """Give the edges that `depend` gives, and forget what the accesses hide, without remembering them."""
+        self._unfold()
         found: dict[int, Node] = {}
         for access in accesses:
             touches = self._touches[access.instance]
@@ -198,6 +199,7 @@ class InstanceTable:
     @property
     def remembers(self) -> bool:
         """Whether there is anything that an access could wait for."""
+        self._unfold()
         return any(len(touches.writers) or len(touches.readers) for touches in self._touches.values())
 
     def _touch(self, rect: IndexSpace, members: list[Member], *, shared: bool) -> tuple[Rect, Touch]:

@@ -48,7 +48,7 @@ def test_a_far_read_brings_a_copy_between_its_dependences() -> None:
     ((_, written),) = region.use(WRITE_DISCARD, [on(0, WHOLE)])
     ((_, seen),) = region.use(READ, [on(1, span(2, 5))])
     (move,) = region.moves
-    assert (move.use, move.kind, move.elements, move.processor) == (1, RowKind.COPY, 3, -1)
+    assert (move.kind, move.elements, move.processor) == (RowKind.COPY, 3, -1)
     (push,) = move.transfers
     assert (push.source, push.target, push.rect) == (written.instance, seen.instance, span(2, 5))
     copy = Node(0, -1, 0)
