@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, final
@@ -166,10 +166,23 @@ class BindBackward(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The pair of binders of an operator."""
+    """The pair of binders of an operator, and its variant for GPUs.
+
+    Args:
+        bind_forward: Binds the forward body.
+        bind_backward: Binds the backward body.
+        on_gpu: Gives the pair for tensors in a GPU's memory; None where this one is for these, too.
+    """
 
     bind_forward: BindForward
     bind_backward: BindBackward
+    on_gpu: Callable[[], Kernels] | None = None
+
+    def variant(self, tensors: Iterable[Tensor | None]) -> Kernels:
+        """The pair for tensors that lie where these do."""
+        if self.on_gpu is None or not any(tensor is not None and tensor.is_cuda for tensor in tensors):
+            return self
+        return self.on_gpu()
 
 
 class AbstractOperator(ABC):

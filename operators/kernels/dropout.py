@@ -220,12 +220,16 @@ def bind_backward(
 
 def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
     """The kernel bound to the operator's stream."""
+    mask, shape, clock = drawn_of(context)
+    return bind_dropout(mask, shape, context.tile.result_rects[0], clock.numpy(), source, target)
+
+
+def drawn_of(context: TileContext) -> tuple[Mask, tuple[int, ...], Tensor]:
+    """What is drawn for a tile: which elements stay, the shape of the whole tensor, and the seed and step."""
     if context.stream is None:
         raise TypeError("dropout: needs a random stream")
     mask = Mask(context.stream.operator, cast("Dropout", context.operator).p)
-    shape = tuple(extent for _, extent in context.extents)
-    clock = context.stream.clock.numpy()
-    return bind_dropout(mask, shape, context.tile.result_rects[0], clock, source, target)
+    return mask, tuple(extent for _, extent in context.extents), context.stream.clock
 
 
 def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: Rect, dtype: torch.dtype) -> Tensor:
@@ -240,8 +244,21 @@ def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: 
     """
     factors = torch.empty(rect.shape, dtype=dtype)
     ones = torch.ones(rect.shape, dtype=dtype)
-    bind_dropout(Mask(stream.operator, p), shape, rect, stream.clock.numpy(), ones, factors)()
+    mask = Mask(stream.operator, p)
+    if factors.is_cuda:
+        from maniple.operators.kernels.cuda import dropout
+        from maniple.runtime.cuda_kernels import current_stream
+
+        dropout.bind_dropout(mask, shape, rect, stream.clock, ones, factors, current_stream())()
+    else:
+        bind_dropout(mask, shape, rect, stream.clock.numpy(), ones, factors)()
     return factors
 
 
-KERNELS = Kernels(bind_forward, bind_backward)
+def _on_gpu() -> Kernels:
+    from maniple.operators.kernels.cuda.dropout import KERNELS
+
+    return KERNELS
+
+
+KERNELS = Kernels(bind_forward, bind_backward, _on_gpu)
