@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from maniple.runtime.timeline import Event, Kind, Timeline
-from maniple.strategies.simulation.tables import DURATION, END, KEY, LANE, READY, SPAN
+from maniple.strategies.simulation.tables import DURATION, END, READY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,24 +122,33 @@ def critical_path(ledger: Ledger, rows: Sequence[int]) -> list[int]:
     until: dict[tuple[int, int], list[int]] = {}
     for row in rows:
         start, _ = _times(ledger, row)
-        for lane, span in ledger.holds(row)[:, : SPAN + 1]:
+        for lane, span in ledger.holds(row):
             until.setdefault((int(lane), start + int(span)), []).append(row)
-    last = [row for row in rows if ledger.rows[row, END] == ledger.makespan]
+    before = _predecessors(ledger)
+    last = [row for row in rows if ledger.times[row, END] == ledger.makespan]
     path: list[int] = []
     while last:
-        row = min(last, key=lambda row: int(ledger.rows[row, KEY]))
+        row = min(last, key=lambda row: int(ledger.keys[row]))
         path.append(row)
         start, _ = _times(ledger, row)
-        if start > ledger.rows[row, READY]:
-            holders = [before for hold in ledger.holds(row) for before in until.get((int(hold[LANE]), start), ())]
-            last = [before for before in holders if before != row]
+        if start > ledger.times[row, READY]:
+            holders = [other for hold in ledger.holds(row) for other in until.get((int(hold[0]), start), ())]
+            last = [other for other in holders if other != row]
         else:
-            last = [before for before in ledger.predecessors(row) if start and ledger.rows[before, END] == start]
+            last = [other for other in before.get(row, ()) if start and ledger.times[other, END] == start]
     return path[::-1]
 
 
+def _predecessors(ledger: Ledger) -> dict[int, list[int]]:
+    """The rows that each row waits for."""
+    found: dict[int, list[int]] = {}
+    for source, target in ledger.pairs.tolist():
+        found.setdefault(target, []).append(source)
+    return found
+
+
 def _times(ledger: Ledger, row: int) -> tuple[int, int]:
-    end = int(ledger.rows[row, END])
+    end = int(ledger.times[row, END])
     return end - int(ledger.rows[row, DURATION]), end
 
 

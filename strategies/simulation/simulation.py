@@ -12,11 +12,11 @@ from maniple.regions.error import RequestError
 from maniple.runtime.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.simulation.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
-from maniple.strategies.simulation.ledger import Ledger, Placed, RowBlock
+from maniple.strategies.simulation.ledger import UNLIMITED, Ledger, Placed, RowBlock
 from maniple.strategies.simulation.outline import Outline
 from maniple.strategies.simulation.prediction import COPY_ENGINE, Named, prediction
 from maniple.strategies.simulation.program import REQUIREMENT_BITS, Program
-from maniple.strategies.simulation.tables import NUMBER_BITS, edge_ends
+from maniple.strategies.simulation.tables import NUMBER_BITS
 from maniple.strategies.simulation.use import NOWHERE, RegionCache
 
 if TYPE_CHECKING:
@@ -130,12 +130,19 @@ class Simulation:
             weights=tuple((name, homes[self.graph.tensor(name).id].plan()) for name, _ in self._plan.weights),
         )
 
-    def propose(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None) -> int:
+    def propose(
+        self,
+        operators: Mapping[str, OperatorPlan],
+        weights: Mapping[str, WeightPlan] | None = None,
+        limit_ns: int = UNLIMITED,
+    ) -> int:
         """Change some operators, and give the makespan.
 
         Args:
             operators: the new degrees and processors of each, by name; legal ones.
             weights: new homes; by default the default homes of the weights that the operators use.
+            limit_ns: the makespan above which the proposal will be rejected: as soon as it is known to be exceeded,
+                what it reaches at least is returned, which is above the limit too.
 
         Raises:
             RequestError: another proposal waits for `accept` or `reject`, or there is no such operator.
@@ -148,10 +155,14 @@ class Simulation:
         number = self._outline.number
         self._program.change({number[name]: config for name, config in operators.items()}, homes)
         self._change = self._follow()
-        return self.ledger.settle()
+        return self.ledger.settle(limit_ns)
 
     def accept(self) -> None:
-        """Keep the proposal."""
+        """Keep the proposal.
+
+        Raises:
+            RequestError: there is none, or it was given up at its limit.
+        """
         self._required()
         self.ledger.keep()
         self._program.keep()
@@ -210,7 +221,7 @@ class Simulation:
         places = np.asarray([place for place, _ in users], dtype=np.int64)
         moves = self.ledger.add_rows(RowBlock(rows.columns, rows.held, places << NUMBER_BITS))
         first = np.asarray([self._launches[place >> REQUIREMENT_BITS].first for place, _ in users], dtype=np.int64)
-        return _Region(rows, moves, self.ledger.add_edges(edge_ends(rows.edges, rows.tasks, first, moves.first)))
+        return _Region(rows, moves, self.ledger.add_region(rows.edges, rows.sources, rows.tasks, first, moves.first))
 
     def predict(self) -> Prediction:
         """Say what the step comes to, the proposal under way included: bytes, memory, critical path, sources."""
