@@ -166,23 +166,10 @@ class BindBackward(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The pair of binders of an operator, and its variant for GPUs.
-
-    Args:
-        bind_forward: Binds the forward body.
-        bind_backward: Binds the backward body.
-        on_gpu: Gives the pair for tensors in a GPU's memory; None where this one is for these, too.
-    """
+    """The pair of binders of an operator."""
 
     bind_forward: BindForward
     bind_backward: BindBackward
-    on_gpu: Callable[[], Kernels] | None = None
-
-    def variant(self, tensors: Iterable[Tensor | None]) -> Kernels:
-        """The pair for tensors that lie where these do."""
-        if self.on_gpu is None or not any(tensor is not None and tensor.is_cuda for tensor in tensors):
-            return self
-        return self.on_gpu()
 
 
 class AbstractOperator(ABC):
@@ -239,6 +226,15 @@ class AbstractOperator(ABC):
     @abstractmethod
     def kernels(self) -> Kernels:
         """The kernels; imports torch."""
+
+    def gpu_kernels(self) -> Kernels:
+        """The kernels for tensors in a GPU's memory, where an operator has others for these."""
+        return self.kernels()
+
+    def variant(self, tensors: Iterable[Tensor | None]) -> Kernels:
+        """The kernels for tensors that lie where these do."""
+        near = any(tensor is not None and tensor.is_cuda for tensor in tensors)
+        return self.gpu_kernels() if near else self.kernels()
 
     def under(self, semantics: Mapping[str, str]) -> AbstractOperator:
         """The operator that runs instead under a plan that changes results by intent; itself where nothing changes.

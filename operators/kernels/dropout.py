@@ -244,21 +244,8 @@ def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: 
     """
     factors = torch.empty(rect.shape, dtype=dtype)
     ones = torch.ones(rect.shape, dtype=dtype)
-    mask = Mask(stream.operator, p)
-    if factors.is_cuda:
-        from maniple.operators.kernels.cuda import dropout
-        from maniple.runtime.cuda_kernels import current_stream
-
-        dropout.bind_dropout(mask, shape, rect, stream.clock, ones, factors, current_stream())()
-    else:
-        bind_dropout(mask, shape, rect, stream.clock.numpy(), ones, factors)()
+    bind_dropout(Mask(stream.operator, p), shape, rect, stream.clock.numpy(), ones, factors)()
     return factors
 
 
-def _on_gpu() -> Kernels:
-    from maniple.operators.kernels.cuda.dropout import KERNELS
-
-    return KERNELS
-
-
-KERNELS = Kernels(bind_forward, bind_backward, _on_gpu)
+KERNELS = Kernels(bind_forward, bind_backward)

@@ -125,10 +125,4 @@ def bind_backward(
     return steps.then(by_torch).then(after).bound()
 
 
-def _on_gpu() -> Kernels:
-    from maniple.operators.kernels.cuda.loss import KERNELS
-
-    return KERNELS
-
-
-KERNELS = Kernels(bind_forward, bind_backward, _on_gpu)
+KERNELS = Kernels(bind_forward, bind_backward)

@@ -176,17 +176,5 @@ def _call(
     return compiled(kernel, (*(tensor.numpy() for tensor in tensors), *numbers))
 
 
-def _max_on_gpu() -> Kernels:
-    from maniple.operators.kernels.cuda.pooling import MAX_POOL_KERNELS
-
-    return MAX_POOL_KERNELS
-
-
-def _avg_on_gpu() -> Kernels:
-    from maniple.operators.kernels.cuda.pooling import AVG_POOL_KERNELS
-
-    return AVG_POOL_KERNELS
-
-
-MAX_POOL_KERNELS = Kernels(bind_max, bind_max_backward, _max_on_gpu)
-AVG_POOL_KERNELS = Kernels(bind_avg, bind_avg_backward, _avg_on_gpu)
+MAX_POOL_KERNELS = Kernels(bind_max, bind_max_backward)
+AVG_POOL_KERNELS = Kernels(bind_avg, bind_avg_backward)

@@ -19,12 +19,13 @@ from torch.nn import functional as F
 
 import maniple as mp
 from maniple.operators.kernels import pooling
+from maniple.operators.kernels.cuda import pooling as on_cuda
 from maniple.operators.kernels.cuda.cross_entropy import bind_cross_entropy, bind_cross_entropy_backward
 from maniple.operators.kernels.cuda.descent import bind_descent
 from maniple.operators.kernels.cuda.dropout import bind_dropout
 from maniple.operators.kernels.dropout import Mask
 from maniple.operators.kernels.dropout import bind_dropout as bind_dropout_on_cpu
-from maniple.operators.operator import Kernels
+from maniple.operators.operator import AbstractOperator, Kernels
 from maniple.operators.optimizer import SGD
 from maniple.regions.rectangle import Rect
 from maniple.runtime.cuda_kernels import THREADS, bind_fold, bind_pack, bind_unpack, packing
@@ -172,10 +173,12 @@ def test_pooling_is_the_cpus(
         padding=tuple((before, before) for before in padding), operand_rects=(Rect.of_shape(x.shape),)
     )
     context = SimpleNamespace(operator=SimpleNamespace(name="pool", kernel_size=kernel, stride=stride), tile=tile)
-    for kernels, count in ((pooling.MAX_POOL_KERNELS, 1), (pooling.AVG_POOL_KERNELS, 0)):
-        assert kernels.on_gpu is not None
+    for variants, count in (
+        ((pooling.MAX_POOL_KERNELS, on_cuda.MAX_POOL_KERNELS), 1),
+        ((pooling.AVG_POOL_KERNELS, on_cuda.AVG_POOL_KERNELS), 0),
+    ):
         found = []
-        for variant in (kernels, kernels.on_gpu()):
+        for variant in variants:
             result, saved = torch.full_like(gradient, 9), [torch.zeros(gradient.shape, dtype=torch.int64)] * count
             variant.bind_forward(context, (x,), (result,), tuple(saved))()  # type: ignore[arg-type]
             back = torch.full_like(x, 9)
@@ -199,10 +202,10 @@ def small() -> mp.Graph:
 def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """A null device whose tensors say that they are on CUDA, in numba's simulator of CUDA."""
     chosen: set[str] = set()
-    variant = Kernels.variant
+    variant = AbstractOperator.variant
 
-    def noted(kernels: Kernels, tensors: Iterable[torch.Tensor | None]) -> Kernels:
-        found = variant(kernels, tensors)
+    def noted(operator: AbstractOperator, tensors: Iterable[torch.Tensor | None]) -> Kernels:
+        found = variant(operator, tensors)
         chosen.add(found.bind_forward.__module__)
         return found
 
@@ -211,7 +214,7 @@ def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.Monkey
     trained = []
     for device in ("cpu", "null"):
         if device == "null":
-            monkeypatch.setattr(Kernels, "variant", noted)
+            monkeypatch.setattr(AbstractOperator, "variant", noted)
             monkeypatch.setattr(NullTensor, "is_cuda", True)
         (world,) = local_worlds(1, device=device)
         plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
