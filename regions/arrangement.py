@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 
-from maniple.regions.index_space import IndexSpace, crossing, meeting, meets, shared, unioned, without
+from maniple.regions.index_space import IndexSpace, crossing, meets, shared, unioned, without
 
 # Below this many comparisons, comparing everything costs less than a sweep's sorting.
 _FEW = 64
+# Of more index spaces it is not kept which ones meet.
+_MANY = 256
 
 
 def arrange(rects: Sequence[IndexSpace]) -> list[tuple[IndexSpace, tuple[int, ...]]]:
@@ -54,6 +57,16 @@ def arrange(rects: Sequence[IndexSpace]) -> list[tuple[IndexSpace, tuple[int, ..
         covering = tuple(sorted([position for index in members for position in positions[boxes[index]]]))
         result += [(piece, covering) for piece in unioned(pieces)]
     return result
+
+
+def meeting(spaces: tuple[IndexSpace, ...]) -> Iterable[tuple[int, int]]:
+    """The pairs that `crossing` gives; of partitions that are not large they are kept, for these are named again."""
+    return crossing(spaces) if len(spaces) > _MANY else _meeting(spaces)
+
+
+@functools.lru_cache(maxsize=1024)
+def _meeting(spaces: tuple[IndexSpace, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(crossing(spaces))
 
 
 def meetings(first: Sequence[IndexSpace], second: Sequence[IndexSpace]) -> list[tuple[int, int]]:

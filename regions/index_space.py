@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import final
@@ -212,7 +211,6 @@ IndexSpace = Rect | RectSet
 
 _EMPTY = RectSet()
 _SHOWN = 8
-_MANY = 256
 
 
 def simplest(space: IndexSpace, ndim: int) -> IndexSpace:
@@ -296,16 +294,6 @@ def crossing(spaces: Sequence[IndexSpace]) -> Iterator[tuple[int, int]]:
     for i, j in overlapping([space.bounds for space in spaces]):
         if (isinstance(spaces[i], Rect) and isinstance(spaces[j], Rect)) or meets(spaces[i], spaces[j]):
             yield i, j
-
-
-def meeting(spaces: tuple[IndexSpace, ...]) -> Iterable[tuple[int, int]]:
-    """The pairs that `crossing` gives; of partitions that are not large they are kept, for these are named again."""
-    return crossing(spaces) if len(spaces) > _MANY else _meeting(spaces)
-
-
-@functools.lru_cache(maxsize=1024)
-def _meeting(spaces: tuple[IndexSpace, ...]) -> tuple[tuple[int, int], ...]:
-    return tuple(crossing(spaces))
 
 
 def parted(space: IndexSpace, parts: int) -> tuple[IndexSpace, ...]:

@@ -15,10 +15,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import final
 
-from maniple.regions.arrangement import arrange
+from maniple.regions.arrangement import arrange, meeting
 from maniple.regions.cell import Cell, Pending, cut, grouped, needs
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import IndexSpace, RectSet, as_one, by_place, meeting, shared, union, without
+from maniple.regions.index_space import IndexSpace, RectSet, as_one, by_place, shared, union, without
 from maniple.regions.movement import Contribution as Contribution
 from maniple.regions.movement import Copy as Copy
 from maniple.regions.movement import Fold as Fold

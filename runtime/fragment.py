@@ -44,7 +44,7 @@ class FragmentKey:
     uses: tuple[tuple[Privilege, tuple[PlacedUse, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Fragment:
     """One region's part of a step.
 

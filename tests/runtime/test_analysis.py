@@ -55,6 +55,13 @@ def test_a_far_read_brings_a_copy_between_its_dependences() -> None:
     assert region.edges == [(Node(0, 0, 0), copy), (copy, Node(0, 1, 0))]
 
 
+def test_replicas_in_one_memory_wait_for_what_came_before_and_not_for_each_other() -> None:
+    region = fresh()
+    region.use(WRITE_DISCARD, [on(0, WHOLE)])
+    region.use(WRITE_DISCARD, [PlacedUse(point, (0,), 0, 0, WHOLE) for point in range(2)])
+    assert region.edges == [(Node(0, 0, 0), Node(0, 1, point)) for point in range(2)]
+
+
 def test_a_near_read_moves_nothing() -> None:
     region = fresh()
     region.use(WRITE_DISCARD, [on(0, WHOLE)])
