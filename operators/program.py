@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from maniple.runtime.collector import uncollected
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import FragmentKey, analyse, distance
 from maniple.runtime.program_analysis import placed_uses
@@ -118,6 +119,7 @@ class FragmentCache:
         return found
 
 
+@uncollected()
 def lower(program: Program, cache: FragmentCache) -> Schedule:
     """Lower a program to the schedule that the simulator and the executor share.
 

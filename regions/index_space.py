@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import final
@@ -211,6 +212,7 @@ IndexSpace = Rect | RectSet
 
 _EMPTY = RectSet()
 _SHOWN = 8
+_MANY = 256
 
 
 def simplest(space: IndexSpace, ndim: int) -> IndexSpace:
@@ -234,6 +236,8 @@ def meets(first: IndexSpace, second: IndexSpace) -> bool:
     """Whether the two share a point."""
     if isinstance(first, Rect) and isinstance(second, Rect):
         return first.overlaps(second)
+    if first is second:
+        return not first.is_empty
     if first.is_empty or second.is_empty or not first.bounds.overlaps(second.bounds):
         return False
     if first.ndim == 1:
@@ -247,6 +251,8 @@ def shared(first: IndexSpace, second: IndexSpace) -> IndexSpace:
     """The points of both."""
     if isinstance(first, Rect) and isinstance(second, Rect):
         return first.intersect(second)
+    if first is second:
+        return simplest(first, first.ndim)
     if first.is_empty or second.is_empty or not first.bounds.overlaps(second.bounds):
         return _none(max(first.ndim, second.ndim))
     for one, other in ((first, second), (second, first)):
@@ -263,7 +269,9 @@ def shared(first: IndexSpace, second: IndexSpace) -> IndexSpace:
 def without(first: IndexSpace, second: IndexSpace) -> tuple[IndexSpace, ...]:
     """The points that ``second`` lacks, as disjoint index spaces that are not empty: boxes, or one sparse one."""
     if isinstance(first, Rect) and isinstance(second, Rect):
-        return first.subtract(second)
+        return () if first == second else first.subtract(second)
+    if first is second:
+        return ()
     if first.is_empty or second.is_empty or not first.bounds.overlaps(second.bounds):
         return () if first.is_empty else (first,)
     if first.ndim == 1:
@@ -288,6 +296,16 @@ def crossing(spaces: Sequence[IndexSpace]) -> Iterator[tuple[int, int]]:
     for i, j in overlapping([space.bounds for space in spaces]):
         if (isinstance(spaces[i], Rect) and isinstance(spaces[j], Rect)) or meets(spaces[i], spaces[j]):
             yield i, j
+
+
+def meeting(spaces: tuple[IndexSpace, ...]) -> Iterable[tuple[int, int]]:
+    """The pairs that `crossing` gives; of partitions that are not large they are kept, for these are named again."""
+    return crossing(spaces) if len(spaces) > _MANY else _meeting(spaces)
+
+
+@functools.lru_cache(maxsize=1024)
+def _meeting(spaces: tuple[IndexSpace, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(crossing(spaces))
 
 
 def parted(space: IndexSpace, parts: int) -> tuple[IndexSpace, ...]:

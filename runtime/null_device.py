@@ -46,6 +46,7 @@ _VIEWS = frozenset(
         *(_PLAIN.permute, _PLAIN.view, _PLAIN.reshape, _PLAIN.transpose, _PLAIN.t, _PLAIN.detach, _PLAIN.expand),
         *(_PLAIN.numel, _PLAIN.element_size, _PLAIN.data_ptr, _PLAIN.dim, _PLAIN.size, _PLAIN.stride),
         *(_PLAIN.is_contiguous, _PLAIN.is_floating_point, _PLAIN.as_subclass, _PLAIN.__len__, _PLAIN.__hash__),
+        _PLAIN.untyped_storage,
         *(getattr(_PLAIN, name).__get__ for name in ("shape", "dtype", "ndim", "device", "layout", "requires_grad")),
     }
 )

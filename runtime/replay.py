@@ -106,6 +106,10 @@ class Replay:
         self._now: dict[int, Run] = {}
         self._reserved = shared is None or not schedule.total_bytes
 
+    def needs(self) -> dict[int, int]:
+        """Give the bytes that a run takes in each memory of this rank."""
+        return self._storage.needs()
+
     def here(self, row: int) -> bool:
         """Say whether this rank takes part in a row."""
         return self._here[row]
