@@ -65,6 +65,12 @@ class Dropout(AbstractOperator):
 
         return KERNELS
 
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``."""
+        from maniple.operators.kernels.cuda.dropout import KERNELS
+
+        return KERNELS
+
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -61,30 +61,28 @@ class StepRun:
 
 @dataclass(frozen=True, slots=True)
 class StoppedStep:
-    """A step that a failure ended.
+    """A step that a failure ended; tasks that had begun elsewhere on this rank may still end.
 
     Args:
-        number: of the step, from 0.
+        step: which.
         reason: the failure.
-        written: how many updates of parameters and buffers had begun at this rank.
     """
 
-    number: int
+    step: StepRun
     reason: str
-    written: int
 
     @classmethod
     def first(cls, steps: Iterable[StepRun], error: BaseException) -> StoppedStep | None:
         """Give the first of some steps that this rank has not done its share of; None where there is none."""
         stopped = min((step for step in steps if step.run.left), key=lambda step: step.number, default=None)
-        return None if stopped is None else cls(stopped.number, str(error), stopped.written())
+        return None if stopped is None else cls(stopped, str(error))
 
-    @property
-    def text(self) -> str:
+    def __str__(self) -> str:
         """What messages say."""
+        written = self.step.written()
         found = (
-            f"after {self.written} tasks had begun to update parameters at this rank, which are of two steps now"
-            if self.written
+            f"after {written} tasks had begun to update parameters at this rank, which are of two steps now"
+            if written
             else "before any parameter was updated at this rank"
         )
-        return f"step {self.number} was stopped {found} ({self.reason})"
+        return f"step {self.step.number} was stopped {found} ({self.reason})"

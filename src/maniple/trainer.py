@@ -284,8 +284,10 @@ class Trainer:
 
     def _lasting(self, call: str) -> dict[str, torch.Tensor]:
         """Give every parameter and buffer whole; also what a step left as it was that failed on the only rank."""
-        if self._stopped is not None and not self._stopped.written and self._world.size == 1 and not self._closed:
-            return self._kept()
+        if self._stopped is not None and self._world.size == 1 and not self._closed:
+            kept = self._kept()
+            if not self._stopped.step.written():  # also not while they were read
+                return kept
         self._check_open()
         loaded = self._load("parameters", self.graph.batch)
         self._call(call)
@@ -350,8 +352,8 @@ class Trainer:
         if self._closed:
             msg = "the trainer is closed; make another"
             raise RequestError(msg)
-        if self._broken:
-            raise RunError(f"this trainer goes no further: {self._broken}; make another, from a state before that step")
+        if broken := self._broken or (str(self._stopped) if self._stopped is not None else ""):
+            raise RunError(f"this trainer goes no further: {broken}; make another, from a state before that step")
         with self._watched():
             self._runtime.check()
 
@@ -363,7 +365,6 @@ class Trainer:
         except RunError as error:
             unread = [step for loaded in self._loaded.values() for step in loaded.unread]
             self._stopped = self._stopped or StoppedStep.first(unread, error)
-            self._broken = self._broken or ("" if self._stopped is None else self._stopped.text)
             raise
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -123,9 +125,11 @@ class Noisy(nn.Module):
         return F.fractional_max_pool2d(h.unsqueeze(1), 2, output_size=(2, 3)).square().mean()
 
 
-def test_a_module_with_injected_draws_has_the_losses_of_the_trainer() -> None:
+def test_a_module_with_injected_draws_has_the_losses_of_the_trainer(tmp_path: Path) -> None:
     module, (x, _) = Noisy().double(), batch()
     graph = mp.from_torch(module, (x,))
+    graph.save(tmp_path / "graph.json")
+    assert mp.Graph.load(tmp_path / "graph.json").fingerprint() == graph.fingerprint()
     plan = mp.search(graph, mp.Machine.cpu(2), strategy="random", seed=2)
     with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.0), seed=5) as trainer:
         losses = [trainer.step(x) for _ in range(2)]
