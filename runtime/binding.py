@@ -69,6 +69,7 @@ class Storage:
         self._landing = sorted(self._targets(near))
         self._held: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._told: object = None
+        self._blocks: dict[int, torch.Tensor] = {}
         self.plans: dict[int, MemoryPlan] = {}
 
     def plan(self, lifetimes: Lifetimes) -> None:
@@ -89,9 +90,21 @@ class Storage:
             and schedule.instances[transfer.source].memory in near
         }
 
+    def needs(self) -> dict[int, int]:
+        """Sum the bytes that a run takes in each memory of this rank."""
+        return {
+            memory: plan.size
+            + sum(self._bytes(number) for number in self._lasting if self.memory_of(number).id == memory)
+            for memory, plan in self.plans.items()
+        }
+
     def shared_bytes(self) -> int:
         """Sum what `bind` will allocate in memory that is shared: a block if others write into it, and the table."""
-        blocks = sum(plan.size for memory, plan in self.plans.items() if self._shares(memory))
+        blocks = sum(
+            plan.size
+            for memory, plan in self.plans.items()
+            if self._shares(memory) and not self.memories[memory].has_block(plan.size, shared=True)
+        )
         return blocks + 64 * (1 + len(self._landing))
 
     def _shares(self, memory: int) -> bool:
@@ -118,8 +131,8 @@ class Storage:
         instances, regions = self.schedule.instances, self.schedule.regions
         for number in self._lasting:
             self.memory_of(number).keep(regions[instances[number].region], instances[number].rect)
-        if self._version < 0:
-            for number, plan in self.plans.items():
+        for number, plan in self.plans.items():
+            if plan.size:
                 self._place(self.memories[number], plan)
         for number in self._lasting:  # once all have grown
             self._held[number] = self.memory_of(number).keep(regions[instances[number].region], instances[number].rect)
@@ -129,10 +142,11 @@ class Storage:
             self._tell(arena)
 
     def _place(self, memory: Memory, plan: MemoryPlan) -> None:
-        """Allocate the block of a memory, and give every instance its place there."""
-        if not plan.size:
+        """Give every instance its place in the block of a memory."""
+        block = memory.block(plan.size, shared=self._shares(memory.id))
+        if self._blocks.get(memory.id) is block:
             return
-        block = memory.block("what lives within a run", plan.size, shared=self._shares(memory.id))
+        self._blocks[memory.id] = block
         for number, offset in plan.offsets.items():
             instance = self.schedule.instances[number]
             region = self.schedule.regions[instance.region]

@@ -40,6 +40,7 @@ class LaunchEnvironment:
         device: what the processors are.
         bells: the pipe of each, to wake it with: where to read and where to write.
         bound: the cores that the rank keeps to; none leaves that to the system.
+        machine: file of the machine that stands in place of what is found, None for none.
     """
 
     rank: int
@@ -60,6 +61,7 @@ class LaunchEnvironment:
     device: str = "cpu"
     bells: tuple[tuple[int, int], ...] = ()
     bound: tuple[int, ...] = ()
+    machine: str | None = None
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -87,6 +89,8 @@ class LaunchEnvironment:
             variables["MANIPLE_MAPPER"] = self.mapper
         if self.record is not None:
             variables["MANIPLE_RECORD"] = self.record
+        if self.machine is not None:
+            variables["MANIPLE_MACHINE"] = self.machine
         if self.deterministic:
             variables["MANIPLE_DETERMINISTIC"] = "1"
         return variables
@@ -133,6 +137,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         device=variables.get("MANIPLE_DEVICE") or "cpu",
         bells=_pairs(_numbers(variables, "MANIPLE_BELLS", "descriptors", 2 * size)),
         bound=_numbers(variables, "MANIPLE_BOUND", "cores", processors * cores),
+        machine=variables.get("MANIPLE_MACHINE") or None,
     )
 
 

@@ -181,7 +181,8 @@ class Layout:
         lengths = {processor: len(lane) for processor, lane in lanes.items()}
         steps = self._steps(lanes, {**lengths, **{op.counter: 1 for op in engine}})
         found = tuple(op.row for op in engine)
-        alive = lifetimes(sorted(ops, key=lambda op: op.key), self.planned)
+        in_order = sorted(ops, key=lambda op: op.key)
+        alive = lifetimes(in_order, self.planned)
         for op in ops:
             op.needs.clear()  # steps of a loop need each other, and would stay until the collector comes
         return Lanes(steps, lengths, found, alive)

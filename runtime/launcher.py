@@ -18,6 +18,7 @@ from maniple.runtime.control import place
 from maniple.runtime.device import check_device
 from maniple.runtime.environment import THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.head import Head
+from maniple.runtime.hosting import given_machine
 from maniple.runtime.inventory import available_cores, core_numbers
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ WAYS = {"shared": "shared memory", "zmq": "ZeroMQ"}
 TRANSPORTS = tuple(WAYS)
 """How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
 # What a rank must not take over from a run that this launcher is part of.
-OPTIONAL = {f"MANIPLE_{name}" for name in ("BELLS", "BOUND", "DETERMINISTIC", "MAPPER", "RECORD", "SHARED")}
+OPTIONAL = {f"MANIPLE_{name}" for name in ("BELLS", "BOUND", "DETERMINISTIC", "MACHINE", "MAPPER", "RECORD", "SHARED")}
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
 
@@ -55,9 +56,11 @@ class LaunchRequest:
         transport: how tiles travel between ranks of one host: `shared` memory or `zmq`.
         device: what the processors are: `cpu`, `cuda`, or the `null` device.
         bind: whether each rank keeps to cores of its own; None where the ranks together take up all of the host's.
+        machine: file of a machine that programs plan for in place of the one that is found here.
 
     Raises:
-        RequestError: a count below 1, a port or transport that is none, too few cores to bind to, or nothing to run.
+        RequestError: a count below 1, a port or transport that is none, too few cores to bind to, a machine of other
+            ranks, or nothing to run.
     """
 
     target: tuple[str, ...]
@@ -74,6 +77,7 @@ class LaunchRequest:
     transport: str = TRANSPORTS[0]
     device: str = "cpu"
     bind: bool | None = None
+    machine: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -98,6 +102,8 @@ class LaunchRequest:
         usable, wanted = len(core_numbers()), self.size * self.processors * self.cores_each()
         if self.bind and wanted > usable:
             raise RequestError(f"--bind: expected at least {wanted} cores for {self.size} ranks, got {usable}")
+        if self.machine is not None:
+            given_machine(self.machine, self.size, self.processors, self.device)
         _check_target(self.target)
 
     @property
@@ -154,6 +160,7 @@ def command(
         device=request.device,
         bells=bells,
         bound=request.bound(rank),
+        machine=None if request.machine is None else str(request.machine.absolute()),
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.

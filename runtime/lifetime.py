@@ -2,8 +2,8 @@
 
 An instance is alive from the start of the first step that uses it to the end of the last one, in every run. What is
 ordered is what lanes make sure of: a lane takes its steps one after another, a step begins after those that it waits
-for have ended, and so on from there, into the next run, which may begin while this one is under way. Time of a clock and
-the order of the program say nothing. For each step and lane, *after* is the first step of the lane that cannot begin
+for have ended, and so on from there, into the next run, which may begin while this one is under way. The clock and the
+order of the program say nothing. For each step and lane, *after* is the first step of the lane that cannot begin
 before the step has ended; so one instance is through before another begins where the latter's first step in every lane
 is not before the largest *after* of the former's steps (vector clocks: Fidge, 1988; Mattern, 1989). Where two instances
 take turns for ever is then
@@ -20,9 +20,9 @@ Lane 0 is that of the memory in question; lane 1 pushes X into it. b waits for a
     2     d uses C, writes D                   d: -, -    next run: 0, 0
     ====  ======================  ===========  =====================
 
-D may lie where A lay: d is behind c in its lane, and the next run's a behind d. It may lie where X lay, too: the next b
-waits for a, which is behind d. Were there no such wait, X of the next run could come while D is alive, for c is all that
-b then waits for; so D and X would each have a place.
+D may lie where A lay: d is behind c in its lane, and the next run's a behind d. It may lie where X lay, too: the next
+b waits for a, which is behind d. Were there no such wait, X of the next run could come while D is alive, for c is all
+that b then waits for; so D and X would each have a place.
 """
 
 from __future__ import annotations
@@ -97,9 +97,11 @@ class Lifetimes:
     def clashes(self, one: int, others: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Say which of some instances may be alive together with one; all are given by their rows."""
         rows = np.asarray(others, dtype=np.intp)
-        before = (self.first[rows] >= self.ended[one]).all(1) & (self.first[one] >= self.renewed[rows]).all(1)
-        behind = (self.first[one] >= self.ended[rows]).all(1) & (self.first[rows] >= self.renewed[one]).all(1)
-        return ~(before | behind)
+        first, ended, renewed = self.first[rows], self.ended[rows], self.renewed[rows]
+        before = (first >= self.ended[one]).all(1) & (self.first[one] >= renewed).all(1)
+        behind = (self.first[one] >= ended).all(1) & (first >= self.renewed[one]).all(1)
+        found: npt.NDArray[np.bool_] = np.logical_not(before | behind)
+        return found
 
     def peak(self, sizes: Sequence[int]) -> int:
         """Sum what is alive at once, at most, where steps are taken one by one: no plan of these needs less."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,23 +47,50 @@ class Memory:
         self._layouts: dict[int, tuple[int, ...]] = {}
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._filled: dict[int, float] = {}
+        self._blocks: dict[bool, weakref.ref[torch.Tensor]] = {}
+        self._allocated = 0
+        # The collector may run on any thread and at any time, so it only leaves a note.
+        self._freed: deque[int] = deque()
 
     def allocate(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in."""
         return self._make(region, rect, None)
 
-    def block(self, name: str, size: int, *, shared: bool) -> torch.Tensor:
-        """Allocate bytes in which instances are given places.
+    def block(self, size: int, *, shared: bool) -> torch.Tensor:
+        """Give bytes in which instances are given places that live within a run; it goes when nobody refers to it.
+
+        All schedules of a rank are given the same, for only one is under way at a time. One that needs more gets a new
+        one, which the others are to use from then on.
 
         Args:
-            name: what a recording calls it.
-            size: bytes.
+            size: bytes, at least.
             shared: whether other ranks of this host write into it, as far as there are any.
 
         Raises:
             RequestError: memory that is shared is too small.
         """
-        return self._bytes(name, size, self.arena if shared else None)
+        held = self._block(shared=shared)
+        if held is not None and held.numel() >= size:
+            return held
+        made = self._bytes("what lives within a run", size, self.arena if shared else None)
+        self._blocks[shared] = weakref.ref(made)
+        if held is not None:
+            self.version += 1
+        return made
+
+    def has_block(self, size: int, *, shared: bool) -> bool:
+        """Say whether `block` would have nothing to allocate."""
+        held = self._block(shared=shared)
+        return held is not None and held.numel() >= size
+
+    def _block(self, *, shared: bool) -> torch.Tensor | None:
+        return self._blocks[shared]() if shared in self._blocks else None
+
+    def allocated_bytes(self) -> int:
+        """Count the bytes of storage that was allocated here and is referred to."""
+        while self._freed:
+            self._allocated -= self._freed.popleft()
+        return self._allocated
 
     def place(self, block: torch.Tensor, offset: int, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """Give the storage of an instance that begins so many bytes behind the start of a block."""
@@ -167,6 +196,8 @@ class Memory:
                 storage = torch.from_numpy(arena.allocate(size)).view(torch.int8)
         if self.recorder is not None:
             self.recorder.allocated(name, storage)
+        self._allocated += size
+        weakref.finalize(storage.untyped_storage(), self._freed.append, size).atexit = False
         return storage
 
     def _shaped(self, storage: torch.Tensor, region: LogicalRegion, rect: Rect) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Memory plans: where instances that live within a run lie in one block, those that are never alive together in turn."""
+"""Memory plans: where instances that live within a run lie in a block, in turn where never alive together."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def plan_memory(lifetimes: Lifetimes, sizes: Mapping[int, int]) -> MemoryPlan:
 def pack(sizes: Sequence[int], clashes: Callable[[int, Sequence[int]], npt.NDArray[np.bool_]]) -> list[int]:
     """Give offsets so that no two that clash overlap: largest first, each into the smallest gap that holds it.
 
-    This is greedy by size with best fit (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
-    2020, section 5.2), on any clashes, not on those of intervals alone. A clashes with B and C, which take turns:
+    This is greedy by size with best fit (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
+    Inference", 2020), on any clashes, not on those of intervals alone. A clashes with B and C, which take turns:
 
         =====  ====  ======
         which  size  offset

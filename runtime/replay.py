@@ -14,7 +14,7 @@ from maniple.runtime.device_lane import DeviceLane
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.lane import Layout, StepKind
-from maniple.runtime.lane_program import Entry, LaneProgram, StepFailed
+from maniple.runtime.lane_program import Entry, LaneProgram, Meeting, StepFailed
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -106,6 +106,10 @@ class Replay:
         self._now: dict[int, Run] = {}
         self._reserved = shared is None or not schedule.total_bytes
 
+    def needs(self) -> dict[int, int]:
+        """Give the bytes that a run takes in each memory of this rank."""
+        return self._storage.needs()
+
     def here(self, row: int) -> bool:
         """Say whether this rank takes part in a row."""
         return self._here[row]
@@ -170,7 +174,7 @@ class Replay:
             if processor in self._devices:
                 self._devices[processor].take(run, self._progress.publisher(processor), partial(self._one_less, run))
                 return
-            self._programs[processor].run(run.base, *self.times[run.slot])
+            self._programs[processor].run(run.number, run.base, *self.times[run.slot])
         except StepFailed as failed:
             error = failed.__cause__ or failed
             if failed.row >= 0 and error is not self.runtime.error:
@@ -186,15 +190,16 @@ class Replay:
             shared.wrote(wire.take(), run.number)
         self._one_less(run)
 
-    def _meet(self, processor: int, rank: int) -> None:
+    def _meet(self, processor: int, rank: int) -> int:
         """Wait until another rank has begun this run, and push to where it says that its instances are."""
         table = self._progress.meet(rank, self._now[processor].number)
         if self._met.get((processor, rank)) == table:
-            return
+            return table
         program = self._programs[processor]
         for index, call in self._binder.pushes(processor, rank, table).items():
             program.push(index, call)
         self._met[processor, rank] = table
+        return table
 
     def _start(self, processor: int, row: int) -> None:
         """Hand a movement between hosts to the copy engine."""
@@ -286,7 +291,7 @@ class Replay:
 
     def _call(self, processor: int, step: Step) -> Callable[[], object] | None:
         if step.kind == StepKind.MEET:
-            return partial(self._meet, processor, step.item)
+            return Meeting(partial(self._meet, processor, step.item), *self._progress.board(step.item))
         if step.kind == StepKind.START:
             return partial(self._start, processor, step.row)
         if step.kind in {StepKind.END, StepKind.PUSH}:  # pushes are bound when the other rank is met

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from maniple.regions.error import RequestError
 from maniple.runtime.body import TaskBinder
 from maniple.runtime.call import Calls, Frames
+from maniple.runtime.comparison import comparison
 from maniple.runtime.digest import digest
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.launch import Launch
@@ -24,6 +25,7 @@ from maniple.runtime.timeline import Kind
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.call import Call
+    from maniple.runtime.comparison import Take
     from maniple.runtime.operation import Domain, Operation
     from maniple.runtime.replay import Replay
     from maniple.runtime.task import Task
@@ -44,10 +46,12 @@ class Record:
     Args:
         operation: as the program stated it.
         launch: as it was mapped; its bodies take their values from the recording's frames.
+        take: gives the values of a launch like it.
     """
 
     operation: Operation
     launch: Launch
+    take: Take
 
 
 class Recording:
@@ -58,6 +62,7 @@ class Recording:
         self.frames = Frames([Calls(), Calls()])
         self.values: list[tuple[object, ...]] = []
         self._known: dict[object, Any] = {}
+        self._takes: dict[object, tuple[Operation, Take]] = {}
 
     def take_down(self, operation: Operation, launch: Launch) -> None:
         """Add a launch, stripped of the values of this run."""
@@ -71,7 +76,12 @@ class Recording:
         self.values.append(operation.values)
         source = self._once(launch.provenance)
         stripped = Launch(launch.name, points, requirements, binder, provenance=source)
-        self.records.append(Record(self._known.setdefault(operation.key(), operation.without_values()), stripped))
+        key = operation.key()
+        if key not in self._takes:
+            like = operation.without_values()
+            self._takes[key] = (like, comparison(like))
+        like, take = self._takes[key]
+        self.records.append(Record(like, stripped, take))
 
     def _once(self, part: T) -> T:
         found: T = self._known.setdefault(part, part)
@@ -211,7 +221,7 @@ class Replaying:
         place = len(made)
         if place == len(self._records) or get_ident() != self._thread:
             return None
-        values = self._records[place].operation.take(task, domain, args)
+        values = self._records[place].take(task, domain, args)
         if values is None:
             return None
         made.append(values)

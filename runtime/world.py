@@ -43,6 +43,7 @@ class World:
         record: file for a timeline of the whole run, if the launcher was given one.
         deterministic: whether launches that are not traced run in the order of the program.
         device: what its processors are: `cpu`, `cuda`, or the `null` device.
+        machine: file of a machine in place of the one that is found; None for none.
         local: counts the bytes that go from one memory of this rank to another.
     """
 
@@ -62,6 +63,7 @@ class World:
     record: str | None = None
     deterministic: bool = False
     device: str = "cpu"
+    machine: str | None = None
     local: Meter = field(default_factory=Meter)
 
     @classmethod
@@ -206,4 +208,5 @@ def _join(launch: LaunchEnvironment) -> World:
         record=launch.record,
         deterministic=launch.deterministic,
         device=launch.device,
+        machine=launch.machine,
     )

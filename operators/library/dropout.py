@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.library.axes import activation_axes, present_shape
@@ -64,6 +65,12 @@ class Dropout(AbstractOperator):
 
         return KERNELS
 
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``."""
+        from maniple.operators.kernels.cuda.dropout import KERNELS
+
+        return KERNELS
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -117,5 +124,5 @@ class DropoutVariant(TorchOperator):
         if not self.alpha or self.p == 1:
             return x * factors
         kept = factors * (1 - self.p)
-        scale = ((ALPHA**2 * self.p + 1) * (1 - self.p)) ** -0.5
+        scale = 1 / sqrt((ALPHA**2 * self.p + 1) * (1 - self.p))
         return scale * (x * kept + ALPHA * (1 - kept) - ALPHA * self.p)

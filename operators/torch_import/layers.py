@@ -226,21 +226,23 @@ def _attention(into: Translation, call: Call) -> Any:
 def _gated(into: Translation, call: Call) -> Any:
     x, weights = into.tensor(call["input"]), call["params"]
     states = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
-    each = 4 if call["has_biases"] else 2
+    sizes = [state.value.shape[-1] if isinstance(state, Known) else state.shape[-1] for state in states]
+    projected = len(set(sizes)) > 1
+    each = (4 if call["has_biases"] else 2) + projected
     directions = 2 if call["bidirectional"] else 1
-    # With projections there are more weights.
     owned = all(is_parameter(into, weight) for weight in weights)
     if len(x.shape) != 3 or len(weights) != each * directions * call["num_layers"] or not owned:
         return _recurrent(into, call)
     operator = Recurrent(
         call.packet,
         x.shape[2],
-        weights[1].shape[1],
+        sizes[-1],
         call["num_layers"],
         call["has_biases"],
         call["batch_first"],
         float(call["dropout"]) if call["train"] else 0.0,
         call["bidirectional"],
+        sizes[0] if projected else 0,
     )
     first = [None if is_zero(state) else into.tensor(state) for state in states]
     return list(into.apply(operator, (x, *first), weights))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from maniple.operators.aten import Overload, Schema, overload, schema
+from maniple.operators.torch_import.capture import exporting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.export import ExportedProgram
     from torch.fx import Graph, GraphModule, Node
 
@@ -26,7 +29,7 @@ VARIANTS = tuple(overload(name) for name in ("feature_dropout", "alpha_dropout",
 @torch.library.custom_op(
     "maniple::dropout_variant", mutates_args=(), schema="(Tensor input, float p, bool train, str name) -> Tensor"
 )
-def _dropout_variant(x: Tensor, p: float, train: bool, name: str) -> Tensor:  # noqa: ARG001, FBT001
+def _dropout_variant(x: Tensor, p: float, train: bool, name: str) -> Tensor:  # noqa: FBT001
     """Stand for one of these, which torch then keeps whole; never run."""
     return x.clone()
 
@@ -44,15 +47,15 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     owner = program.graph_module
     if not _writes_to_views(program.graph) and not any(_writes(part.graph) for _, part in _ungraded(owner)):
         return program
-    while parts := _ungraded(owner):
-        for node, part in parts:
-            _inline(program, node, part)
+    _inline(owner, program.graph_signature.replace_all_uses)
     for node in owner.graph.nodes:
         if node.target in VARIANTS:
             node.args = (*node.args, node.target.name().removeprefix("aten::"))
             node.target = torch.ops.maniple.dropout_variant.default
     owner.recompile()
-    return program.run_decompositions({})
+    with exporting():
+        found: ExportedProgram = program.run_decompositions({})
+    return found
 
 
 def _ungraded(owner: GraphModule) -> list[tuple[Node, GraphModule]]:
@@ -70,27 +73,41 @@ def _writes(program: Graph) -> bool:
     return any((found.mutable if (found := _schema(node)) else node.target is not operator.getitem) for node in nodes)
 
 
-def _inline(program: ExportedProgram, node: Node, part: GraphModule) -> None:
-    """Put a part's operators where it is called; without gradients they read what is detached, a view to torch."""
-    graph, (enabled, _, *given) = program.graph, node.args
+def _inline(owner: GraphModule, renamed: Callable[[str, str], object]) -> None:
+    """Put the operators of such parts where they are called; without gradients they read what is detached.
+
+    Args:
+        owner: The program, or a part of it.
+        renamed: Told the name of a part's result, and then that of the operator that gives it.
+    """
+    for node, part in _ungraded(owner):
+        _inline(part, lambda before, after: None)  # noqa: ARG005 (the results of a part of a part have no names)
+        results = _copied(owner.graph, node, part)
+        for user in list(node.users):
+            value = results[int(str(user.args[1]))]
+            user.replace_all_uses_with(value)
+            renamed(user.name, value.name)
+            owner.graph.erase_node(user)
+        owner.graph.erase_node(node)
+
+
+def _copied(graph: Graph, node: Node, part: GraphModule) -> list[Node]:
+    """The results of a part's operators, copied to where it is called. To detach is to view, so writes go through."""
+    enabled, _, *given = node.args
     copied: dict[Node, Any] = {}
+    results: list[Node] = []
     with graph.inserting_before(node):
         for inner in part.graph.nodes:
             match inner.op:
                 case "placeholder":
-                    value = given[len(copied)]
+                    value = cast("Node", given[len(copied)])
                     copied[inner] = value if enabled else graph.call_function(DETACH, (value,))
                     copied[inner].meta = dict(value.meta)
                 case "output":
-                    results = [copied[item] for item in inner.args[0]]
+                    results += [copied[item] for item in inner.args[0]]
                 case _:
                     copied[inner] = graph.node_copy(inner, copied.__getitem__)
-    for user in list(node.users):
-        value = results[user.args[1]]
-        user.replace_all_uses_with(value)
-        program.graph_signature.replace_all_uses(user.name, value.name)
-        graph.erase_node(user)
-    graph.erase_node(node)
+    return results
 
 
 def _writes_to_views(program: Graph) -> bool:

@@ -88,6 +88,12 @@ class Translation:
         call = Call.of(node, node.target, self.value)
         if call.packet in IGNORED:
             return None
+        if _depends_on_values(node.meta.get("val")):
+            raise RequestError(
+                f"from_torch: {call.name} at {source(node)} gives a number or a shape that depends on values; two ways "
+                "out: keep what is masked in its place (torch.where, one_hot, a product with the mask) instead of "
+                "picking it out, or compute it before the step and pass the result as an input"
+            )
         found = self._written(call)
         self._check(call, found)
         if call.schema.mutable:
@@ -283,6 +289,15 @@ def compact(value: torch.Tensor) -> torch.Tensor:
         if extent > 1 and torch.equal(first.expand_as(value), value):
             value = first
     return value
+
+
+def _depends_on_values(result: object) -> bool:
+    """Whether a result is known only when the program runs: a number, or a tensor of an unknown shape."""
+    if isinstance(result, list | tuple):
+        return any(_depends_on_values(item) for item in result)
+    if isinstance(result, torch.Tensor):
+        return not all(isinstance(extent, int) for extent in result.shape)
+    return isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def _random(call: Call) -> bool:

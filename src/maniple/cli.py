@@ -91,6 +91,7 @@ def cli() -> None:
 @click.option("--ranks-per-node", "--nproc-per-node", default=1, show_default=True, help="Processes of each node.")
 @click.option("--processors", default=1, show_default=True, help="Processors of each rank.")
 @click.option("--device", default="cpu", show_default=True, help="What the processors are: cpu, cuda, null.")
+@click.option("--machine", type=click.Path(path_type=Path), metavar="FILE", help="Machine (TOML) that this run is.")
 @click.option("--cores", type=int, help="Cores of each processor.  [default: the host's, shared evenly]")
 @click.option("--bind/--no-bind", default=None, help="Keep ranks to cores.  [default: if they take up all]")
 @click.option("--mapper", metavar="NAME", help="Mapper that the program uses by default.")
@@ -109,6 +110,7 @@ def run(
     ranks_per_node: int,
     processors: int,
     device: str,
+    machine: Path | None,
     cores: int | None,
     bind: bool | None,  # noqa: FBT001
     mapper: str | None,
@@ -137,6 +139,7 @@ def run(
         ranks_per_node=ranks_per_node,
         processors=processors,
         device=device,
+        machine=machine,
         cores=cores,
         bind=bind,
         port=port,

@@ -14,7 +14,7 @@ import numpy as np
 from maniple.strategies.simulation import bits, boxes, collective, emission, history, merging, region
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
-from maniple.strategies.simulation.history import EDGES, MEMBERS, MOVES, NONE, History, Table
+from maniple.strategies.simulation.history import EDGES, FULL, MEMBERS, MOVES, NONE, History, Table
 from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.merging import MOST_PENDING
 from maniple.strategies.simulation.region import MEMORY, READ, REDUCE, WRITE_DISCARD, Given, State
@@ -24,7 +24,7 @@ UNWRITTEN = -2
 
 @kernel
 def analyse(
-    bounds: Boxes, home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, hosts: Column
+    bounds: Boxes, home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, hosts: Column, past: History
 ) -> tuple[Table, Table, Table, Column]:
     """Analyse the uses of a region in one step.
 
@@ -35,18 +35,20 @@ def analyse(
         tasks: (memory, processor, colour) of every task of every use that uses something.
         task_boxes: what each uses.
         hosts: the host of each memory.
+        past: room for the record; where it says afterwards that it is full, the answer is of no use.
 
     Returns:
         Movements, members of their groups, edges between nodes (node t < tasks is task t, any other is movement
         t - tasks), and the elements of instances in each memory. A movement of kind UNWRITTEN stands for a read of
         what nothing wrote.
     """
+    if not history.begin(past, len(tasks), len(hosts)):
+        return past[0][:0], past[1][:0], past[2][:0], hosts
     cuts, starts, cells = _grid(bounds, home, task_boxes)
     given = (tasks, task_boxes, cuts, starts, hosts, _instances(home, uses, tasks, task_boxes, len(hosts)))
     state = (bits.empty(cells, len(hosts)), bits.empty(cells, len(tasks)), bits.empty(cells, len(hosts)))
     for row in range(len(home)):
         region.mark(given, state[0], home, row, home[row, 0])
-    past = history.begun(len(tasks), len(hosts))
     contributed = 0
     for use in range(len(uses)):
         first, last, privilege = uses[use]
@@ -60,18 +62,21 @@ def analyse(
         for task in range(first, last):
             region.mark(given, state[2], task_boxes, task, tasks[task, MEMORY])
         if privilege == REDUCE:
-            past = merging.merge(given, state, past, use)
+            merging.merge(given, state, past, use)
             _contribute(given, state, first, last)
             continue
         if privilege != WRITE_DISCARD:
-            past = _move(given, state, past, use, first, last)
+            _move(given, state, past, use, first, last)
         _leave(state, privilege)
         for task in range(first, last):
-            past = history.depend(past, task, tasks[task, MEMORY], task_boxes, task, privilege != READ)
+            history.depend(past, task, tasks[task, MEMORY], task_boxes[task : task + 1], privilege != READ)
         for task in range(first, last):
-            past = history.record(past, task, tasks[task, MEMORY], task_boxes, task, privilege != READ)
+            history.record(past, task, tasks[task, MEMORY], task_boxes[task : task + 1], privilege != READ)
+        if past[7][FULL]:
+            break
     sizes = past[7]
-    return past[0][: sizes[MOVES]], past[1][: sizes[MEMBERS]], past[2][: sizes[EDGES]], given[5]
+    moves, members, edges = past[0][: sizes[MOVES]], past[1][: sizes[MEMBERS]], past[2][: sizes[EDGES]]
+    return moves.copy(), members.copy(), edges.copy(), given[5]
 
 
 @inner
@@ -138,29 +143,31 @@ def _contribute(given: Given, state: State, first: int, last: int) -> None:
 
 
 @inner
-def _move(given: Given, state: State, past: History, use: int, first: int, last: int) -> History:
+def _move(given: Given, state: State, past: History, use: int, first: int, last: int) -> None:
     """Emit what a use that reads needs moved."""
     labels, cells = region.labels(state)
     for cell in cells:
         if bits.is_empty(state[0], cell) and bits.is_empty(state[1], cell):
-            return history.move(past, len(given[0]), use, UNWRITTEN, NONE, 0)[0]
+            history.move(past, len(given[0]), use, UNWRITTEN, NONE, 0)
+            return
     kind, members, sources = collective.distribution(given, state, cells)
     if kind != NONE:
         group = bits.members(members, 0)
-        return emission.distribution(given, past, use, kind, group, region.pieces(given, labels), sources)
+        emission.distribution(given, past, use, kind, group, region.pieces(given, labels), sources)
+        return
     kind, members = collective.reduction(given, state, cells)
     folds, copies, described = region.planned(given, state, cells, region.pieces(given, labels), kind == NONE)
     folds, starts = boxes.grouped(folds)
     if kind != NONE:
         group = bits.members(members, 0)
-        return emission.reduction(given, state, past, use, kind, group, folds, starts, described)
+        emission.reduction(given, state, past, use, kind, group, folds, starts, described)
+        return
     for number in range(len(starts) - 1):
         block = folds[starts[number] : starts[number + 1]]
-        past = emission.fold(given, state, past, use, np.arange(first, last), block, described)
+        emission.fold(given, state, past, use, np.arange(first, last), block, described)
     copies, starts = boxes.grouped(copies)
     for number in range(len(starts) - 1):
-        past = emission.copy(given, past, use, copies[starts[number] : starts[number + 1]])
-    return past
+        emission.copy(given, past, use, copies[starts[number] : starts[number + 1]])
 
 
 @inner

@@ -16,279 +16,342 @@ step is so tightly coupled that nearly all rows between the two bounds change, a
     lane  before      b takes 1 instead of 2
     p0    aa dd gg    as before: g is ready when d ends
     p1    bb ff       bff: b and f get other times
+
+A third bound is for who wants to know only whether the makespan exceeds a limit, as a search does that refuses most of
+what it tries: a lane that still has to be held for so long cannot be done before. There a simulation ends early.
 """
 
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 # (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
 
 from __future__ import annotations
 
 import numpy as np
 
+from maniple.strategies.simulation import agenda
+from maniple.strategies.simulation.agenda import Agenda
 from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.tables import (
+    COUNT,
     DEAD,
     DURATION,
     END,
+    FIRST,
     HOLD,
     HOLD_BITS,
     HOLD_MASK,
-    IN,
-    KEY,
-    LANE,
-    NEW,
-    NEXT_IN,
-    NEXT_OUT,
+    LANE_BITS,
+    LANE_MASK,
+    NEXT,
     NONE,
-    OUT,
     READY,
-    ROWS,
-    SOURCE,
-    SPAN,
-    STAMP,
-    TARGET,
+    ROW,
+    Column,
+    Links,
+    Numbers,
     Table,
-    put,
 )
 
-Column = np.ndarray[tuple[int], np.dtype[np.int64]]
-Scratch = tuple[Column, Column, Table, Column]
-"""By row: predecessors that have not ended, the latest end of those that have; a heap; when each lane is free."""
+Tables = tuple[Column, Table, Column, Links]
+"""Keys, rows, holds, and who waits for whom."""
+Times = tuple[Table, Table]
+"""The times before, and those to be."""
+Marks = np.ndarray[tuple[int], np.dtype[np.int8]]
+State = tuple[Numbers, Marks]
+"""By row: predecessors that have not ended (NONE: it is in the sequence), and what changed about it."""
+Sequences = tuple[Numbers, Numbers]
+"""The rows by (ready, key) before, and as they are to be."""
+Lanes = tuple[Column, Column]
+"""When each lane is free, and for how long rows that are not in the sequence yet will hold it."""
+Blocks = tuple[Table, Table, Table, Table]
+"""(First, number) of new rows, of rows that are gone, of new spans, of spans that are gone."""
+
+SAME, FRESH, GONE, LATER, EARLIER = range(5)
+"""What changed about a row: nothing; it is new; it has left; others come before it, in whose stead none is gone on
+which it waited last; or one is."""
 NEVER = np.iinfo(np.int64).max
 
 
-@inner
-def _push(heap: Table, rows: Table, size: int, time: int, row: int) -> int:
-    """Queue a row; ties go to the lower key. Returns the size."""
-    key = rows[row, KEY]
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
-        if heap[parent, 0] < time or (heap[parent, 0] == time and rows[heap[parent, 1], KEY] < key):
-            break
-        heap[place, 0], heap[place, 1] = heap[parent, 0], heap[parent, 1]
-        place = parent
-    heap[place, 0], heap[place, 1] = time, row
-    return size + 1
-
-
-@inner
-def _drop_first(heap: Table, rows: Table, size: int) -> int:
-    """Remove the earliest entry of a heap. Returns the size."""
-    size -= 1
-    time, row = heap[size, 0], heap[size, 1]
-    key = rows[row, KEY]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        other = child + 1
-        if other < size and (
-            heap[other, 0] < heap[child, 0]
-            or (heap[other, 0] == heap[child, 0] and rows[heap[other, 1], KEY] < rows[heap[child, 1], KEY])
-        ):
-            child = other
-        if heap[child, 0] > time or (heap[child, 0] == time and rows[heap[child, 1], KEY] > key):
-            break
-        heap[place, 0], heap[place, 1] = heap[child, 0], heap[child, 1]
-        place = child
-    heap[place, 0], heap[place, 1] = time, row
-    return size
-
-
 @kernel
-def felt(rows: Table, edges: Table, first: int, count: int, stamp: int) -> tuple[int, int, int]:
-    """What edges that come or go let change, when all changes have been made to the lists.
+def settle(
+    tables: Tables,
+    times: Times,
+    state: State,
+    queue: Agenda,
+    sequences: Sequences,
+    lanes: Lanes,
+    load: Column,
+    blocks: Blocks,
+    counts: tuple[int, int, int, int],
+) -> tuple[int, int, int]:
+    """Time the rows of a changed graph.
+
+    Args:
+        tables: the graph, changes included.
+        times: those before, and room for those to be.
+        state: room.
+        queue: room.
+        sequences: the one before, and room for the one to be.
+        lanes: room.
+        load: for how long each lane is held in all.
+        blocks: the changes.
+        counts: rows of the tables that are in use, rows in the graph before, nanoseconds of a bucket of the queue (as a
+            shift), the makespan above which nobody cares.
 
     Returns:
-        The earliest time that may change, the time until which a change may be felt, how many targets were stamped.
+        The makespan, or a number above the limit that it reaches at least; the length of the sequence, or NONE where
+        the limit was passed; how many rows got another time.
     """
-    earliest, until, stamped = NEVER, 0, 0
-    for edge in range(first, first + count):
-        row, source = edges[edge, TARGET], edges[edge, SOURCE]
-        until = max(until, rows[source, END], rows[row, READY])
-        if rows[row, READY] >= 0 and rows[row, STAMP] != stamp:
-            rows[row, STAMP] = stamp
-            stamped += 1
-            earliest = min(earliest, rows[row, READY], _bound(rows, edges, row))
-    return earliest, until, stamped
+    rows, before, shift, limit = counts
+    free, left = lanes
+    free[:] = 0
+    left[:] = load
+    if left.max() > limit:
+        return left.max(), NONE, 0
+    state[0][:rows] = tables[3][3][:rows]
+    state[1][:rows] = SAME
+    since, until, pending = _mark(tables[3], times, state[1], blocks)
+    since = min(since, _earliest(tables[3], times, state[1], blocks))
+    alive = _roots(times, state, queue, since, rows)
+    taken, latest = _take(tables, times, state, queue, sequences, lanes, (since, before, shift))
+    bounds = (since >> shift, shift, taken, alive, before, pending, until, latest, limit)
+    return _sweep(tables, times, state, queue, sequences, lanes, bounds)
 
 
 @inner
-def _bound(rows: Table, edges: Table, row: int) -> int:
-    """When a row is ready at the earliest: the latest end of the predecessors that have times."""
-    bound = 0
-    edge = rows[row, IN]
-    while edge != NONE:
-        bound = max(bound, rows[edges[edge, SOURCE], END])
-        edge = edges[edge, NEXT_IN]
-    return bound
+def _mark(links: Links, times: Times, marks: Marks, blocks: Blocks) -> tuple[int, int, int]:
+    """Mark what changed: the earliest time that may change, until when it may be felt, how many rows are to be timed."""
+    old, (fresh, gone, come, cut) = times[0], blocks
+    since, until, pending = NEVER, 0, 0
+    for block in range(len(fresh)):
+        for row in range(fresh[block, 0], fresh[block, 0] + fresh[block, 1]):
+            marks[row] = FRESH
+            pending += 1
+    for block in range(len(gone)):
+        for row in range(gone[block, 0], gone[block, 0] + gone[block, 1]):
+            marks[row] = GONE
+            since, until = min(since, old[row, READY]), max(until, old[row, END])
+    for changed, cutting in ((come, 0), (cut, 1)):
+        first, last, stamped = _stamp(links, old, marks, changed, cutting)
+        since, until, pending = min(since, first), max(until, last), pending + stamped
+    return since, until, pending
 
 
-@kernel
-def first_new(rows: Table, edges: Table, first: int, count: int) -> int:
-    """The earliest time at which one of some new rows may be ready."""
+@inner
+def _stamp(links: Links, old: Table, marks: Marks, changed: Table, cutting: int) -> tuple[int, int, int]:
+    """Mark the rows before which others come, or came; see `_mark`."""
+    spans, targets, _, _ = links
+    since, until, pending = NEVER, 0, 0
+    for block in range(len(changed)):
+        for span in range(changed[block, 0], changed[block, 0] + changed[block, 1]):
+            row = spans[span, ROW]
+            end = old[row, END] if old[row, READY] >= 0 else 0
+            until = max(until, end)
+            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                target = targets[at]
+                ready = old[target, READY]
+                if ready >= 0 and marks[target] != GONE:
+                    since, until = min(since, ready), max(until, ready)
+                    pending += marks[target] == SAME
+                    if cutting and end >= ready:
+                        marks[target] = EARLIER
+                    elif marks[target] == SAME:
+                        marks[target] = LATER
+    return since, until, pending
+
+
+@inner
+def _earliest(links: Links, times: Times, marks: Marks, blocks: Blocks) -> int:
+    """The earliest time at which a row that is new or may be earlier may be ready, for what is known of it."""
+    (spans, targets, _, _), (old, new), (fresh, _, come, cut) = links, times, blocks
     earliest = NEVER
-    for row in range(first, first + count):
-        bound = 0
-        edge = rows[row, IN]
-        while edge != NONE:
-            if rows[edges[edge, SOURCE], READY] == NEW:
-                bound = NEVER  # that one is ready earlier
-                break
-            bound = max(bound, rows[edges[edge, SOURCE], END])
-            edge = edges[edge, NEXT_IN]
-        earliest = min(earliest, bound)
+    for changed in (come, cut):
+        for block in range(len(changed)):
+            for span in range(changed[block, 0], changed[block, 0] + changed[block, 1]):
+                for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                    new[targets[at], READY] = 0
+    for block in range(len(fresh)):
+        for row in range(fresh[block, 0], fresh[block, 0] + fresh[block, 1]):
+            new[row, READY] = 0
+    for block in range(len(come)):
+        for span in range(come[block, 0], come[block, 0] + come[block, 1]):
+            row = spans[span, ROW]
+            end = old[row, END] if old[row, READY] >= 0 else NEVER  # a new one is ready earlier than who waits for it
+            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                if end < NEVER or marks[targets[at]] == FRESH:
+                    new[targets[at], READY] = max(new[targets[at], READY], end)
+    for block in range(len(fresh)):
+        for row in range(fresh[block, 0], fresh[block, 0] + fresh[block, 1]):
+            earliest = min(earliest, new[row, READY])
+    for block in range(len(cut)):
+        for span in range(cut[block, 0], cut[block, 0] + cut[block, 1]):
+            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                if marks[targets[at]] == EARLIER:
+                    earliest = min(earliest, new[targets[at], READY])
     return earliest
 
 
 @inner
-def _hold(rows: Table, holds: Table, free: Column, row: int, start: int) -> None:
-    """Let a row that starts hold its lanes."""
-    first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
-    for hold in range(first, first + count):
-        free[holds[hold, LANE]] = start + holds[hold, SPAN]
+def _is_kept(old: Table, marks: Marks, row: int, since: int) -> bool:
+    """Whether a row keeps its times because it is ready before the first change."""
+    return 0 <= old[row, READY] < since and marks[row] != GONE
 
 
 @inner
-def _wait(rows: Table, edges: Table, scratch: Scratch, row: int, since: int, size: int) -> int:
-    """Count what a row waits for, among rows that are not ready before `since`; queue it if there is nothing."""
-    waiting, ready, heap, _ = scratch
-    bound = count = 0
-    edge = rows[row, IN]
-    while edge != NONE:
-        other = edges[edge, SOURCE]
-        if 0 <= rows[other, READY] < since:
-            bound = max(bound, rows[other, END])
-        else:
-            count += 1
-        edge = edges[edge, NEXT_IN]
-    waiting[row], ready[row] = count, bound
-    return _push(heap, rows, size, bound, row) if count == 0 else size
+def _roots(times: Times, state: State, queue: Agenda, since: int, rows: int) -> int:
+    """Queue the rows that wait for nothing, and let those that have left have no time; returns how many rows there are."""
+    (old, new), (waiting, marks), (buckets, following) = times, state, queue[0]
+    buckets[:] = NONE
+    count = 0
+    for row in range(rows):
+        new[row, READY] = 0
+        if marks[row] == GONE or (old[row, READY] < 0 and marks[row] != FRESH):
+            new[row, READY] = DEAD
+            continue
+        count += 1
+        if waiting[row] == 0 and not _is_kept(old, marks, row, since):
+            agenda.put(buckets, following, row, 0)
+    return count
 
 
 @inner
-def _release(rows: Table, edges: Table, scratch: Scratch, row: int, end: int, size: int) -> int:
-    """Let a row's successors wait for one less; queue those that wait for nothing else. Returns the heap's size."""
-    waiting, ready, heap, _ = scratch
-    edge = rows[row, OUT]
-    while edge != NONE:
-        other = edges[edge, TARGET]
-        ready[other] = max(ready[other], end)
-        waiting[other] -= 1
-        if waiting[other] == 0:
-            size = _push(heap, rows, size, ready[other], other)
-        edge = edges[edge, NEXT_OUT]
-    return size
-
-
-@kernel
-def prepare(
-    rows: Table, edges: Table, holds: Table, scratch: Scratch, old: Column, new: Column, fresh: Column, since: int
-) -> tuple[int, int, int]:
-    """Take over the rows that are ready before `since`, and queue or count all others.
+def _take(
+    tables: Tables,
+    times: Times,
+    state: State,
+    queue: Agenda,
+    sequences: Sequences,
+    lanes: Lanes,
+    bounds: tuple[int, int, int],
+) -> tuple[int, int]:
+    """Take over the rows that are ready before the first change; returns how many, and the latest of their ends.
 
     Args:
-        rows: the table.
-        edges: the table.
-        holds: the table.
-        scratch: what the sweep works with; its lanes are set here.
-        old: the sequence before the change.
-        new: the sequence to be; its beginning is set here.
-        fresh: the new rows.
-        since: the earliest time that may change.
-
-    Returns:
-        How many rows were taken over, the size of the heap, the latest end of those rows.
+        tables: the graph.
+        times: before and to be.
+        state: of every row.
+        queue: for rows that wait for none but those.
+        sequences: before and to be.
+        lanes: they hold them.
+        bounds: the first change, the length of the sequence before, the shift.
     """
-    free = scratch[3]
-    free[:] = 0
-    taken = size = latest = 0
-    while taken < len(old) and 0 <= rows[old[taken], READY] < since:
-        row = old[taken]
-        new[taken] = row
-        _hold(rows, holds, free, row, rows[row, END] - rows[row, DURATION])
-        latest = max(latest, rows[row, END])
+    (_, rows, holds, (spans, targets, heads, _)), (old, new), (waiting, marks) = tables, times, state
+    (buckets, following), (past, sequence), (free, left) = queue[0], sequences, lanes
+    since, before, shift = bounds
+    taken = latest = 0
+    while taken < before:
+        row = past[taken]
+        if not _is_kept(old, marks, row, since):
+            break
+        sequence[taken] = row
+        new[row, READY], new[row, END] = old[row, READY], old[row, END]
+        first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
+        for hold in range(first, first + count):
+            lane, span = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
+            free[lane] = new[row, END] - rows[row, DURATION] + span
+            left[lane] -= span
+        latest = max(latest, new[row, END])
+        waiting[row] = NONE
+        span = heads[row]
+        while span != NONE:
+            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                other = targets[at]
+                if not _is_kept(old, marks, other, since):
+                    new[other, READY] = max(new[other, READY], new[row, END])
+                    waiting[other] -= 1
+                    if waiting[other] == 0:
+                        agenda.put(buckets, following, other, new[other, READY] >> shift)
+            span = spans[span, NEXT]
         taken += 1
-    for place in range(taken, len(old)):
-        if rows[old[place], READY] != DEAD:
-            size = _wait(rows, edges, scratch, old[place], since, size)
-    for row in fresh:
-        size = _wait(rows, edges, scratch, row, since, size)
-    return taken, size, latest
+    return taken, latest
 
 
-@kernel
-def sweep(
-    rows: Table,
-    edges: Table,
-    holds: Table,
-    scratch: Scratch,
-    log: Table,
-    new: Column,
-    state: tuple[int, int, int],
-    stamp: int,
-    pending: int,
-    until: int,
+@inner
+def _sweep(
+    tables: Tables,
+    times: Times,
+    state: State,
+    queue: Agenda,
+    sequences: Sequences,
+    lanes: Lanes,
+    bounds: tuple[int, int, int, int, int, int, int, int, int],
 ) -> tuple[int, int, int]:
-    """Time rows in sequence until nothing can differ from before.
-
-    Args:
-        rows: the table.
-        edges: the table.
-        holds: the table.
-        scratch: as `prepare` left it.
-        log: takes the times back.
-        new: the sequence to be.
-        state: what `prepare` returned.
-        stamp: what stamps the rows whose predecessors changed.
-        pending: how many new or stamped rows there are.
-        until: the time until which an end that is no more may be felt.
-
-    Returns:
-        How many rows the sequence has so far, the latest end in it, how many rows got another time.
-    """
-    waiting, _, heap, free = scratch
-    place, size, latest = state
-    retimed = 0
-    while size > 0:
-        time, row = heap[0, 0], heap[0, 1]
+    """Time rows in sequence until nothing can differ from before, and take over the others; see `settle`."""
+    (keys, rows, holds, (spans, targets, heads, _)), (old, new), (waiting, marks) = tables, times, state
+    ((buckets, following), line, (heap_times, heap_rows)), sequence, (free, left) = queue, sequences[1], lanes
+    line_times, line_keys, line_rows, order, _ = line
+    bucket, shift, place, total, before, pending, until, latest, limit = bounds
+    taken, size, retimed, at, lined = place, 0, 0, 0, 0
+    bucket -= 1
+    while place < total:
+        while at == lined and size == 0 and bucket + 1 < len(buckets):
+            bucket += 1
+            if buckets[bucket] != NONE:
+                at, lined = 0, agenda.opened(following, line, keys, new, buckets[bucket])
+        if at < lined and (size == 0 or agenda.leads(line_times, line_keys, order[at], heap_times, heap_rows, keys)):
+            time, row = line_times[order[at]], line_rows[order[at]]
+            at += 1
+        elif size:
+            time, row = heap_times[0], heap_rows[0]
+            size = agenda.drop_first(heap_times, heap_rows, keys, size)
+        else:
+            break
         if pending == 0 and time > until:
             break
-        size = _drop_first(heap, rows, size)
         start = time
         first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
         for hold in range(first, first + count):
-            start = max(start, free[holds[hold, LANE]])
-        _hold(rows, holds, free, row, start)
+            start = max(start, free[holds[hold] & LANE_MASK])
+        for hold in range(first, first + count):
+            lane, span = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
+            if start + left[lane] > limit:
+                return start + left[lane], NONE, retimed
+            free[lane] = start + span
+            left[lane] -= span
         end = start + rows[row, DURATION]
         latest = max(latest, end)
-        pending -= rows[row, READY] == NEW or rows[row, STAMP] == stamp
-        if end != rows[row, END]:
-            until = max(until, end, rows[row, END])
-            put(rows, ROWS, log, row, END, end)
+        new[row, END] = end
+        if marks[row] != SAME:
+            pending -= 1
+        if marks[row] == FRESH:
+            until = max(until, end)
             retimed += 1
-        if time != rows[row, READY]:
-            until = max(until, rows[row, READY])
-            put(rows, ROWS, log, row, READY, time)
+        elif end != old[row, END]:
+            until = max(until, end, old[row, END], old[row, READY])
+            retimed += 1
+        elif time != old[row, READY]:
+            until = max(until, old[row, READY])
         waiting[row] = NONE
-        new[place] = row
+        sequence[place] = row
         place += 1
-        size = _release(rows, edges, scratch, row, end, size)
-    return place, latest, retimed
+        span = heads[row]
+        while span != NONE:
+            for number in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                other = targets[number]
+                new[other, READY] = max(new[other, READY], end)
+                waiting[other] -= 1
+                if waiting[other] == 0:
+                    due = new[other, READY] >> shift
+                    if due > bucket and bucket < len(buckets) - 1:
+                        agenda.put(buckets, following, other, due)
+                    else:
+                        size = agenda.push(heap_times, heap_rows, keys, size, new[other, READY], other)
+            span = spans[span, NEXT]
+    if place < total and pending == 0:
+        place, latest = _keep(times, state, sequences, (taken, before, place, latest))
+    return latest, place, retimed
 
 
-@kernel
-def finish(
-    rows: Table, scratch: Scratch, old: Column, new: Column, taken: int, place: int, latest: int
-) -> tuple[int, int]:
+@inner
+def _keep(times: Times, state: State, sequences: Sequences, bounds: tuple[int, int, int, int]) -> tuple[int, int]:
     """Take over the rows that the sweep did not come to; returns the length of the sequence and the makespan."""
-    waiting = scratch[0]
-    for number in range(taken, len(old)):
-        row = old[number]
-        if rows[row, READY] != DEAD and waiting[row] != NONE:
-            new[place] = row
+    (old, new), (waiting, marks) = times, state
+    taken, before, place, latest = bounds
+    for number in range(taken, before):
+        row = sequences[0][number]
+        if marks[row] != GONE and waiting[row] != NONE:
+            new[row, READY], new[row, END] = old[row, READY], old[row, END]
+            sequences[1][place] = row
             place += 1
-            latest = max(latest, rows[row, END])
+            latest = max(latest, new[row, END])
     return place, latest

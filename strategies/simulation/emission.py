@@ -18,41 +18,41 @@ READS, WRITES = False, True
 
 
 @inner
-def copy(given: Given, past: History, use: int, table: Boxes) -> History:
+def copy(given: Given, past: History, use: int, table: Boxes) -> None:
     """Emit a copy of boxes labelled source * memories + target."""
     source, target = table[0, 0] // len(given[4]), table[0, 0] % len(given[4])
-    past, node = history.move(past, len(given[0]), use, COPY, NONE, boxes.volume_of(table))
+    node = history.move(past, len(given[0]), use, COPY, NONE, boxes.volume_of(table))
     past[0][node - len(given[0]), FROM], past[0][node - len(given[0]), TO] = source, target
     for recording in (False, True):
-        past = _touched(past, node, source, table, READS, recording)
-        past = _touched(past, node, target, table, WRITES, recording)
-    return past
+        _touched(past, node, source, table, READS, recording)
+        _touched(past, node, target, table, WRITES, recording)
 
 
 @inner
-def _part(given: Given, past: History, use: int, table: Boxes, listed: Column, group: Column) -> tuple[History, int]:
+def _part(given: Given, past: History, use: int, table: Boxes, listed: Column, group: Column) -> int:
     """Give the node whose result one memory adds to a fold: a contribution, or a fold of several; none for a base."""
     first, last, has_base = group[1], group[2], group[3]
     if last - first + has_base == 1:
-        return past, NONE if has_base else int(listed[first])
+        return NONE if has_base else int(listed[first])
     by = given[0][listed[first], PROCESSOR]
     touched = boxes.volume_of(table) * (last - first + has_base + 1)
-    past, node = history.move(past, len(given[0]), use, FOLD, by, touched)
+    node = history.move(past, len(given[0]), use, FOLD, by, touched)
     given[5][group[0]] += boxes.bounding_volume(table)
     for place in range(first, last):
-        past = history.contribution(past, listed[place], node, table)
+        history.contribution(past, len(given[4]), listed[place], node, table)
     if has_base:
         for recording in (False, True):
-            past = _touched(past, node, group[0], table, READS, recording)
-    return past, node
+            _touched(past, node, group[0], table, READS, recording)
+    return node
 
 
 @inner
-def _after(past: History, source: int, tasks: int, node: int, table: Boxes) -> History:
+def _after(given: Given, past: History, source: int, node: int, table: Boxes) -> None:
     """Let a node wait for what gives it boxes: a task that contributes, or a movement."""
-    if source < tasks:
-        return history.contribution(past, source, node, table)
-    return history.edge(past, source, node)
+    if source < len(given[0]):
+        history.contribution(past, len(given[4]), source, node, table)
+    else:
+        history.after(past, source, node)
 
 
 @inner
@@ -73,7 +73,7 @@ def _folding(given: Given, use_tasks: Column, memory: int, table: Boxes) -> int:
 @inner
 def fold(
     given: Given, state: State, past: History, use: int, use_tasks: Column, folds: Boxes, described: Table
-) -> History:
+) -> None:
     """Emit a fold of boxes and what it needs first: a fold of several contributions and a copy for each far memory."""
     count = len(given[0])
     owner, description = folds[0, 0] // len(described), folds[0, 0] % len(described)
@@ -89,24 +89,23 @@ def fold(
                 items += 1
             near += has_base
             continue
-        past, source = _part(given, past, use, folds, listed, groups[number])
-        past, node = history.move(past, count, use, COPY, NONE, size)
+        source = _part(given, past, use, folds, listed, groups[number])
+        node = history.move(past, count, use, COPY, NONE, size)
         past[0][node - count, FROM], past[0][node - count, TO] = memory, owner
         given[5][owner] += boxes.bounding_volume(folds)
         if source == NONE:
             for recording in (False, True):
-                past = _touched(past, node, memory, folds, READS, recording)
+                _touched(past, node, memory, folds, READS, recording)
         else:
-            past = _after(past, source, count, node, folds)
+            _after(given, past, source, node, folds)
         waits[items] = node
         items += 1
     by = _folding(given, use_tasks, owner, folds)
-    past, node = history.move(past, count, use, FOLD, by, size * (items + near + 1))
+    node = history.move(past, count, use, FOLD, by, size * (items + near + 1))
     for item in range(items):
-        past = _after(past, waits[item], count, node, folds)
+        _after(given, past, waits[item], node, folds)
     for recording in (False, True):
-        past = _touched(past, node, owner, folds, WRITES, recording)
-    return past
+        _touched(past, node, owner, folds, WRITES, recording)
 
 
 @inner
@@ -120,7 +119,7 @@ def reduction(
     folds: Boxes,
     starts: Column,
     described: Table,
-) -> History:
+) -> None:
     """Emit an all-reduce or reduce-scatter: every block is folded by its owner, and then copied to all others."""
     count = len(given[0])
     volume = waiting = 0
@@ -140,19 +139,19 @@ def reduction(
         elif len(listed) == len(groups):
             continue  # the same contributions as for the block before, and none to fold first
         for part in range(len(groups)):
-            past, waits[waiting] = _part(given, past, use, block, listed, groups[part])
+            waits[waiting] = _part(given, past, use, block, listed, groups[part])
             waiting += 1
     pushes = volume * (len(group) - 1) * (2 if kind == ALL_REDUCE else 1)
-    past, node = history.move(past, count, use, kind, NONE, pushes)
+    node = history.move(past, count, use, kind, NONE, pushes)
     for item in range(waiting):
-        past = _after(past, waits[item], count, node, folds)
+        _after(given, past, waits[item], node, folds)
     for memory in group:
-        past = history.member(past, memory, owned[memory])
-    return _written(past, node, kind, group, folds, len(described))
+        history.member(past, memory, owned[memory])
+    _written(past, node, kind, group, folds, len(described))
 
 
 @inner
-def _written(past: History, node: int, kind: int, group: Column, folds: Boxes, descriptions: int) -> History:
+def _written(past: History, node: int, kind: int, group: Column, folds: Boxes, descriptions: int) -> None:
     """Let a reduction write its blocks: everywhere, or each at its owner."""
     whole = folds.copy()
     for row in range(len(whole)):
@@ -162,14 +161,13 @@ def _written(past: History, node: int, kind: int, group: Column, folds: Boxes, d
         for row in range(len(whole)):
             for memory in group:
                 if kind == ALL_REDUCE or memory == whole[row, 0]:
-                    past = _touched(past, node, memory, whole[row : row + 1], WRITES, recording)
-    return past
+                    _touched(past, node, memory, whole[row : row + 1], WRITES, recording)
 
 
 @inner
 def distribution(
     given: Given, past: History, use: int, kind: int, group: Column, pieces: Boxes, sources: Column
-) -> History:
+) -> None:
     """Emit an all-gather or broadcast: each source reads its own boxes, each member writes what all others send."""
     mine = np.empty_like(pieces)
     count = volume = 0
@@ -184,7 +182,7 @@ def distribution(
     for row in range(len(whole)):
         whole[row, 0] = 0
     whole = boxes.merged(whole)
-    past, node = history.move(past, len(given[0]), use, kind, NONE, volume * (len(group) - 1))
+    node = history.move(past, len(given[0]), use, kind, NONE, volume * (len(group) - 1))
     starts = np.zeros(len(group) + 1, dtype=np.int64)
     for place in range(len(group)):
         row, sent = starts[place], 0
@@ -192,21 +190,18 @@ def distribution(
             sent += boxes.volume(mine, row)
             row += 1
         starts[place + 1] = row
-        past = history.member(past, group[place], sent)
+        history.member(past, group[place], sent)
     for recording in (False, True):
         for place in range(len(group)):
             own = mine[starts[place] : starts[place + 1]]
-            past = _touched(past, node, group[place], own, READS, recording)
-            past = _touched(past, node, group[place], boxes.subtract(whole, own), WRITES, recording)
-    return past
+            _touched(past, node, group[place], own, READS, recording)
+            _touched(past, node, group[place], boxes.subtract(whole, own), WRITES, recording)
 
 
 @inner
-def _touched(past: History, node: int, memory: int, table: Boxes, writes: bool, recording: bool) -> History:  # noqa: FBT001
+def _touched(past: History, node: int, memory: int, table: Boxes, writes: bool, recording: bool) -> None:  # noqa: FBT001
     """Let a node wait for conflicting uses of some boxes, or (later) remember its own."""
-    for row in range(len(table)):
-        if recording:
-            past = history.record(past, node, memory, table, row, writes)
-        else:
-            past = history.depend(past, node, memory, table, row, writes)
-    return past
+    if recording:
+        history.record(past, node, memory, table, writes)
+    else:
+        history.depend(past, node, memory, table, writes)

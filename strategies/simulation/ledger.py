@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from maniple.regions.error import RunError
+from maniple.regions.error import RequestError, RunError
 from maniple.runtime.schedule import csr
 from maniple.strategies.simulation import delta, tables
+from maniple.strategies.simulation.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.schedule import Column
-    from maniple.strategies.simulation.tables import Table
+    from maniple.strategies.simulation.agenda import Agenda
+    from maniple.strategies.simulation.delta import Blocks
+    from maniple.strategies.simulation.tables import Links, Spans, Table
 
     Columns = tuple[Column, tuple[Column, Column, Column], tuple[Column, Column], int]
     """Durations, holds (starts, lanes, spans), successors (starts, rows), number of lanes."""
 
 __all__: list[str] = []
 
-_WIDTHS = (8, 6, 2)
-_ROWS, _EDGES, _HOLDS = range(3)
-_WRITES = 6
-"""At most so many writes per row or edge does one change make."""
+Values = TypeVar("Values", bound=np.ndarray[Any, Any])
+
+_ROWS, _HOLDS, _SPANS, _TARGETS = range(4)
+UNLIMITED = int(delta.NEVER)
+"""A makespan that none exceeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,12 @@ class RowBlock:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a block is: the first entry and the number of entries in `rows` (with `holds`) or in `edges`."""
+    """Where a block is: the first and the number of its `rows` and their `holds`, or of its `spans` and `targets`."""
 
     first: int
     count: int
-    first_hold: int = 0
-    holds: int = 0
+    first_part: int
+    parts: int
 
 
 class Ledger:
@@ -61,20 +65,29 @@ class Ledger:
 
     Args:
         lanes: how many lanes there are.
+
+    Raises:
+        RequestError: there are more lanes than the tables can tell apart.
     """
 
     def __init__(self, lanes: int) -> None:
-        self._tables = [np.full((64, width), tables.DEAD, dtype=np.int64) for width in _WIDTHS]
-        self._used = [0, 0, 0]
-        self._free: list[dict[int, list[int]]] = [{}, {}, {}]
-        self._log = np.zeros((1, 2), dtype=np.int64)
-        self._lanes = np.zeros(lanes, dtype=np.int64)
-        self._waiting = self._ready = np.zeros(0, dtype=np.int64)
-        self._heap = np.zeros((0, 2), dtype=np.int64)
-        self._sequence, self._length = np.zeros(0, dtype=np.int64), 0
-        self._next, self._next_length = np.zeros(0, dtype=np.int64), 0
-        self._stamp = 0
-        self._earliest = int(delta.NEVER)
+        if lanes > tables.LANE_MASK:
+            raise RequestError(f"simulation: expected at most {tables.LANE_MASK} processors and links, got {lanes}")
+        self.keys = np.zeros(64, dtype=np.int64)
+        """By row; they differ over the graph."""
+        self._rows = np.zeros((64, 2), dtype=np.int64)
+        self._holds = np.zeros(64, dtype=np.int64)
+        self._spans = np.full((64, 4), tables.NONE, dtype=np.int32)
+        self._targets = np.zeros(64, dtype=np.int32)
+        self._heads, self._degrees = np.zeros(64, dtype=np.int32), np.zeros(64, dtype=np.int32)
+        self._times = [np.full((64, 2), tables.DEAD, dtype=np.int64) for _ in range(2)]
+        self._room = Room(), Room(), Room(), Room()
+        self._lanes = np.zeros(lanes, dtype=np.int64), np.zeros(lanes, dtype=np.int64)
+        self._load = np.zeros(lanes, dtype=np.int64)
+        self._sequences = [np.zeros(0, dtype=np.int32) for _ in range(2)]
+        self._lengths = [0, 0]
+        self._state = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int8)
+        self._agenda = _agenda(64)
         self._dead: list[Placed] = []
         self._gone: list[Placed] = []
         self._rows_added: list[Placed] = []
@@ -86,167 +99,217 @@ class Ledger:
     @property
     def rows(self) -> Table:
         """The table of rows."""
-        return self._tables[_ROWS]
+        return self._rows
+
+    @property
+    def times(self) -> Table:
+        """When each row is ready, and when it ends, as of the last `settle`."""
+        return self._times[1]
+
+    @property
+    def pairs(self) -> Spans:
+        """The (source, target) edges of the graph."""
+        spans = self._spans[self._spans[:, tables.ROW] >= 0]
+        first, count = spans[:, tables.FIRST], spans[:, tables.COUNT]
+        at = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
+        return np.stack([np.repeat(spans[:, tables.ROW], count), self._targets[at]], axis=1)
+
+    @property
+    def _links(self) -> Links:
+        return self._spans, self._targets, self._heads, self._degrees
 
     def holds(self, row: int) -> Table:
         """The (lane, span) of each hold of a row."""
-        packed = int(self.rows[row, tables.HOLD])
+        packed = int(self._rows[row, tables.HOLD])
         first, count = packed >> tables.HOLD_BITS, packed & tables.HOLD_MASK
-        return self._tables[_HOLDS][first : first + count]
-
-    def predecessors(self, row: int) -> list[int]:
-        """The rows that a row waits for."""
-        edges, found = self._tables[_EDGES], []
-        edge = int(self.rows[row, tables.IN])
-        while edge != tables.NONE:
-            found.append(int(edges[edge, tables.SOURCE]))
-            edge = int(edges[edge, tables.NEXT_IN])
-        return found
+        held = self._holds[first : first + count]
+        return np.stack([held & tables.LANE_MASK, held >> tables.LANE_BITS], axis=1)
 
     @property
-    def sequence(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """The rows by (ready, key), as of the last `keep` or `undo`."""
-        return self._sequence[: self._length]
+    def sequence(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """The rows by (ready, key), as of the last `settle`."""
+        return self._sequences[1][: self._lengths[1]]
 
     def columns(self) -> Columns:
         """The settled graph for a full simulation, its rows numbered by key."""
-        rows, edges, holds = self._tables
-        order = np.argsort(rows[self.sequence, tables.KEY])
+        rows = self._rows
+        order = np.argsort(self.keys[self.sequence])
         alive = self.sequence[order]
         number = np.full(len(rows), tables.NONE, dtype=np.int64)
         number[alive] = np.arange(len(alive))
         first, count = rows[alive, tables.HOLD] >> tables.HOLD_BITS, rows[alive, tables.HOLD] & tables.HOLD_MASK
-        held = np.concatenate([np.arange(a, a + n) for a, n in zip(first, count, strict=True)] or [first])
         starts = np.concatenate([[0], np.cumsum(count)])
-        pairs = []
-        for row in alive:
-            edge = int(rows[row, tables.OUT])
-            while edge != tables.NONE:
-                pairs.append((int(number[row]), int(number[edges[edge, tables.TARGET]])))
-                edge = int(edges[edge, tables.NEXT_OUT])
-        columns = starts, holds[held, tables.LANE].copy(), holds[held, tables.SPAN].copy()
-        return rows[alive, tables.DURATION].copy(), columns, csr(len(alive), pairs), len(self._lanes)
+        held = self._holds[np.arange(starts[-1]) + np.repeat(first - starts[:-1], count)]
+        columns = starts, held & tables.LANE_MASK, held >> tables.LANE_BITS
+        return rows[alive, tables.DURATION].copy(), columns, csr(len(alive), number[self.pairs]), len(self._load)
 
     def remove(self, row_blocks: Sequence[Placed], edge_blocks: Sequence[Placed]) -> None:
         """Remove blocks: the edges must include all that touch the rows."""
-        rows, edges, _ = self._tables
-        for block in edge_blocks:
-            tables.remove_edges(rows, edges, self._log, block.first, block.count)
-        for block in row_blocks:
-            self._earliest = min(self._earliest, tables.end_rows(rows, self._log, block.first, block.count))
         self._dead += row_blocks
         self._gone += edge_blocks
+        tables.take_out(self._links, _entered(edge_blocks))
+        tables.lighten(self._holds, self._load, _held(row_blocks), 1)
 
     def add_rows(self, block: RowBlock) -> Placed:
         """Add rows; they get times in `settle`."""
         first, first_hold = self._take(_ROWS, len(block.columns)), self._take(_HOLDS, len(block.held))
-        rows, _, holds = self._tables
-        tables.add_rows(rows, holds, first, block.columns, first_hold, block.held, block.bases)
+        held = block.held[:, :2]
+        tables.add_rows(
+            self.keys,
+            self._rows,
+            self._holds,
+            self._load,
+            self._links,
+            first,
+            block.columns,
+            first_hold,
+            held,
+            block.bases,
+        )
         placed = Placed(first, len(block.columns), first_hold, len(block.held))
         self._rows_added.append(placed)
         return placed
 
     def add_edges(self, ends: Table) -> Placed:
         """Add (source, target) edges between rows of the table."""
-        first = self._take(_EDGES, len(ends))
-        tables.add_edges(self._tables[_ROWS], self._tables[_EDGES], self._log, first, ends)
-        self._edges_added.append(Placed(first, len(ends)))
-        return self._edges_added[-1]
+        points = np.stack([np.zeros(len(self._rows), dtype=np.int64), np.arange(len(self._rows))], axis=1)
+        ends = ends[np.argsort(ends[:, 0], kind="stable")]
+        return self.add_region(ends, len(set(ends[:, 0].tolist())), points, np.zeros(1, dtype=np.int64), 0)
 
-    def settle(self) -> int:
+    def add_region(self, edges: Table, sources: int, tasks: Table, first: Column, moves: int) -> Placed:
+        """Add the edges of a region, in which a task does not wait for itself.
+
+        Args:
+            edges: (node, node that waits), by ascending node: node t < tasks is task t, any other is movement
+                t - tasks.
+            sources: how many nodes others wait for.
+            tasks: (use, point) of each task.
+            first: by use, the row of its launch's first point.
+            moves: the row of the first movement.
+        """
+        placed = Placed(self._take(_SPANS, sources), sources, self._take(_TARGETS, len(edges)), len(edges))
+        tables.add_spans(self._links, (placed.first, placed.first_part), edges, tasks, first, moves)
+        self._edges_added.append(placed)
+        return placed
+
+    def settle(self, limit: int = UNLIMITED) -> int:
         """Give every row its times; returns the makespan.
+
+        Args:
+            limit: the makespan above which only `undo` will follow: then any number above it that the makespan reaches
+                may be returned, and rows have no times.
 
         Raises:
             RunError: the edges form a circle.
         """
-        rows, edges, holds = self._tables
-        self._stamp += 1
-        since, until, pending = self._earliest, 0, 0
-        for block in self._dead:
-            until = max(until, int(rows[block.first : block.first + block.count, tables.END].max(initial=0)))
-        for block in (*self._gone, *self._edges_added):
-            earliest, felt, stamped = delta.felt(rows, edges, block.first, block.count, self._stamp)
-            since, until, pending = min(since, earliest), max(until, felt), pending + stamped
-        for block in self._rows_added:
-            since = min(since, delta.first_new(rows, edges, block.first, block.count))
-            pending += block.count
         self._make_room()
-        fresh = [np.arange(block.first, block.first + block.count) for block in self._rows_added]
-        scratch = (self._waiting, self._ready, self._heap, self._lanes)
-        old, new = self._sequence[: self._length], self._next
-        state = delta.prepare(rows, edges, holds, scratch, old, new, np.concatenate(fresh) if fresh else old[:0], since)
-        place, latest, self.retimed = delta.sweep(
-            rows, edges, holds, scratch, self._log, new, state, self._stamp, pending, until
+        dead, come = (sum(block.count for block in blocks) for blocks in (self._dead, self._rows_added))
+        blocks: Blocks = (
+            _entered(self._rows_added),
+            _entered(self._dead),
+            _entered(self._edges_added),
+            _entered(self._gone),
         )
-        self._next_length, makespan = delta.finish(rows, scratch, old, new, state[0], place, latest)
-        gone, come = (sum(block.count for block in blocks) for blocks in (self._dead, self._rows_added))
-        if self._next_length != self._length - gone + come:
+        horizon = max(self.makespan, int(self._load.max()))
+        shift = max(0, (4 * horizon // len(self._agenda[0][0])).bit_length() - 1)
+        self._times.reverse()
+        self._sequences.reverse()
+        self._lengths.reverse()
+        makespan, self._lengths[1], self.retimed = delta.settle(
+            (self.keys, self._rows, self._holds, self._links),
+            (self._times[0], self._times[1]),
+            self._state,
+            self._agenda,
+            (self._sequences[0], self._sequences[1]),
+            self._lanes,
+            self._load,
+            blocks,
+            (self._room[_ROWS].used, self._lengths[0], shift, limit),
+        )
+        if self._lengths[1] not in (self._lengths[0] - dead + come, tables.NONE):
             raise RunError("simulation: the dependences form a circle; this is a defect of the lowering: report it")
         self._before, self.makespan = self.makespan, int(makespan)
         return self.makespan
 
     def keep(self) -> None:
-        """Make the last change lasting."""
-        self._log[-1, 0] = 0
-        self._sequence, self._next = self._next, self._sequence
-        self._length = self._next_length
+        """Make the last change lasting.
+
+        Raises:
+            RequestError: it was given up at its limit.
+        """
+        if self._lengths[1] == tables.NONE:
+            raise RequestError("simulation: the change was given up at its limit; take it back, or settle it without")
         self._release(self._dead, self._gone)
 
     def undo(self) -> None:
         """Take the last change back."""
-        tables.roll_back(self._tables[_ROWS], self._tables[_EDGES], self._log)
-        for block in self._rows_added:
-            self._tables[_ROWS][block.first : block.first + block.count, tables.READY] = tables.DEAD
+        tables.lighten(self._holds, self._load, _held(self._rows_added), 1)
+        tables.lighten(self._holds, self._load, _held(self._dead), -1)
+        tables.take_out(self._links, _entered(self._edges_added))
+        tables.put_back(self._links, _entered(self._gone))
+        self._times.reverse()
+        self._sequences.reverse()
+        self._lengths.reverse()
         self.makespan = self._before
         self._release(self._rows_added, self._edges_added)
 
     def _release(self, rows: Sequence[Placed], edges: Sequence[Placed]) -> None:
+        tables.clear(self._spans, _entered(edges))
         for block in rows:
-            self._give(_ROWS, block.first, block.count)
-            self._give(_HOLDS, block.first_hold, block.holds)
+            self._room[_ROWS].give(block.first, block.count)
+            self._room[_HOLDS].give(block.first_part, block.parts)
         for block in edges:
-            self._give(_EDGES, block.first, block.count)
+            self._room[_SPANS].give(block.first, block.count)
+            self._room[_TARGETS].give(block.first_part, block.parts)
         for blocks in (self._dead, self._gone, self._rows_added, self._edges_added):
             blocks.clear()
-        self._earliest = int(delta.NEVER)
 
     def _take(self, which: int, count: int) -> int:
         """Find room for consecutive entries."""
-        room = _room(count)
-        free = self._free[which].get(room)
-        if free:
-            return free.pop()
-        first = self._used[which]
-        self._used[which] = first + room
-        if first + room > len(self._tables[which]):
-            table = self._tables[which]
-            grown = np.full((2 * (first + room), table.shape[1]), tables.DEAD, dtype=np.int64)
-            grown[: len(table)] = table
-            self._tables[which] = grown
-            self._make_room()
+        first, room = self._room[which].take(count), self._room[which].used
+        if which == _ROWS:
+            self.keys, self._rows = _grown(self.keys, room, 0), _grown(self._rows, room, 0)
+            self._heads, self._degrees = _grown(self._heads, room, 0), _grown(self._degrees, room, 0)
+        elif which == _HOLDS:
+            self._holds = _grown(self._holds, room, 0)
+        elif which == _SPANS:
+            self._spans = _grown(self._spans, room, tables.NONE)
+        else:
+            self._targets = _grown(self._targets, room, 0)
         return first
 
-    def _give(self, which: int, first: int, count: int) -> None:
-        self._free[which].setdefault(_room(count), []).append(first)
-
     def _make_room(self) -> None:
-        """Let the log and what the sweep works with keep up with the tables."""
-        rows = len(self._tables[_ROWS])
-        if len(self._waiting) < rows:
-            self._waiting, self._ready = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
-            self._heap, self._next = np.zeros((rows, 2), dtype=np.int64), np.zeros(rows, dtype=np.int64)
-            sequence = np.zeros(rows, dtype=np.int64)
-            sequence[: self._length] = self._sequence[: self._length]
-            self._sequence = sequence
-        need = _WRITES * (rows + len(self._tables[_EDGES])) + 1
-        if len(self._log) < need:
-            used = int(self._log[-1, 0])
-            grown = np.empty((2 * need, 2), dtype=np.int64)
-            grown[:used] = self._log[:used]
-            grown[-1, 0] = used
-            self._log = grown
+        """Let what a settlement works with keep up with the tables."""
+        rows = len(self._rows)
+        self._times = [_grown(times, rows, tables.DEAD) for times in self._times]
+        self._sequences = [_grown(sequence, rows, 0) for sequence in self._sequences]
+        waiting, marks = self._state
+        self._state = _grown(waiting, rows, 0), _grown(marks, rows, 0)
+        if len(self._agenda[0][1]) < rows:
+            self._agenda = _agenda(rows)
 
 
-def _room(count: int) -> int:
-    """The size of the room for that many entries: powers of two, so that rooms are used again."""
-    return 1 << max(0, count - 1).bit_length()
+def _grown(table: Values, need: int, blank: int) -> Values:
+    """The table, or where it has not that many rows one twice as large, filled with blanks."""
+    if need <= len(table):
+        return table
+    larger = np.full((2 * need, *table.shape[1:]), blank, dtype=table.dtype)
+    larger[: len(table)] = table
+    return larger
+
+
+def _entered(blocks: Sequence[Placed]) -> Table:
+    return np.asarray([(block.first, block.count) for block in blocks], dtype=np.int64).reshape(-1, 2)
+
+
+def _held(blocks: Sequence[Placed]) -> Table:
+    return np.asarray([(block.first_part, block.parts) for block in blocks], dtype=np.int64).reshape(-1, 2)
+
+
+def _agenda(rows: int) -> Agenda:
+    """Room for an agenda of so many rows, with more buckets than rows."""
+    columns = [np.zeros(rows, dtype=np.int64) for _ in range(3)]
+    numbers = [np.zeros(rows, dtype=np.int32) for _ in range(5)]
+    buckets = np.zeros(2 << rows.bit_length(), dtype=np.int32)
+    line = (columns[0], columns[1], numbers[0], numbers[1], numbers[2])
+    return (buckets, numbers[3]), line, (columns[2], numbers[4])

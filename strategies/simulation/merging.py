@@ -23,7 +23,7 @@ MOST_PENDING = 16
 
 
 @inner
-def merge(given: Given, state: State, past: History, use: int) -> History:
+def merge(given: Given, state: State, past: History, use: int) -> None:
     """Merge what waits in many parts in memories that contribute to the cells that `state` says are needed.
 
     Args:
@@ -42,13 +42,12 @@ def merge(given: Given, state: State, past: History, use: int) -> History:
             pieces[:, 0] += len(own)
             table, own = np.concatenate((table, pieces)), np.concatenate((own, found))
     if len(table) == 0:
-        return past
+        return
     table, starts = boxes.grouped(table)
     for number in range(len(starts) - 1):
-        past = _emit(given, past, use, table[starts[number] : starts[number + 1]], own)
+        _emit(given, past, use, table[starts[number] : starts[number + 1]], own)
     for cell in range(len(waiting)):
         _forget(given, waiting, need, cell)
-    return past
 
 
 @inner
@@ -87,16 +86,14 @@ def _labels(given: Given, waiting: Bits, need: Bits, memory: int) -> tuple[Colum
 
 
 @inner
-def _emit(given: Given, past: History, use: int, table: Boxes, own: Bits) -> History:
+def _emit(given: Given, past: History, use: int, table: Boxes, own: Bits) -> None:
     """Emit the fold of some contributions into the first of them."""
     merged = bits.members(own, table[0, 0])
     touched = boxes.volume_of(table) * (len(merged) + 1)
-    past, node = history.move(past, len(given[0]), use, FOLD, given[0][merged[0], PROCESSOR], touched)
+    node = history.move(past, len(given[0]), use, FOLD, given[0][merged[0], PROCESSOR], touched)
     for place in range(len(merged)):
-        past = history.contribution(past, merged[place], node, table)
-    for row in range(len(table)):
-        past = history.record(past, node, len(given[4]) + merged[0], table, row, True)
-    return past
+        history.contribution(past, len(given[4]), merged[place], node, table)
+    history.record(past, node, len(given[4]) + merged[0], table, True)
 
 
 @inner

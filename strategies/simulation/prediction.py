@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from maniple.runtime.timeline import Event, Kind, Timeline
-from maniple.strategies.simulation.tables import DURATION, END, KEY, LANE, READY, SPAN
+from maniple.strategies.simulation.tables import DURATION, END, READY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +52,9 @@ class Prediction:
         rows: tasks and movements.
         bytes: payload bytes that leave one memory for another.
         link_bytes: (name, bytes) of every link that carries any.
-        memory_bytes: by memory the bytes of all instances: the runtime allocates them once, for the whole step, so
-            this is the peak at any time.
+        memory_bytes: by memory what the runtime allocates for a step, if `planned`: instances that are never alive
+            together take turns. Else the sum of all instances, which is more.
+        planned: whether the step was lowered as the runtime does, to see; large ones are not.
         critical_path: (name, start, end) of the rows that leave no gap from the first to the last, in nanoseconds.
         sources: how many durations come from where, such as (``analytic``, 40).
         timeline: what runs when.
@@ -64,6 +65,7 @@ class Prediction:
     bytes: int
     link_bytes: tuple[tuple[str, int], ...]
     memory_bytes: tuple[int, ...]
+    planned: bool
     critical_path: tuple[tuple[str, int, int], ...]
     sources: tuple[tuple[str, int], ...]
     timeline: Timeline
@@ -76,7 +78,9 @@ def prediction(
     named: Sequence[Named],
     links: Column,
     total: int,
-    memory_bytes: Column,
+    memory_bytes: tuple[int, ...],
+    *,
+    planned: bool,
 ) -> Prediction:
     """Put a prediction together from a settled ledger.
 
@@ -88,6 +92,7 @@ def prediction(
         links: bytes by lane.
         total: payload bytes.
         memory_bytes: by memory.
+        planned: whether these are what the runtime plans.
     """
     names = {row.number: row.name for row in named}
     routes, first = machine.routes, network.processors
@@ -96,7 +101,8 @@ def prediction(
         len(named),
         total,
         tuple((routes.name(lane - first), int(links[lane])) for lane in range(first, network.lanes) if links[lane]),
-        tuple(int(size) for size in memory_bytes),
+        memory_bytes,
+        planned,
         tuple((names[row], *_times(ledger, row)) for row in critical_path(ledger, sorted(names))),
         tuple(sorted(Counter(row.source for row in named).items())),
         _timeline(machine, ledger, named),
@@ -116,24 +122,33 @@ def critical_path(ledger: Ledger, rows: Sequence[int]) -> list[int]:
     until: dict[tuple[int, int], list[int]] = {}
     for row in rows:
         start, _ = _times(ledger, row)
-        for lane, span in ledger.holds(row)[:, : SPAN + 1]:
+        for lane, span in ledger.holds(row):
             until.setdefault((int(lane), start + int(span)), []).append(row)
-    last = [row for row in rows if ledger.rows[row, END] == ledger.makespan]
+    before = _predecessors(ledger)
+    last = [row for row in rows if ledger.times[row, END] == ledger.makespan]
     path: list[int] = []
     while last:
-        row = min(last, key=lambda row: int(ledger.rows[row, KEY]))
+        row = min(last, key=lambda row: int(ledger.keys[row]))
         path.append(row)
         start, _ = _times(ledger, row)
-        if start > ledger.rows[row, READY]:
-            holders = [before for hold in ledger.holds(row) for before in until.get((int(hold[LANE]), start), ())]
-            last = [before for before in holders if before != row]
+        if start > ledger.times[row, READY]:
+            holders = [other for hold in ledger.holds(row) for other in until.get((int(hold[0]), start), ())]
+            last = [other for other in holders if other != row]
         else:
-            last = [before for before in ledger.predecessors(row) if start and ledger.rows[before, END] == start]
+            last = [other for other in before.get(row, ()) if start and ledger.times[other, END] == start]
     return path[::-1]
 
 
+def _predecessors(ledger: Ledger) -> dict[int, list[int]]:
+    """The rows that each row waits for."""
+    found: dict[int, list[int]] = {}
+    for source, target in ledger.pairs.tolist():
+        found.setdefault(target, []).append(source)
+    return found
+
+
 def _times(ledger: Ledger, row: int) -> tuple[int, int]:
-    end = int(ledger.rows[row, END])
+    end = int(ledger.times[row, END])
     return end - int(ledger.rows[row, DURATION]), end
 
 

@@ -12,11 +12,11 @@ from maniple.regions.error import RequestError
 from maniple.runtime.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.simulation.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
-from maniple.strategies.simulation.ledger import Ledger, Placed, RowBlock
+from maniple.strategies.simulation.ledger import UNLIMITED, Ledger, Placed, RowBlock
 from maniple.strategies.simulation.outline import Outline
 from maniple.strategies.simulation.prediction import COPY_ENGINE, Named, prediction
 from maniple.strategies.simulation.program import REQUIREMENT_BITS, Program
-from maniple.strategies.simulation.tables import NUMBER_BITS, edge_ends
+from maniple.strategies.simulation.tables import NUMBER_BITS
 from maniple.strategies.simulation.use import NOWHERE, RegionCache
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ V = TypeVar("V")
 
 TASKS = (1 << REQUIREMENT_BITS) - 1
 """What stands in a task's key where a movement's has the number of its requirement: tasks come after movements."""
+
+
+MOST_LOWERED = 50_000
+"""Rows times memories up to which a step is lowered to see what the runtime allocates: some seconds' worth."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +103,8 @@ class Simulation:
         self.cache = cache or RegionCache(machine)
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
-        self._outline = Outline(graph, dict(plan.semantics), machine, optimizer or SGD(lr=0.1, momentum=0.9))
+        self._optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
+        self._outline = Outline(graph, dict(plan.semantics), machine, self._optimizer)
         self._program = Program(self._outline, plan, self.costs)
         self._launches: dict[int, Placed] = {}
         self._regions: dict[RegionKey, _Region] = {}
@@ -125,12 +130,19 @@ class Simulation:
             weights=tuple((name, homes[self.graph.tensor(name).id].plan()) for name, _ in self._plan.weights),
         )
 
-    def propose(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None = None) -> int:
+    def propose(
+        self,
+        operators: Mapping[str, OperatorPlan],
+        weights: Mapping[str, WeightPlan] | None = None,
+        limit_ns: int = UNLIMITED,
+    ) -> int:
         """Change some operators, and give the makespan.
 
         Args:
             operators: the new degrees and processors of each, by name; legal ones.
             weights: new homes; by default the default homes of the weights that the operators use.
+            limit_ns: the makespan above which the proposal will be rejected: as soon as it is known to be exceeded,
+                what it reaches at least is returned, which is above the limit too.
 
         Raises:
             RequestError: another proposal waits for `accept` or `reject`, or there is no such operator.
@@ -143,10 +155,14 @@ class Simulation:
         number = self._outline.number
         self._program.change({number[name]: config for name, config in operators.items()}, homes)
         self._change = self._follow()
-        return self.ledger.settle()
+        return self.ledger.settle(limit_ns)
 
     def accept(self) -> None:
-        """Keep the proposal."""
+        """Keep the proposal.
+
+        Raises:
+            RequestError: there is none, or it was given up at its limit.
+        """
         self._required()
         self.ledger.keep()
         self._program.keep()
@@ -205,7 +221,7 @@ class Simulation:
         places = np.asarray([place for place, _ in users], dtype=np.int64)
         moves = self.ledger.add_rows(RowBlock(rows.columns, rows.held, places << NUMBER_BITS))
         first = np.asarray([self._launches[place >> REQUIREMENT_BITS].first for place, _ in users], dtype=np.int64)
-        return _Region(rows, moves, self.ledger.add_edges(edge_ends(rows.edges, rows.tasks, first, moves.first)))
+        return _Region(rows, moves, self.ledger.add_region(rows.edges, rows.sources, rows.tasks, first, moves.first))
 
     def predict(self) -> Prediction:
         """Say what the step comes to, the proposal under way included: bytes, memory, critical path, sources."""
@@ -215,7 +231,13 @@ class Simulation:
             np.add.at(links, region.rows.held[:, 0], region.rows.held[:, 2])
             total += int(region.rows.bytes.sum())
         rows = [*self._named_tasks(), *self._named_movements()]
-        return prediction(self.machine, self.cache.network, self.ledger, rows, links, total, self.memory_bytes)
+        planned = len(rows) * len(self.machine.memories) <= MOST_LOWERED
+        memory: tuple[int, ...] = tuple(self.memory_bytes.tolist())
+        if planned:
+            from maniple.strategies.simulation.allocation import allocated_bytes  # which needs torch
+
+            memory = allocated_bytes(self.graph, self.machine, self.plan, self._optimizer)
+        return prediction(self.machine, self.cache.network, self.ledger, rows, links, total, memory, planned=planned)
 
     def _named_tasks(self) -> Iterator[Named]:
         for place, block in sorted(self._launches.items()):

@@ -1,4 +1,4 @@
-"""The tables of a simulated step: rows, edges and holds as integers, with a log that takes changes back.
+"""The tables of a simulated step: rows, what they hold and who waits for them as integers, and the times of rows.
 
 A row is a task, a fold or a movement. It *holds* lanes (processors, links) from its start, each for a span of its own:
 a task its processor until it ends, a transfer each link of its route for as long as that link needs for the bytes. A
@@ -13,128 +13,143 @@ from maniple.strategies.simulation.kernel import inner, kernel
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
+Spans = np.ndarray[tuple[int, int], np.dtype[np.int32]]
+Numbers = np.ndarray[tuple[int], np.dtype[np.int32]]
+Links = tuple[Spans, Numbers, Numbers, Numbers]
+"""Spans, targets, heads and degrees."""
 
-# Columns of `rows`, 64 bytes in all. READY is NEW while a row has no time, DEAD once it has left the graph. IN and OUT
-# are the first edge of each list. HOLD is (first hold << HOLD_BITS) + number of holds. STAMP is the sweep's.
-KEY, DURATION, READY, END, IN, OUT, HOLD, STAMP = range(8)
-NEW, DEAD = -1, -2
+# Columns of `rows`; HOLD is (first hold << HOLD_BITS) + number of holds.
+DURATION, HOLD = range(2)
 HOLD_BITS = 24
 HOLD_MASK = (1 << HOLD_BITS) - 1
 
-# Columns of `edges`; each edge is in the list of its target's predecessors and of its source's successors.
-SOURCE, TARGET, NEXT_IN, PREVIOUS_IN, NEXT_OUT, PREVIOUS_OUT = range(6)
+# Columns of `times`; READY is DEAD where a row is not in the graph.
+READY, END = range(2)
+DEAD = -2
 
-# Columns of `holds`.
-LANE, SPAN = range(2)
+# Columns of `spans`: some successors of a row are `targets[FIRST:FIRST + COUNT]`, more are in the span that comes NEXT.
+# A span of no ROW is not in the graph. `heads` has the first span of each row, `degrees` how many rows it waits for.
+ROW, NEXT, FIRST, COUNT = range(4)
+NONE = -1
+
+LANE_BITS = 20
+LANE_MASK = (1 << LANE_BITS) - 1
+"""A hold is (span << LANE_BITS) + lane."""
 
 NUMBER_BITS = 32
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
 """Rows are numbered within their use or launch; its base makes the number a key."""
 
-ROWS, EDGES = range(2)
-NONE = -1
-
-
-@inner
-def put(table: Table, which: int, log: Table, place: int, column: int, value: int) -> None:
-    """Write one number; the log (its length in the last entry) remembers the old one."""
-    length = log[-1, 0]
-    log[length, 0] = (which << 56) | (place << 8) | column
-    log[length, 1] = table[place, column]
-    log[-1, 0] = length + 1
-    table[place, column] = value
-
-
-@kernel
-def roll_back(rows: Table, edges: Table, log: Table) -> None:
-    """Undo every write in the log, latest first."""
-    for entry in range(log[-1, 0] - 1, -1, -1):
-        where, old = log[entry, 0], log[entry, 1]
-        place, column = (where >> 8) & ((1 << 48) - 1), where & 255
-        if where >> 56 == ROWS:
-            rows[place, column] = old
-        else:
-            edges[place, column] = old
-    log[-1, 0] = 0
-
 
 @kernel
 def add_rows(
-    rows: Table, holds: Table, first: int, columns: Table, first_hold: int, held: Table, bases: Column
+    keys: Column,
+    rows: Table,
+    holds: Column,
+    load: Column,
+    links: Links,
+    first: int,
+    columns: Table,
+    first_hold: int,
+    held: Table,
+    bases: Column,
 ) -> None:
-    """Write rows without a time where nothing is; see `RowBlock`."""
+    """Write rows where nothing is, and add what they hold to the load of the lanes; see `RowBlock`."""
     at = first_hold
+    _, _, heads, degrees = links
     for number in range(len(columns)):
         row, key = first + number, columns[number, 0]
-        rows[row, KEY] = bases[key >> NUMBER_BITS] + (key & NUMBER_MASK)
+        keys[row] = bases[key >> NUMBER_BITS] + (key & NUMBER_MASK)
         rows[row, DURATION] = columns[number, 1]
-        rows[row, READY] = rows[row, END] = NEW
-        rows[row, IN] = rows[row, OUT] = rows[row, STAMP] = NONE
         rows[row, HOLD] = (at << HOLD_BITS) | columns[number, 2]
+        heads[row], degrees[row] = NONE, 0
         at += columns[number, 2]
     for number in range(len(held)):
-        holds[first_hold + number, LANE], holds[first_hold + number, SPAN] = held[number, 0], held[number, 1]
+        lane, span = held[number, 0], held[number, 1]
+        holds[first_hold + number] = (span << LANE_BITS) | lane
+        load[lane] += span
 
 
 @kernel
-def end_rows(rows: Table, log: Table, first: int, count: int) -> int:
-    """Let rows leave the graph; returns the earliest time at which one was ready."""
-    earliest = rows[first, READY] if count else np.iinfo(np.int64).max
-    for row in range(first, first + count):
-        earliest = min(earliest, rows[row, READY])
-        put(rows, ROWS, log, row, READY, DEAD)
-    return earliest
+def lighten(holds: Column, load: Column, blocks: Table, sign: int) -> None:
+    """Take what (first, number) of holds weigh from the load of the lanes; with a sign of -1, put it back."""
+    for block in range(len(blocks)):
+        for hold in range(blocks[block, 0], blocks[block, 0] + blocks[block, 1]):
+            load[holds[hold] & LANE_MASK] -= sign * (holds[hold] >> LANE_BITS)
 
 
 @kernel
-def add_edges(rows: Table, edges: Table, log: Table, first: int, ends: Table) -> None:
-    """Add (source, target) edges from place `first` of the table."""
-    for number in range(len(ends)):
-        edge, source, target = first + number, ends[number, 0], ends[number, 1]
-        after_in, after_out = rows[target, IN], rows[source, OUT]
-        edges[edge, SOURCE], edges[edge, TARGET] = source, target
-        edges[edge, NEXT_IN], edges[edge, PREVIOUS_IN] = after_in, NONE
-        edges[edge, NEXT_OUT], edges[edge, PREVIOUS_OUT] = after_out, NONE
-        if after_in != NONE:
-            put(edges, EDGES, log, after_in, PREVIOUS_IN, edge)
-        if after_out != NONE:
-            put(edges, EDGES, log, after_out, PREVIOUS_OUT, edge)
-        put(rows, ROWS, log, target, IN, edge)
-        put(rows, ROWS, log, source, OUT, edge)
+def add_spans(links: Links, places: tuple[int, int], edges: Table, tasks: Table, first: Column, moves: int) -> None:
+    """Write a region's edges where nothing is; a task does not wait for itself.
 
-
-@kernel
-def remove_edges(rows: Table, edges: Table, log: Table, first: int, count: int) -> None:
-    """Take edges out of the lists of their ends."""
-    for edge in range(first, first + count):
-        source, target = edges[edge, SOURCE], edges[edge, TARGET]
-        before, after = edges[edge, PREVIOUS_IN], edges[edge, NEXT_IN]
-        if before == NONE:
-            put(rows, ROWS, log, target, IN, after)
-        else:
-            put(edges, EDGES, log, before, NEXT_IN, after)
-        if after != NONE:
-            put(edges, EDGES, log, after, PREVIOUS_IN, before)
-        before, after = edges[edge, PREVIOUS_OUT], edges[edge, NEXT_OUT]
-        if before == NONE:
-            put(rows, ROWS, log, source, OUT, after)
-        else:
-            put(edges, EDGES, log, before, NEXT_OUT, after)
-        if after != NONE:
-            put(edges, EDGES, log, after, PREVIOUS_OUT, before)
-
-
-@kernel
-def edge_ends(edges: Table, tasks: Table, first: Column, moves: int) -> Table:
-    """The rows at both ends of a region's edges; a task does not wait for itself."""
-    result = np.empty_like(edges)
-    count = 0
+    Args:
+        links: the tables.
+        places: where the spans and their targets begin.
+        edges: (node, node that waits), by ascending node: node t < tasks is task t, any other is movement t - tasks.
+        tasks: (use, point) of each task.
+        first: by use, the row of its launch's first point.
+        moves: the row of the first movement.
+    """
+    spans, targets, heads, degrees = links
+    span, at = places
+    span -= 1
+    last = row = NONE
     for edge in range(len(edges)):
-        for end in range(2):
-            node = edges[edge, end]
-            if node < len(tasks):
-                result[count, end] = first[tasks[node, 0]] + tasks[node, 1]
+        if edges[edge, 0] != last:
+            last = edges[edge, 0]
+            row = _row(last, tasks, first, moves)
+            span += 1
+            spans[span, ROW], spans[span, FIRST], spans[span, COUNT] = row, at, 0
+            spans[span, NEXT] = heads[row]
+            heads[row] = span
+        target = _row(edges[edge, 1], tasks, first, moves)
+        if target != row:
+            targets[at] = target
+            spans[span, COUNT] += 1
+            degrees[target] += 1
+            at += 1
+
+
+@inner
+def _row(node: int, tasks: Table, first: Column, moves: int) -> int:
+    """The row of a node."""
+    return first[tasks[node, 0]] + tasks[node, 1] if node < len(tasks) else moves + node - len(tasks)
+
+
+@kernel
+def take_out(links: Links, blocks: Table) -> None:
+    """Take (first, number) of spans out of the graph."""
+    spans, targets, heads, degrees = links
+    for block in range(len(blocks)):
+        for span in range(blocks[block, 0], blocks[block, 0] + blocks[block, 1]):
+            row = spans[span, ROW]
+            if heads[row] == span:
+                heads[row] = spans[span, NEXT]
             else:
-                result[count, end] = moves + node - len(tasks)
-        count += result[count, 0] != result[count, 1]
-    return result[:count]
+                before = heads[row]
+                while spans[before, NEXT] != span:
+                    before = spans[before, NEXT]
+                spans[before, NEXT] = spans[span, NEXT]
+            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                degrees[targets[at]] -= 1
+
+
+@kernel
+def put_back(links: Links, blocks: Table) -> None:
+    """Put (first, number) of spans that were taken out into the graph again."""
+    spans, targets, heads, degrees = links
+    for block in range(len(blocks)):
+        for span in range(blocks[block, 0], blocks[block, 0] + blocks[block, 1]):
+            row = spans[span, ROW]
+            spans[span, NEXT] = heads[row]
+            heads[row] = span
+            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                degrees[targets[at]] += 1
+
+
+@kernel
+def clear(spans: Spans, blocks: Table) -> None:
+    """Let (first, number) of spans be of no row."""
+    for block in range(len(blocks)):
+        for span in range(blocks[block, 0], blocks[block, 0] + blocks[block, 1]):
+            spans[span, ROW] = NONE

@@ -11,7 +11,7 @@ from maniple.regions.error import RequestError
 from maniple.runtime.roofline import bandwidth
 from maniple.strategies.simulation.analysis import UNWRITTEN, analyse
 from maniple.strategies.simulation.boxes import AXES, HIGH, WIDTH, Boxes, are_disjoint
-from maniple.strategies.simulation.history import BY, ELEMENTS, KIND, USE, Table
+from maniple.strategies.simulation.history import BY, ELEMENTS, FULL, KIND, USE, Table, room
 from maniple.strategies.simulation.network import Column, Network, traffic
 from maniple.strategies.simulation.region import GRADIENT, REDUCE, WRITE_DISCARD
 from maniple.strategies.simulation.tables import NUMBER_BITS
@@ -74,7 +74,8 @@ class RegionRows:
         columns: (use and number, nanoseconds, number of holds) of each movement.
         held: (lane, nanoseconds, bytes) of each hold.
         bytes: what each movement moves.
-        edges: (node, node that waits): node t < tasks is task t, any other is movement t - tasks.
+        edges: (node, node that waits), by ascending node: node t < tasks is task t, any other is movement t - tasks.
+        sources: how many nodes others wait for.
         tasks: (use, point) of each task.
         memory_bytes: bytes of the instances in each memory.
     """
@@ -85,6 +86,7 @@ class RegionRows:
     held: Table
     bytes: Column
     edges: Table
+    sources: int
     tasks: Table
     memory_bytes: Column
 
@@ -135,6 +137,7 @@ class RegionCache:
         self._launch_ns = np.asarray([1e9 * processor.launch_s for processor in machine.processors])
         self._byte_ns = np.asarray([1e9 / bandwidth(machine, processor) for processor in machine.processors])
         self._found: dict[object, RegionRows] = {}
+        self._past = room(256)
 
     def rows(self, layout: tuple[tuple[int, ...], int], home: Boxes, uses: Sequence[Use]) -> RegionRows:
         """Give what a region adds to a step.
@@ -170,14 +173,12 @@ class RegionCache:
         tasks = np.empty((len(processors), 3), dtype=np.int64)
         tasks[:, 0], tasks[:, 1] = self._memory_of[processors], processors
         tasks[:, 2] = np.concatenate([use.shape.colors for use in uses])
-        moves, members, edges, elements = analyse(
-            whole,
-            home,
-            table,
-            tasks,
-            np.concatenate([use.shape.boxes for use in uses]),
-            self._hosts,
-        )
+        boxes = np.concatenate([use.shape.boxes for use in uses])
+        while True:
+            moves, members, edges, elements = analyse(whole, home, table, tasks, boxes, self._hosts, self._past)
+            if not self._past[-1][FULL]:
+                break
+            self._past = room(2 * len(self._past[0]))
         if (moves[:, KIND] == UNWRITTEN).any():
             raise RequestError(f"a region of shape {shape}: a task reads what nothing wrote: write or fill it first")
         by = np.maximum(moves[:, BY], 0)
@@ -190,7 +191,9 @@ class RegionCache:
         nodes = np.empty((len(tasks), 2), dtype=np.int64)
         nodes[:, 0] = np.repeat(np.arange(len(uses)), counts)
         nodes[:, 1] = np.concatenate([use.shape.points for use in uses])
-        return RegionRows(moves, members, columns, held, sizes, edges, nodes, elements * itemsize)
+        edges = edges[np.argsort(edges[:, 0], kind="stable")]
+        sources = int(np.count_nonzero(np.diff(edges[:, 0]))) + (len(edges) > 0)
+        return RegionRows(moves, members, columns, held, sizes, edges, sources, nodes, elements * itemsize)
 
 
 def _privilege(use: Use, *, alone: bool) -> int:

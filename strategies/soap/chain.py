@@ -8,7 +8,7 @@ the search began with, so a temperature of 0.01 takes a plan that is 1 % slower 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp, inf
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Protocol, final
 
@@ -26,10 +26,11 @@ __all__: list[str] = []
 class Evaluator(Protocol):
     """What predicts the step time of a plan that changes a little at a time."""
 
-    def evaluate(self, changes: Sequence[tuple[int, Choice]]) -> float:
+    def evaluate(self, changes: Sequence[tuple[int, Choice]], limit: float = inf) -> float:
         """Seconds of a step after some operators' choices change; infinite where the plan does not fit in memory.
 
-        The changes are kept until ``accept`` or ``reject``.
+        The changes are kept until ``accept`` or ``reject``. A step that takes longer than ``limit`` will be rejected,
+        so any number above the limit may stand for its time.
         """
         ...
 
@@ -85,12 +86,12 @@ def advance(chain: Chain, space: Space, evaluator: Evaluator, temperature: float
     """
     chance = Random((chain.seed << 64) + chain.proposals)
     proposal = _next(chain, space, chance)
-    cost = evaluator.evaluate(proposal.changes)
-    accepted = cost < inf and chance.random() < exp(
-        min(0.0, (chain.cost - cost) / (temperature * scale) + proposal.log_ratio)
-    )
+    # A uniform number is below exp(x) where an exponential one is above -x: the slowest plan that is accepted is known
+    # before any time is.
+    limit = chain.cost + temperature * scale * (proposal.log_ratio + chance.expovariate(1.0))
+    cost = evaluator.evaluate(proposal.changes, limit)
     chain = replace(chain, proposals=chain.proposals + 1)
-    if not accepted:
+    if cost == inf or cost > limit:
         evaluator.reject()
         return chain
     evaluator.accept()

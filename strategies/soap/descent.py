@@ -57,7 +57,7 @@ def descend(descent: Descent, space: Space, evaluator: Evaluator) -> Descent:
     descent = replace(descent, choice=descent.choice + 1)
     if option == descent.choices[descent.operator]:
         return descent
-    cost = evaluator.evaluate([(descent.operator, option)])
+    cost = evaluator.evaluate([(descent.operator, option)], descent.cost)
     descent = replace(descent, proposals=descent.proposals + 1)
     if cost >= descent.cost:
         evaluator.reject()

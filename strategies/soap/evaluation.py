@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, final
 
 from maniple.strategies.memory_fit import largest
+from maniple.strategies.simulation.ledger import UNLIMITED
 from maniple.strategies.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -55,14 +57,15 @@ class Evaluation:
             return UNFIT * (1.0 + sum(excess for excess in beyond if excess > 0) / sum(self._capacity))
         return self._simulation.makespan_ns * NS
 
-    def evaluate(self, changes: Sequence[tuple[int, Choice]]) -> float:
+    def evaluate(self, changes: Sequence[tuple[int, Choice]], limit: float = inf) -> float:
         """See ``Evaluator.evaluate``."""
         after = list(self._choices)
         for operator, choice in changes:
             after[operator] = choice
         self._next = tuple(after)
         self._simulation.propose(
-            {self._space.names[place]: self._space.operators[place].plan(choice) for place, choice in changes}
+            {self._space.names[place]: self._space.operators[place].plan(choice) for place, choice in changes},
+            limit_ns=UNLIMITED if limit >= UNFIT else int(limit / NS) + 1,
         )
         return self.cost
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -14,7 +16,7 @@ from hypothesis import settings
 from planned_step import plans, program
 from test_lanes import RUNS, clocks, together, touches
 from thread_ranks import run_on_worlds
-from trained_networks import NETWORKS, Training, trained
+from trained_networks import NETWORKS, OPTIMIZER, Training, trained
 
 import maniple as mp
 from maniple.operators.program import FragmentCache, lower
@@ -25,8 +27,10 @@ from maniple.runtime.lane import Lanes, Layout, Step, StepKind
 from maniple.runtime.lifetime import Lifetimes
 from maniple.runtime.memory import Memory
 from maniple.runtime.memory_plan import MemoryPlan, plan_memory
+from maniple.runtime.rank import RankRuntime
 from maniple.runtime.schedule import Schedule
 from maniple.runtime.world import World, local_worlds
+from maniple.strategies.simulation.simulation import Simulation
 
 Drawn = tuple[str, Schedule, Collection[int], bool]
 
@@ -274,3 +278,51 @@ def test_sharing_memory_changes_no_bit(
     for key, value in wanted.parameters.items():
         assert torch.equal(found.parameters[key], value), key
     assert all(map(torch.equal, found.logits, wanted.logits))
+
+
+def allocated(world: World) -> int:
+    """The bytes that the allocator of a rank's memory has handed out and not got back."""
+    return sum(memory.allocated_bytes() for memory in RankRuntime.of(world).memories.values())
+
+
+def settle(world: World) -> None:
+    """Wait until no processor holds on to what it has done, and collect, one rank for all."""
+    for processor in RankRuntime.of(world).processors.values():
+        idle = threading.Event()
+        processor.enqueue(idle.set, 0)
+        assert idle.wait(30)
+    world.control.gather(b"idle")
+    if world.rank == 0:
+        gc.collect()
+    world.control.gather(b"collected")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("name", "strategy"), [("digits", "data_parallel"), ("residual", "model_parallel")])
+def test_the_allocator_hands_out_what_is_predicted(name: str, strategy: str, shared: bool) -> None:
+    network = NETWORKS[name]
+    graph = network.graph("float32")
+
+    def body(world: World) -> tuple[list[int], int, int, list[int]]:
+        machine = host_machine(world)
+        plan = mp.search(graph, machine, strategy=strategy)
+        found = []
+        with mp.Trainer(graph, plan, optimizer=OPTIMIZER, world=world) as trainer:
+            for size in (network.batch, network.last):
+                trainer.step(**network.samples(1, size, "float32"))
+                found.append(allocated(world))
+            trainer.evaluate(x=network.samples(2, network.batch, "float32")["x"])
+            found.append(allocated(world))
+            whole = trainer.schedule.memory_bytes()[world.rank]
+        del trainer
+        settle(world)
+        predicted = Simulation(graph, machine, plan, optimizer=OPTIMIZER).predict()
+        assert predicted.planned
+        return found, whole, allocated(world), list(predicted.memory_bytes)
+
+    told = run_on_worlds(local_worlds(2, nodes=1 if shared else 2, shared=shared), body)
+    for rank, (found, whole, left, predicted) in enumerate(told):
+        assert abs(predicted[rank] - found[0]) <= 0.1 * found[0]
+        assert found[0] < whole
+        assert found == [found[0]] * 3, "smaller batches and evaluation take place in the same block"
+        assert left == 0

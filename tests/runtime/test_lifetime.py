@@ -65,16 +65,12 @@ def reached(order: list[Taken]) -> dict[tuple[int, int, bool], set[tuple[int, in
             for need, carried in step.needs:
                 if run >= carried:
                     after[run - carried, place[id(need)], True].add((run, number, False))
-    for node in reversed(
-        sorted(after)
-    ):  # a run's ends of movements may lie behind later beginnings: till nothing changes
-        after[node] |= set().union(*(after[later] for later in after[node]), set())
     changed = True
     while changed:
         changed = False
-        for found in after.values():
-            more = set().union(*(after[later] for later in found), set()) - found
-            found |= more
+        for node in sorted(after, reverse=True):
+            more = set().union(*(after[later] for later in after[node])) - after[node]
+            after[node] |= more
             changed |= bool(more)
     return after
 

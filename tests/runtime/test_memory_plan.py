@@ -57,7 +57,7 @@ def test_the_table_of_the_module() -> None:
 
 
 def test_the_smallest_gap_that_holds_it_is_taken() -> None:
-    """9, 8 and 7 lie one after the other; 6 takes turns with 9, so it lies there; 5 with 9 and 8, so it lies behind 6."""
+    """9, 8 and 7 lie in a row; 6 takes turns with 9, so it lies there; 5 with 9 and 8, so it lies behind 6."""
     clashes = np.ones((5, 5), bool)
     for one, other in ((3, 0), (4, 1), (4, 0)):
         clashes[one, other] = clashes[other, one] = False

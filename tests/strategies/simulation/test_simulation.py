@@ -133,6 +133,29 @@ def test_every_proposal_gives_what_lowering_the_plan_gives(seed: int) -> None:
             assert_as_lowered(simulation)
 
 
+@pytest.mark.parametrize("seed", range(300, 306))
+def test_a_limit_says_whether_a_proposal_exceeds_it(seed: int) -> None:
+    """And no more: what is given up is taken back whole."""
+    chance, graph, machine, plan = drawn(seed)
+    simulation = Simulation(graph, machine, plan)
+    for number in range(6):
+        before = simulation.makespan_ns
+        changes = dict(chance.sample(planned(graph, machine, "random", 1000 * seed + number).operators, 2))
+        makespan = simulation.propose(changes)
+        simulation.reject()
+        limit = int(makespan * chance.choice((0.3, 0.7, 0.99, 1.0, 1.2)))
+        found = simulation.propose(changes, limit_ns=limit)
+        assert limit < found <= makespan if makespan > limit else found == makespan
+        if makespan > limit:
+            with pytest.raises(RequestError, match="given up at its limit"):
+                simulation.accept()
+        simulation.reject()
+        assert simulation.makespan_ns == before
+        assert simulation.propose(changes) == makespan
+        simulation.accept()
+    assert_as_lowered(simulation)
+
+
 def implied(edges: list[tuple[int, int]], size: int) -> list[frozenset[int]]:
     """What waits for each node, directly or not."""
     after: list[set[int]] = [set() for _ in range(size)]
@@ -178,7 +201,8 @@ def assert_region_as_analysed(cache: RegionCache, program: Program, number: int,
     ]
     home = boxes_of((memory, rect) for memory, rects in program.homes.get(region.id, ()) for rect in rects)
     rows = cache.rows((region.bounds.hi, region.itemsize), home, uses)
-    expected = [(move.use, int(move.kind), move.processor) for move in fragment.moves]
+    served = zip(fragment.serves, fragment.moves, strict=True)
+    expected = [(use, int(move.kind), move.processor) for use, move in served]
     assert [tuple(row) for row in rows.moves[:, :3].tolist()] == expected
     for row, move in zip(rows.moves, fragment.moves, strict=True):
         folded = sum(access.rect.volume for access in move.accesses)

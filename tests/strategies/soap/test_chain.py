@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from math import exp, inf
+from math import exp, inf, nextafter
 from random import Random
 
 import pytest
@@ -24,11 +24,11 @@ class Tabulated:
         self.table, self.choices = table, choices
         self.next: Choices | None = None
 
-    def evaluate(self, changes: Sequence[tuple[int, Choice]]) -> float:
+    def evaluate(self, changes: Sequence[tuple[int, Choice]], limit: float = inf) -> float:
         assert self.next is None
         changed = dict(changes)
         self.next = tuple(changed.get(operator, choice) for operator, choice in enumerate(self.choices))
-        return self.table[self.next]
+        return min(self.table[self.next], nextafter(limit, inf))
 
     def accept(self) -> None:
         assert self.next is not None
