@@ -54,9 +54,9 @@ PUBLISHED_S = {
 WARM_UP = 2
 
 
-def graph_for(name: str, machine: Machine) -> Graph:
-    """Build a model with the batch of a machine."""
-    return model(name, batch=(256 if name == "alexnet" else 64) * len(machine.processors))
+def graph_for(name: str, machine: Machine, batch: int | None) -> Graph:
+    """Build a model with a batch of so many samples in all; None: with the published batch for each GPU."""
+    return model(name, batch=batch or (256 if name == "alexnet" else 64) * len(machine.processors))
 
 
 def named(strategy: str, graph: Graph, machine: Machine) -> Plan:
@@ -106,18 +106,22 @@ def main() -> None:
 
 machine_option = click.option("--machine", "machine_name", default="k80x64", show_default=True, help="A preset.")
 budget_option = click.option("--budget", default=60.0, show_default=True, help="Seconds of a search.")
+batch_option = click.option(
+    "--batch", type=click.IntRange(min=1), help="Samples in all; by default 64 a GPU, AlexNet 256."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the JSON object alone.")
 
 
 @main.command()
 @click.option("--model", "name", default="nmt", show_default=True)
 @machine_option
+@batch_option
 @budget_option
 @json_option
-def transfers(name: str, machine_name: str, budget: float, *, as_json: bool) -> None:
+def transfers(name: str, machine_name: str, batch: int | None, budget: float, *, as_json: bool) -> None:
     """Figure 1: the bytes of an iteration under data parallelism, the expert's plan and the found one."""
     machine = Machine.preset(machine_name)
-    graph = graph_for(name, machine)
+    graph = graph_for(name, machine, batch)
     strategies = ("data_parallel", "expert", "model_parallel")
     rows = [transfers_row(s, graph, machine, named(s, graph, machine), 0.0) for s in strategies]
     if budget > 0:
@@ -131,13 +135,16 @@ def transfers(name: str, machine_name: str, budget: float, *, as_json: bool) -> 
 @click.option("--model", "names", multiple=True, default=MODELS, help="Which models; may be given several times.")
 @click.option("--strategy", "searches", multiple=True, default=("optcnn", "soap"), help="Which searches.")
 @machine_option
+@batch_option
 @budget_option
 @json_option
-def plans(names: Sequence[str], searches: Sequence[str], machine_name: str, budget: float, *, as_json: bool) -> None:
+def plans(
+    names: Sequence[str], searches: Sequence[str], machine_name: str, batch: int | None, budget: float, *, as_json: bool
+) -> None:
     """Figure 2: found plans against data parallelism and the expert's plan."""
     machine, rows = Machine.preset(machine_name), []
     for name in names:
-        graph = graph_for(name, machine)
+        graph = graph_for(name, machine, batch)
         steps = {s: predicted(graph, machine, named(s, graph, machine)) for s in ("data_parallel", "expert")}
         for strategy in searches:
             steps[strategy] = predicted(graph, machine, search(graph, machine, strategy=strategy, budget=budget))
@@ -186,16 +193,24 @@ def seconds_to(graph: Graph, machine: Machine, cost: float, seed: int, budget: f
 @click.option("--devices", multiple=True, type=int, default=(4, 16, 64))
 @click.option("--proposals", default=250_000, show_default=True, help="Of the plain chain.")
 @click.option("--seeds", default=5, show_default=True)
+@batch_option
 @budget_option
 @json_option
 def search_time(
-    names: Sequence[str], devices: Sequence[int], proposals: int, seeds: int, budget: float, *, as_json: bool
+    names: Sequence[str],
+    devices: Sequence[int],
+    proposals: int,
+    seeds: int,
+    batch: int | None,
+    budget: float,
+    *,
+    as_json: bool,
 ) -> None:
     """Figure 3: the seconds until a search is as good as a plain chain in the end; run it twice for a warm cache."""
     rows: list[Row] = []
     for name, count in product(names, devices):
         machine = Machine.preset(f"k80x{count}")
-        graph = graph_for(name, machine)
+        graph = graph_for(name, machine, batch)
         cost, plain_s = plain_chain(graph, machine, proposals)
         found = [seconds_to(graph, machine, cost, seed, budget) for seed in range(seeds)]
         published = PUBLISHED_S[count][MODELS.index(name)] if count in PUBLISHED_S and name in MODELS else math.nan
@@ -221,7 +236,7 @@ def optimality(machine_name: str, budget: float, *, as_json: bool) -> None:
     machine, rows = Machine.preset(machine_name), []
     for name, graph in (("lenet", model("lenet")), ("rnnlm", model("rnnlm", steps=2, chunk=1))):
         row: Row = {"model": name, "machine": machine_name}
-        for strategy in ("exhaustive", "optcnn", "soap"):
+        for strategy in ("exhaustive_layers", "optcnn", "soap"):
             begun = time.perf_counter()
             plan = search(graph, machine, strategy=strategy, budget=budget)
             row[f"{strategy}_ms"] = predicted(graph, machine, plan).step_ns / 1e6

@@ -23,6 +23,7 @@ _MODULES = {
     "bapipe": "bapipe:BaPipe",
     "data_parallel": "data_parallel:DataParallel",
     "exhaustive": "exhaustive.exhaustive:Exhaustive",
+    "exhaustive_layers": "exhaustive.exhaustive:ExhaustiveLayers",
     "expert": "expert:Expert",
     "hill_climb": "hill_climb:HillClimb",
     "model_parallel": "model_parallel:ModelParallel",

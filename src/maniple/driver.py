@@ -49,6 +49,9 @@ def search(
 ) -> Plan:
     """Find a plan for a graph on a machine.
 
+    A plan that is simulated and does not fit in memory is refused. A strategy that writes its plan down in one step
+    simulates nothing: `maniple search` and `maniple simulate` say whether its plan fits.
+
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
     seconds runs on rank 0 and the others wait for its plan, for clocks differ; any other search runs on every rank.
 
@@ -89,6 +92,12 @@ def search(
     else:
         plan = _on_rank_0(chosen, problem, began, budget, proposals, watch)
     plan.validate(graph, machine)
+    least = min(memory.capacity_bytes for memory in machine.memories)
+    if plan.predicted.memory_bytes is not None and plan.predicted.memory_bytes > least:
+        from maniple.strategies.memory_fit import refuse_unfit
+        from maniple.strategies.simulation.simulation import Simulation
+
+        refuse_unfit(plan, Simulation(graph, machine, plan))
     return plan
 
 

@@ -1,58 +1,59 @@
 """Exhaustive search: the fastest plan of the published space, by branch and bound on simulated step times.
 
 An operator's choices are its equal splits, on a range of processors with any start and stride, of which those that the
-machine's symmetries make alike count once (up to how ties are broken by ids). Operators are decided in the graph's
-order, depth first, the choice with the least bound first; what a bound shows to be no better than the best is left out.
-(FlexFlow's authors search the same way, depth first with A*: SysML 2019, section 8.4.)
+machine's symmetries make alike count once (up to how ties are broken by ids). `exhaustive_layers` decides layers, not
+operators, as the published networks have them (see `layer`). (FlexFlow's authors search the same way, depth first with
+A*: SysML 2019, section 8.4.)
 
-    phase     what happens                                                 ends
+    phase     what a step does                                             ends
     seeds     the named plans that are in the space are simulated          before the first step
-    branches  a step simulates the next plan that no bound excludes        when no branch is left
+    walk      draws one or two layers anew, and keeps what is faster or    after WALK plans for each layer
+              little slower
+    terms     makes a part of the bounds                                   when they are made
+    branches  simulates the next plan that no bound puts above a limit     when the limit is above the fastest plan
 
-For graphs of a few operators on a few processors: the number of plans is a product over the operators.
+The limit begins at the bound on all plans, and rises by a share RISE when no plan below it is left (R. E. Korf,
+Depth-first iterative-deepening, Artificial Intelligence 27, 1985): so few plans are simulated that are slower than the
+fastest, and a search that ends early has proved that no plan is faster than the limit before.
+
+    limit 100 us: 3 plans, the fastest 108 us     101 us: 5 plans, 104 us     ...     105 us: 40 plans, 104 us: proved
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import exp, prod
+from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
-from maniple.strategies.equal_split import equal_splits
+from maniple.strategies.exhaustive.frontier import ENDED, FOUND, Frontier
+from maniple.strategies.exhaustive.layer import Layers, separate, tied
 from maniple.strategies.exhaustive.relaxation import Relaxation
 from maniple.strategies.exhaustive.symmetry import symmetries
+from maniple.strategies.exhaustive.term import Terms
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
 from maniple.strategies.placement import complete
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS, UNFIT, Evaluation
 from maniple.strategies.soap.seeding import SEEDS, choices_of, found_plan
-from maniple.strategies.space import Choice, Space
+from maniple.strategies.space import Space
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
     from maniple.operators.plan import Plan
-    from maniple.strategies.exhaustive.symmetry import Exchange
-    from maniple.strategies.soap.move import Choices
 
 __all__: list[str] = []
 
-EXPANSIONS = 64
-"""A step ends after so many branches without a plan, so that a budget can end between steps."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """The choices of one operator that are left, after those of all before it.
-
-    Args:
-        prefix: the numbers of the choices of the operators before.
-        left: (bound, number) of each choice, the least bound last.
-        exchanges: the symmetries that the prefix keeps.
-    """
-
-    prefix: tuple[int, ...]
-    left: tuple[tuple[int, int], ...]
-    exchanges: tuple[Exchange, ...]
+WALK = 100
+"""So many plans for each layer are drawn before the branches, but not more than a part SHARE of all."""
+SHARE = 16
+RISE = 0.01
+WARMTH = 0.02
+"""The share of the best step time by which a slower plan is taken with probability 1/e at first; in the end 0."""
+ENTRIES = 64
+"""So many terms are made in a step, so that a budget can end between steps."""
+TRIES = 20_000
+"""A step ends after so many choices without a plan."""
 
 
 @final
@@ -63,77 +64,106 @@ class ExhaustiveState:
     Args:
         problem: what is searched.
         space: the graph's space.
-        choices: of every operator the published ones.
-        relaxation: the bounds.
+        layers: what is decided.
+        terms: what the bounds are made of.
+        cost: what the terms come from.
         evaluation: a simulation that stands at the last plan.
-        branches: the branches that are open, the deepest last.
-        best: the fastest choices found.
+        best: the numbers of the fastest choices found.
         best_cost: their step time.
+        at: the numbers at which the walk stands.
+        cost_there: their step time.
         proposals: how many plans were simulated.
+        walked: how many were drawn by the walk.
+        accepted: how many were faster than all before.
+        frontier: the branches, once the terms are made.
+        position: where the search of the branches stands.
+        proved: no plan takes fewer nanoseconds.
+        limit: plans of at least so many nanoseconds are left for later.
+        ended: whether no branch is left.
     """
 
     problem: Problem
     space: Space
-    choices: tuple[Choices, ...]
-    relaxation: Relaxation
+    layers: Layers
+    terms: Terms
+    cost: AdditiveCost
     evaluation: Evaluation
-    branches: tuple[Branch, ...]
-    best: Choices
+    best: tuple[int, ...]
     best_cost: float
+    at: tuple[int, ...]
+    cost_there: float
     proposals: int
+    walked: int = 0
+    accepted: int = 0
+    frontier: Frontier | None = None
+    position: tuple[int, ...] = ()
+    proved: int = 0
+    limit: int = 0
+    ended: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many choices each layer has."""
+        return tuple(len(self.layers.choices[leader]) for leader in self.layers.leaders)
 
 
-@final
 class Exhaustive(AbstractStrategy[ExhaustiveState]):
     """Finds the fastest plan of equal splits."""
 
     name: ClassVar[str] = "exhaustive"
     needs_budget: ClassVar[bool] = True
+    exact: ClassVar[str] = "the fastest plan of equal splits"
 
+    def layers(self, problem: Problem, space: Space) -> Layers:
+        """What is decided: every operator by itself."""
+        del problem
+        return separate(space)
+
+    @final
     def init(self, problem: Problem) -> ExhaustiveState:
         """The state in which the seeds have been simulated."""
         space = Space.of(problem.graph, len(problem.machine.processors))
-        choices = tuple(_published(space, number) for number in range(len(space.names)))
-        whole = tuple(Choice((1,) * len(own.factors)) for own in space.operators)
-        plans = [strategy().plan(problem) for strategy in SEEDS]
-        seeds = [whole, *(found for found in (choices_of(space, plan) for plan in plans) if found is not None)]
-        seeds = [seed for seed in seeds if all(c in own for c, own in zip(seed, choices, strict=True))]
-        at_first = zip(space.names, space.operators, whole, strict=True)
-        plan = complete(problem, self.name, tuple((name, own.plan(choice)) for name, own, choice in at_first))
-        evaluation = Evaluation(Simulation(problem.graph, problem.machine, plan), space, whole)
-        costs = [(evaluation.move_to(seed), number) for number, seed in enumerate(seeds)]
-        best_cost, best = min(costs)
-        relaxation = Relaxation(problem.graph, plan, space, choices, AdditiveCost(problem, space, choices))
-        state = ExhaustiveState(problem, space, choices, relaxation, evaluation, (), seeds[best], best_cost, len(seeds))
-        return replace(state, branches=(_branch(state, (), symmetries(problem.machine)),))
+        layers = self.layers(problem, space)
+        first = (0,) * len(layers.leaders)
+        named = zip(space.names, space.operators, layers.of(first), strict=True)
+        plan = complete(problem, self.name, tuple((name, own.plan(choice)) for name, own, choice in named))
+        evaluation = Evaluation(Simulation(problem.graph, problem.machine, plan), space, layers.of(first))
+        plans = [choices_of(space, strategy().plan(problem)) for strategy in SEEDS]
+        seeds = {first, *(n for found in plans if found is not None and (n := layers.numbers(found)) is not None)}
+        best_cost, best = min((evaluation.move_to(layers.of(seed)), seed) for seed in sorted(seeds))
+        cost = AdditiveCost(problem, space, layers.choices)
+        terms = Terms(problem.graph, plan, space, layers, cost)
+        return ExhaustiveState(
+            problem, space, layers, terms, cost, evaluation, best, best_cost, best, best_cost, len(seeds)
+        )
 
+    @final
     def step(self, state: ExhaustiveState) -> ExhaustiveState:
-        """The state after the next plan that no bound excludes, or some branches further on."""
-        for _ in range(EXPANSIONS):
-            if self.terminate(state):
-                break
-            *before, branch = state.branches
-            if not branch.left or branch.left[-1][0] * NS >= state.best_cost:
-                state = replace(state, branches=tuple(before))
-                continue
-            *left, (_, number) = branch.left
-            prefix = (*branch.prefix, number)
-            state = replace(state, branches=(*before, replace(branch, left=tuple(left))))
-            if len(prefix) == len(state.choices):
-                return _simulated(state, prefix)
-            exchanges = _kept(state, len(branch.prefix), number, branch.exchanges)
-            state = replace(state, branches=(*state.branches, _branch(state, prefix, exchanges)))
-        return state
+        """The state after one more plan, or a part of the bounds, or some branches further on."""
+        if state.walked < _walk(state):
+            return _walked(state)
+        frontier = state.frontier
+        if frontier is None:
+            return _with_frontier(state) if state.terms.fill(ENTRIES) else state
+        best = round(state.best_cost / NS)
+        found, position = frontier.after(state.position, min(state.limit, best), TRIES)
+        state = replace(state, position=position)
+        if found == FOUND:
+            return _with_alike(*_simulated(state, position), frontier)
+        return _deeper(state, frontier, best) if found == ENDED else state
 
+    @final
     def terminate(self, state: ExhaustiveState) -> bool:
         """Whether no branch is left."""
-        return not state.branches
+        return state.ended
 
+    @final
     def progress(self, state: ExhaustiveState) -> Progress:
         """How far a state has come."""
         best = None if state.best_cost >= UNFIT else state.best_cost
-        return Progress(state.proposals, 0, best)
+        return Progress(state.proposals, state.accepted, best)
 
+    @final
     def result(self, state: ExhaustiveState) -> Plan:
         """The fastest plan found; whether it is the fastest of all is in its explanation.
 
@@ -141,41 +171,74 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
             RequestError: no plan that was simulated fits in memory.
         """
         exact = self.terminate(state)
-        search = "the fastest plan of equal splits" if exact else "the budget ended before the search did"
+        search = self.exact if exact else "the budget ended before the search did"
         told = (("proposals", state.proposals), ("search", search), ("exact", exact))
-        return found_plan(self.name, state.problem, state.evaluation, state.best, state.best_cost, told)
+        best, bound_s = state.layers.of(state.best), state.proved * NS or None
+        return found_plan(self.name, state.problem, state.evaluation, best, state.best_cost, told, bound_s)
 
 
-def _published(space: Space, number: int) -> Choices:
-    """The choices of an operator: equal splits, on every range of processors."""
-    own = space.operators[number]
-    wanted = set(equal_splits(own.factors, own.processors))
-    return tuple(choice for choice in own.choices() if choice.replicas == 1 and choice.degrees in wanted)
+@final
+class ExhaustiveLayers(Exhaustive):
+    """Finds the fastest plan of equal splits of layers."""
+
+    name: ClassVar[str] = "exhaustive_layers"
+    exact: ClassVar[str] = "the fastest plan of equal splits of layers"
+
+    def layers(self, problem: Problem, space: Space) -> Layers:
+        """What is decided: layers, with what only passes on."""
+        return tied(problem.graph, space)
 
 
-def _branch(state: ExhaustiveState, prefix: tuple[int, ...], exchanges: tuple[Exchange, ...]) -> Branch:
-    """The choices of the next operator that may lead to a better plan, alike ones once."""
-    number = len(prefix)
-    own, choices = state.space.operators[number], state.choices[number]
-    places = {(choice.degrees, own.plan(choice).processors): at for at, choice in reversed([*enumerate(choices)])}
-    bounds = state.relaxation.bounds(prefix)
-    left = []
-    for (degrees, processors), at in places.items():
-        images = (places.get((degrees, tuple(exchange[p] for p in processors)), at) for exchange in exchanges)
-        if bounds[at] * NS < state.best_cost and all(image >= at for image in images):
-            left.append((int(bounds[at]), at))
-    return Branch(prefix, tuple(sorted(left, reverse=True)), exchanges)
+def _walk(state: ExhaustiveState) -> int:
+    """How many plans the walk draws."""
+    return min(WALK * len(state.layers.leaders), prod(state.sizes) // SHARE)
 
 
-def _kept(state: ExhaustiveState, number: int, choice: int, exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
-    """The symmetries that keep one more operator where it is."""
-    processors = state.space.operators[number].plan(state.choices[number][choice]).processors
-    return tuple(exchange for exchange in exchanges if tuple(exchange[p] for p in processors) == processors)
+def _walked(state: ExhaustiveState) -> ExhaustiveState:
+    """Draw one or two layers anew, and go there if it is faster or little slower."""
+    chance = Random((state.problem.seed << 64) + state.walked)
+    sizes = state.sizes
+    after = list(state.at)
+    for layer in chance.sample(range(len(sizes)), min(len(sizes), chance.choice((1, 1, 2)))):
+        after[layer] = chance.randrange(sizes[layer])
+    left = 1 - state.walked / _walk(state)
+    state = replace(state, walked=state.walked + 1)
+    if tuple(after) == state.at:
+        return state
+    state, cost = _simulated(state, tuple(after))
+    slower = (cost - state.cost_there) / (WARMTH * left * state.best_cost)
+    return replace(state, at=tuple(after), cost_there=cost) if chance.random() < exp(-max(0.0, slower)) else state
 
 
-def _simulated(state: ExhaustiveState, numbers: tuple[int, ...]) -> ExhaustiveState:
-    """Simulate a plan, and keep it where it is the fastest."""
-    choices = tuple(own[number] for own, number in zip(state.choices, numbers, strict=True))
-    cost = state.evaluation.move_to(choices)
+def _with_frontier(state: ExhaustiveState) -> ExhaustiveState:
+    """Make the bounds of the terms."""
+    machine = state.problem.machine
+    launch_ns = min(processor.launch_s for processor in machine.processors) / NS
+    relaxation = Relaxation(state.problem.graph, state.layers, state.terms, state.cost, launch_ns)
+    frontier = Frontier(state.layers, relaxation.bounds, state.space, symmetries(machine))
+    least = max(1, int(frontier.least))
+    return replace(state, frontier=frontier, position=frontier.start, proved=least, limit=least + 1)
+
+
+def _with_alike(state: ExhaustiveState, cost: float, frontier: Frontier) -> ExhaustiveState:
+    """Simulate also what symmetries make of a plan that is nearly the fastest: ids break ties otherwise there."""
+    if cost <= state.best_cost * (1 + RISE):
+        for numbers in frontier.alike(state.position):
+            state, _ = _simulated(state, numbers)
+    return state
+
+
+def _deeper(state: ExhaustiveState, frontier: Frontier, best: int) -> ExhaustiveState:
+    """Nothing below the limit is left: search up to a higher one, unless that is as much as the best plan takes."""
+    proved = min(state.limit, best)
+    limit = proved + max(1, int(RISE * proved))
+    return replace(state, position=frontier.start, proved=proved, limit=limit, ended=proved == best)
+
+
+def _simulated(state: ExhaustiveState, numbers: tuple[int, ...]) -> tuple[ExhaustiveState, float]:
+    """Simulate a plan, and keep it where it is the fastest; also gives its step time."""
+    cost = state.evaluation.move_to(state.layers.of(numbers))
     state = replace(state, proposals=state.proposals + 1)
-    return replace(state, best=choices, best_cost=cost) if cost < state.best_cost else state
+    if cost < state.best_cost:
+        state = replace(state, best=numbers, best_cost=cost, accepted=state.accepted + 1)
+    return state, cost

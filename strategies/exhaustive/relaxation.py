@@ -1,41 +1,45 @@
-"""The relaxation: what no plan with some choices made can be faster than.
+"""The relaxation: sums over layers and pairs of layers that no step can be shorter than.
 
-Operators are decided in the graph's order. Take a path from an operator that reads an input to the last one whose
-backward pass needs its own forward pass, and back by the gradients. Of two launches A and B that hand something over,
-let way(a, b) be the longest chain of movements from a task of the one to a task of the other that waits for it. Then
+Take a path from an operator to the last one whose backward pass needs its own forward pass, and back by the gradients;
+`term` says what each step of it adds. For every path, every operator s that it may begin with and k that it may go back
+to, and every processor p:
 
-    latest      the last of B ends no earlier than the last of A plus  min over a of max over b of way(a, b) + time(b)
-    earliest    the first of B ends no earlier than the first of A plus  min over b of max over a of the same
+    load     all that p has to do
+    return   earliest from s to the turn and back to k, and then what k, and all that k depends on, leave p to do
+    turned   the same with the latest terms, where every task of k waits for each of the operator after it
+    update   latest from s to the turn and back to k, and then the updates of the weights that k was the last to use
 
-since some task of B waits for the one of A that ends last, and each waits for one. Where other operators use the region
-too, a way counts for nothing: what it moves may have been moved for them. The terms along a path belong to pairs of
-neighbours, so the least rest of a path for each choice is found backwards. Three bounds follow:
+All are sums of terms of a layer or of two, so the least rest of each for any choices of the first layers is found by
+elimination (see `frontier`).
 
-    path        latest, with the terms of the decided operators and the least rest
-    shares      what the decided operators give one processor to do; and all work, shared evenly
-    return      earliest, until gradients reach the decided operators, and then what they give one processor to do
+    two linear layers on processors 0 and 1, 3 us forward and 5 us backward each, way 2 us     load 8 us on each
+    from the first to the second and back                                                      3 + 2 + 3 + 5 + 2 + 5 us
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.operators.composite import is_composite
+from maniple.strategies.exhaustive.term import (
+    BACK_ANY,
+    BACK_EARLIEST,
+    BACK_LATEST,
+    BETWEEN,
+    EARLIEST,
+    LATEST,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan
-    from maniple.strategies.optcnn.additive_cost import AdditiveCost, Placed
-    from maniple.strategies.simulation.use import RegionRows
-    from maniple.strategies.space import Choice, Space
-
-    Table = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    from maniple.strategies.exhaustive.layer import Layers
+    from maniple.strategies.exhaustive.term import Table, Terms, Users
+    from maniple.strategies.optcnn.additive_cost import AdditiveCost
 
 __all__: list[str] = []
 
@@ -43,214 +47,139 @@ PATHS = 8
 """At most so many paths are looked at."""
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
-class Path:
-    """A path through the operators, and its terms in nanoseconds.
+class Bound:
+    """A bound in nanoseconds, by the choices of layers.
 
     Args:
-        operators: from one that reads an input to the one where it turns.
-        head: of each choice of the first.
-        there: for each step the forward terms, by both choices.
-        back: for each step the backward terms, by both choices.
-        rest: for each operator and choice the least time that follows its forward pass.
-        until: the same up to when its backward pass may begin.
+        least: what does not depend on any choice.
+        alone: for a layer, by its choice.
+        pairs: for two layers, ascending, by theirs.
     """
 
-    operators: tuple[int, ...]
-    head: Table
-    there: tuple[Table, ...]
-    back: tuple[Table, ...]
-    rest: tuple[Table, ...]
-    until: tuple[Table, ...]
-
-    @staticmethod
-    def of(operators: tuple[int, ...], head: Table, terms: Sequence[tuple[Table, Table]], turn: Table) -> Path:
-        """The path of some terms, (forward, backward) for each step; ``turn`` is the last one's backward pass."""
-        rest, until = [turn], [np.zeros_like(turn)]
-        for forward, backward in reversed(terms):
-            until.append((forward + rest[-1]).min(axis=1))
-            rest.append((forward + backward + rest[-1]).min(axis=1))
-        there, back = tuple(forward for forward, _ in terms), tuple(backward for _, backward in terms)
-        return Path(operators, head, there, back, tuple(rest[::-1]), tuple(until[::-1]))
-
-    def so_far(self, place: int, prefix: Sequence[int]) -> tuple[Table, Table]:
-        """The forward and the backward terms up to each choice of the operator at a place of the path."""
-        there, back = self.head, np.zeros(len(self.head), dtype=np.int64)
-        for step in range(place):
-            chosen = prefix[self.operators[step]]
-            there, back = there[chosen] + self.there[step][chosen], back[chosen] + self.back[step][chosen]
-        return there, back
+    least: float
+    alone: dict[int, Table] = field(default_factory=dict)
+    pairs: dict[tuple[int, int], Table] = field(default_factory=dict)
 
 
 @final
 class Relaxation:
-    """Lower bounds, in nanoseconds, on the step time when the first operators are decided.
+    """The bounds of a graph.
 
     Args:
         graph: the graph.
-        plan: any plan of it, whose semantics count.
-        space: its space.
-        choices: of every operator.
-        cost: the launches and regions of the same choices.
+        layers: what is decided.
+        terms: all of them made.
+        cost: what the terms come from.
+        launch_ns: what a task takes at least.
     """
 
-    def __init__(
-        self, graph: Graph, plan: Plan, space: Space, choices: Sequence[Sequence[Choice]], cost: AdditiveCost
-    ) -> None:
-        self._graph, self._choices, self._cost = graph, choices, cost
-        self._fused = [
-            [not is_composite(graph, plan, name, own.plan(choice)) for choice in mine]
-            for name, own, mine in zip(space.names, space.operators, choices, strict=True)
-        ]
-        count = space.operators[0].processors
-        self.forward = [self._loads(number, count, forward=True) for number in range(len(choices))]
-        self.backward = [self._loads(number, count, forward=False) for number in range(len(choices))]
-        totals = [(a + b).sum(axis=1) for a, b in zip(self.forward, self.backward, strict=True)]
-        self._least = np.asarray([*np.cumsum([int(total.min()) for total in totals][::-1])[::-1], 0])
-        self._totals, self._count = totals, count
+    def __init__(self, graph: Graph, layers: Layers, terms: Terms, cost: AdditiveCost, launch_ns: float) -> None:
+        self._layers, self._terms, self._launch = layers, terms, launch_ns
         self._before = _ancestors(graph)
+        # Where an operator gives a part of a gradient, not every task waits for each operator after it.
         self._whole = not any(cost.partial(*edge) for edge in cost.edges)
-        self._paths = [self._path(path) for path in self._turning()]
+        self._first = {operator: (users, at) for users in terms.users for at, operator in enumerate(users.operators)}
+        self.bounds = [self._load(processor) for processor in range(terms.processors)]
+        seen: set[object] = set()
+        for path in _turning(graph, cost):
+            for start in range(len(path)):
+                if start == 0 or path[start] in self._first:
+                    for end in range(len(path)):
+                        key = path[start], path[min(start, end) :], path[end]
+                        if key not in seen:
+                            seen.add(key)
+                            self.bounds += self._along(path, start, end)
 
-    def bounds(self, prefix: Sequence[int]) -> Table:
-        """The bound for each choice of the next operator.
+    def _load(self, processor: int) -> Bound:
+        """What a processor has to do, the fetch of the loss included."""
+        bound = Bound(self._launch)
+        for operator, tables in self._terms.work.items():
+            for work in tables:
+                self._add(bound, (operator,), work[:, processor])
+        for users in self._terms.users:
+            self._add_shared(bound, users, users.work[..., processor])
+        return bound
 
-        Args:
-            prefix: the numbers of the choices of the operators before it.
-        """
-        number, count = len(prefix), self._count
-        done = np.zeros(count, dtype=np.int64)
-        total = 0
-        for operator, choice in enumerate(prefix):
-            done += self.forward[operator][choice] + self.backward[operator][choice]
-            total += int(self._totals[operator][choice])
-        shares = (done + self.forward[number] + self.backward[number]).max(axis=1)
-        even = -(-(total + self._totals[number] + self._least[number + 1]) // count)
-        found: Table = np.maximum(shares, even)
-        for path in self._paths:
-            if number in path[0].operators:
-                found = np.maximum(found, self._along(*path, prefix))
-        return found
+    def _along(self, path: Sequence[int], start: int, end: int) -> Iterator[Bound]:
+        """The bounds by a path."""
+        if end == len(path) - 1 or self._whole:
+            for processor in range(self._terms.processors):
+                bound = self._chain(path, start, end, latest=False)
+                yield self._left(bound, path[end], processor, fetched=end == len(path) - 1)
+        if end < len(path) - 1:
+            edge = path[end], path[end + 1]
+            if self._whole:
+                for processor in range(self._terms.processors):
+                    bound = self._chain(path, start, end, latest=True)
+                    self._add(bound, edge, self._terms.ways[edge][BETWEEN])
+                    yield self._left(bound, path[end], processor, fetched=False)
+            for users in self._terms.users:
+                if users.operators[0] == path[end]:
+                    bound = self._chain(path, start, end, latest=True)
+                    self._add(bound, edge, self._terms.ways[edge][BACK_ANY])
+                    self._add_shared(bound, users, users.last)
+                    yield bound
 
-    def _along(self, latest: Path, earliest: Path, prefix: Sequence[int]) -> Table:
-        """The bounds by a path that the next operator is on."""
-        number = len(prefix)
-        place = latest.operators.index(number)
-        there, back = latest.so_far(place, prefix)
-        found: Table = there + back + latest.rest[place]
-        if not self._whole:
-            return found
-        load = self.backward[number].copy()
-        for operator, choice in enumerate(prefix):
-            if operator in self._before[number]:
-                load += self.backward[operator][choice]
-        there, _ = earliest.so_far(place, prefix)
-        returned: Table = np.maximum(found, there + earliest.until[place] + load.max(axis=1))
-        return returned
+    def _chain(self, path: Sequence[int], start: int, end: int, *, latest: bool) -> Bound:
+        """From the first launch of an operator to the turn, and back to the end of the operator after another."""
+        forward, back = (LATEST, BACK_LATEST) if latest else (EARLIEST, BACK_EARLIEST)
+        # An operator that reads an input waits for its arrival.
+        bound = Bound(self._launch if start == 0 else 0.0)
+        if path[start] in self._first:
+            users, at = self._first[path[start]]
+            self._add_shared(bound, users, users.first[at][..., 0 if latest else 1])
+        else:
+            self._add(bound, (path[start],), self._terms.spans[path[start]][0 if latest else 1])
+        for edge in pairwise(path[start:]):
+            self._add(bound, edge, self._terms.ways[edge][forward])
+        if end < len(path) - 1:
+            self._add(bound, (path[-1],), self._terms.spans[path[-1]][2])
+            for edge in pairwise(path[end + 1 :]):
+                self._add(bound, edge, self._terms.ways[edge][back])
+        return bound
 
-    def _loads(self, number: int, count: int, *, forward: bool) -> Table:
-        """What each choice of an operator gives each processor to do; nothing where it is replaced by others."""
-        table = np.zeros((len(self._choices[number]), count), dtype=np.int64)
-        for row, choice in enumerate(self._choices[number]):
-            if self._fused[number][row]:
-                placed = self._cost.placed(number, choice)
-                for at, (where, durations) in enumerate(zip(placed.processors, placed.durations, strict=True)):
-                    if (at < placed.forward) == forward:
-                        np.add.at(table[row], where, durations)
-        return table
+    def _left(self, bound: Bound, operator: int, processor: int, *, fetched: bool) -> Bound:
+        """Add what is left to do once an operator's backward pass may begin."""
+        operators = self._before[operator] | {operator}
+        for other in sorted(operators):
+            self._add(bound, (other,), self._terms.work[other][1][:, processor])
+        for users in self._terms.users:
+            if operators.intersection(users.operators):
+                self._add_shared(bound, users, users.work[..., processor])
+        more = Bound(bound.least + self._launch, bound.alone, bound.pairs)
+        return more if fetched else bound
 
-    def _turning(self) -> list[tuple[int, ...]]:
-        """Some of the paths to the loss, up to the last operator whose backward pass needs its own forward pass."""
-        loss = self._graph.loss_tensor
-        producer = None if loss is None else self._graph.producer(loss)
-        found = []
-        for path in _paths(self._cost.edges, 0 if producer is None else producer.id):
-            turns = [place for place, operator in enumerate(path) if self._cost.turns(operator)]
-            if turns:
-                found.append(path[: turns[-1] + 1])
-        return sorted(set(found))
+    def _add(self, bound: Bound, operators: tuple[int, ...], table: Table) -> None:
+        """Add a table by the choices of one operator, or of two neighbours."""
+        places = [self._layers.place[operator] for operator in operators]
+        if len(set(places)) == 1:
+            own = table if len(places) == 1 else np.diagonal(table)
+            bound.alone[places[0]] = bound.alone.get(places[0], 0.0) + own
+        elif places[0] < places[1]:
+            bound.pairs[places[0], places[1]] = bound.pairs.get((places[0], places[1]), 0.0) + table
+        else:
+            bound.pairs[places[1], places[0]] = bound.pairs.get((places[1], places[0]), 0.0) + table.T
 
-    def _path(self, operators: tuple[int, ...]) -> tuple[Path, Path]:
-        """The latest and the earliest terms of a path."""
-        terms = [self._terms(*step) for step in pairwise(operators)]
-        turn = np.asarray([self._time(operators[-1], row, 1)[1] for row in range(len(self._choices[operators[-1]]))])
-        heads = np.asarray([self._time(operators[0], row, 0) for row in range(len(self._choices[operators[0]]))])
-        return (
-            Path.of(operators, heads[:, 0], [(t[0], t[1]) for t in terms], turn),
-            Path.of(operators, heads[:, 1], [(t[2], t[3]) for t in terms], turn),
-        )
-
-    def _time(self, number: int, row: int, launch: int) -> tuple[int, int]:
-        """The time of the longest and of the shortest task of a launch; from the second on, of all backward ones."""
-        placed = self._cost.placed(number, self._choices[number][row])
-        times = placed.durations[:1] if launch == 0 else placed.durations[1:]
-        if not times or not self._fused[number][row]:
-            return 0, 0
-        return max(int(found.max()) for found in times), min(int(found.min()) for found in times)
-
-    def _terms(self, writer: int, reader: int) -> tuple[Table, Table, Table, Table]:
-        """Of two operators the latest terms, forward and backward, and the earliest ones."""
-        table = np.zeros((4, len(self._choices[writer]), len(self._choices[reader])), dtype=np.int64)
-        for row, one in enumerate(self._choices[writer]):
-            for column, other in enumerate(self._choices[reader]):
-                if self._fused[writer][row] and self._fused[reader][column]:
-                    both = self._cost.placed(writer, one), self._cost.placed(reader, other)
-                    table[:, row, column] = self._pair(writer, reader, both)
-        return table[0], table[1], table[2], table[3]
-
-    def _pair(self, writer: int, reader: int, both: tuple[Placed, Placed]) -> tuple[int, int, int, int]:
-        found = [0, 0, 0, 0]
-        for region in self._cost.handed_over(writer, reader, both):
-            of_gradient = region.uses[0].end[0] == "gradient"
-            target = both[0] if of_gradient else both[1]
-            side = "operand" if of_gradient else "result"
-            sources = [at for at, use in enumerate(region.uses) if use.end[1] == side and use.writes]
-            targets = [
-                at
-                for at, use in enumerate(region.uses)
-                if use.end[1] != side and not use.writes and (use.launch >= target.forward) == of_gradient
-            ]
-            if len(sources) == 1 and targets:
-                times = target.durations[region.uses[targets[0]].launch]
-                latest, earliest = _term(region.rows, sources[0], targets[0], times, moving=region.alone)
-                found[of_gradient] = max(found[of_gradient], latest)
-                found[2 + of_gradient] = max(found[2 + of_gradient], earliest)
-        return found[0], found[1], found[2], found[3]
+    def _add_shared(self, bound: Bound, users: Users, table: Table) -> None:
+        """Add a table by the choices of the leaders of some weights' users: of three it counts for nothing."""
+        if len(users.places) == 1:
+            bound.alone[users.places[0]] = bound.alone.get(users.places[0], 0.0) + table
+        elif len(users.places) == 2:
+            pair = users.places[0], users.places[1]
+            bound.pairs[pair] = bound.pairs.get(pair, 0.0) + table
 
 
-def _term(rows: RegionRows, source: int, target: int, times: Table, *, moving: bool) -> tuple[int, int]:
-    """The latest and the earliest term of two uses of a region.
-
-    Args:
-        rows: the region.
-        source: the use that comes first.
-        target: the other one.
-        times: the nanoseconds of the target's tasks, by point.
-        moving: whether movements count.
-    """
-    count = len(rows.tasks)
-    after: dict[int, list[int]] = {}
-    for node, later in rows.edges.tolist():
-        after.setdefault(node, []).append(later)
-    firsts, lasts = (np.flatnonzero(rows.tasks[:, 0] == use).tolist() for use in (source, target))
-    ways = np.full((len(firsts), len(lasts)), -1, dtype=np.int64)
-    for place, first in enumerate(firsts):
-        reached, waiting = {first: 0}, [first]
-        while waiting:
-            node = waiting.pop()
-            for later in after.get(node, ()):
-                at = reached[node]
-                if later >= count:
-                    at += int(rows.columns[later - count, 1]) if moving else 0
-                if at > reached.get(later, -1):
-                    reached[later] = at
-                    if later >= count:
-                        waiting.append(later)
-        ways[place] = [reached.get(last, -1) for last in lasts]
-    own = times[rows.tasks[lasts, 1]]
-    latest = np.where(ways >= 0, ways + own, 0).max(axis=1).min()
-    earliest = (np.maximum(ways.max(axis=0), 0) + own).min()
-    return int(latest), int(earliest)
+def _turning(graph: Graph, cost: AdditiveCost) -> list[tuple[int, ...]]:
+    """Some of the paths to the loss, up to the last operator whose backward pass needs its own forward pass."""
+    producer = None if graph.loss_tensor is None else graph.producer(graph.loss_tensor)
+    found = []
+    for path in _paths(cost.edges, 0 if producer is None else producer.id):
+        turns = [place for place, operator in enumerate(path) if cost.turns(operator)]
+        if turns:
+            found.append(path[: turns[-1] + 1])
+    return sorted(set(found))
 
 
 def _paths(edges: Sequence[tuple[int, int]], loss: int) -> Iterator[tuple[int, ...]]:

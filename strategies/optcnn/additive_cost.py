@@ -17,7 +17,6 @@ What one use of a region moves takes as long as the busiest link needs, and then
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, cast, final
@@ -28,8 +27,8 @@ from maniple.operators.optimizer import SGD
 from maniple.runtime.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
+from maniple.strategies.optcnn.movement import Placed, PlacedUse, Region, Synchronisation, transfer_ns
 from maniple.strategies.simulation.boxes import HIGH, LOW
-from maniple.strategies.simulation.history import USE
 from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, placed_use
 from maniple.strategies.simulation.operator_split import operator_split, used_tiles
 from maniple.strategies.simulation.outline import Outline
@@ -53,54 +52,6 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 NS = 1e-9
-
-End = tuple[str, str, int]
-"""``value`` or ``gradient`` of an ``operand`` or a ``result`` of an operator, and which one."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlacedUse:
-    """A use of a region at an operator's end.
-
-    Args:
-        end: the region.
-        launch: the number of the operator's launch.
-        use: the use.
-    """
-
-    end: End
-    launch: int
-    use: Use
-
-    @property
-    def writes(self) -> bool:
-        """Whether it writes, or contributes to a sum."""
-        return self.use.shape.access != READ
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
-    """An operator under one choice.
-
-    Args:
-        form: its form.
-        forward: how many of its launches, the first ones, are of the forward pass.
-        durations: by launch the nanoseconds of each task.
-        processors: by launch the processor of each task.
-        uses: of the regions that others use too, in program order.
-        inside: what each region of its own adds to a step.
-    """
-
-    form: OperatorForm
-    forward: int
-    durations: tuple[Column, ...]
-    processors: tuple[Column, ...]
-    uses: tuple[PlacedUse, ...]
-    inside: tuple[RegionRows, ...]
-
-    def at(self, end: End, *, forward: bool) -> list[PlacedUse]:
-        """The uses of a region by the launches of one pass."""
-        return [found for found in self.uses if found.end == end and (found.launch < self.forward) == forward]
 
 
 @final
@@ -179,6 +130,18 @@ class AdditiveCost:
         if key not in self._placed:
             self._placed[key] = self._place(number, choice)
         return self._placed[key]
+
+    def needs(self, number: int) -> bool:
+        """Whether the step needs an operator."""
+        return number in self._outline.needed
+
+    def shared_weights(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Of all that last: the operators that use it, and what the same operators use."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for tensor, readers in sorted(self._readers.items()):
+            if self._tensors[tensor].lasting:
+                found.setdefault(tuple(sorted(readers)), []).append(tensor)
+        return [(readers, tuple(tensors)) for readers, tensors in sorted(found.items())]
 
     def turns(self, number: int) -> bool:
         """Whether an operator's backward pass reads what its own forward pass writes."""
@@ -308,33 +271,59 @@ class AdditiveCost:
         total = float(sum(int(durations.max(initial=0)) for durations in placed.durations))
         total += sum(map(self._transfer_ns, placed.inside))
         for tensor in self._weights(number):
-            total += self._synchronisation_ns(number, choice, tensor) / len(self._readers[tensor])
+            found = self.synchronisation(tensor, (number,), (choice,))
+            moved = sum(self._transfer_ns(rows) for rows in (found.value, found.gradient) if rows is not None)
+            total += (moved + int(found.update.max(initial=0))) / len(self._readers[tensor])
         return total
 
-    def _synchronisation_ns(self, number: int, choice: Choice, tensor: int) -> int:
-        """What a weight's value and gradient move, and its update, where the operator alone decides its home."""
-        node, placed = self._nodes[number], self.placed(number, choice)
-        place = node.operands.index(tensor)
-        config = self._space.operators[number].plan(choice)
-        tiles, points = used_tiles(self._outline.graph.bound(node), place, config.degrees)
-        users = np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)[points]
-        home = default_home(self._tensors[tensor].shape, tiles, users, self._memory_of)
-        values = [use.use for use in placed.uses if use.end == ("value", "operand", place)]
-        sums = [use.use for use in placed.uses if use.end == ("gradient", "operand", place)]
-        layout = self._outline.layout(("value", -1, tensor), {})
+    def synchronisation(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> Synchronisation:
+        """What a weight moves between its home and its users, and its update, if these operators are all users.
+
+        Args:
+            tensor: the weight.
+            operators: its users, ascending.
+            choices: theirs.
+        """
+        tiles, users = [], []
+        forward: list[list[PlacedUse]] = []
+        values: list[PlacedUse] = []
+        sums: list[PlacedUse] = []
+        for number, choice in zip(operators, choices, strict=True):
+            node, placed = self._nodes[number], self.placed(number, choice)
+            place = node.operands.index(tensor)
+            config = self._space.operators[number].plan(choice)
+            used, points = used_tiles(self._outline.graph.bound(node), place, config.degrees)
+            tiles.append(used)
+            users.append(np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)[points])
+            forward.append(placed.at(("value", "operand", place), forward=True))
+            # Backward passes come in reverse.
+            values = [*placed.at(("value", "operand", place), forward=False), *values]
+            sums = [*placed.at(("gradient", "operand", place), forward=False), *sums]
+        widest = max(found.shape[1] for found in users)
+        owners = [np.pad(found, ((0, 0), (0, widest - found.shape[1])), mode="edge") for found in users]
+        home = default_home(self._tensors[tensor].shape, np.concatenate(tiles), np.concatenate(owners), self._memory_of)
+        starts = np.cumsum([0, *map(len, forward)]).tolist()
+        readers = tuple(start if found else -1 for start, found in zip(starts, forward, strict=False))
+        values = [*(use for found in forward for use in found), *values]
+        layout, lanes = self._outline.layout(("value", -1, tensor), {}), self._cache.network.lanes
         if not sums:
-            return self._transfer_ns(self._cache.rows(layout, home.held, values))
+            rows = self._cache.rows(layout, home.held, [use.use for use in values])
+            return Synchronisation(rows, None, readers, 0, home.processors, np.zeros(0, dtype=np.int64), lanes)
         everyone = np.arange(len(home.processors))
         write, read = (
             placed_use(self._shapes.shape(access, everyone, home.colors, home.blocks), home.processors)
             for access in (READ_WRITE, READ)
         )
-        moved = self._transfer_ns(self._cache.rows(layout, home.held, [*values, write]))
-        moved += self._transfer_ns(self._cache.rows(layout, NOWHERE, [*sums, read]))
-        return moved + self._update_ns(placed.form, place, layout[1], home)
+        value = self._cache.rows(layout, home.held, [*[use.use for use in values], write])
+        gradient = self._cache.rows(layout, NOWHERE, [*[use.use for use in sums], read])
+        first = operators[0]
+        update = self._updates(
+            self.placed(first, choices[0]).form, self._nodes[first].operands.index(tensor), layout[1], home
+        )
+        return Synchronisation(value, gradient, readers, len(sums) - 1, home.processors, update, lanes)
 
-    def _update_ns(self, form: OperatorForm, place: int, itemsize: int, home: WeightHome) -> int:
-        """The slowest task of a weight's update."""
+    def _updates(self, form: OperatorForm, place: int, itemsize: int, home: WeightHome) -> Column:
+        """The nanoseconds of the tasks of a weight's update."""
         inside = next(own for own, end in form.bound.items() if end == ("operand", place))
         name = form.lowering.graph.tensors[inside].name
         volumes = _volumes(home.blocks)
@@ -342,22 +331,7 @@ class AdditiveCost:
         again = partial(form.lowering.update, name, home.plan())
         flops = np.asarray(4.0 * volumes, dtype=np.float64)
         tasks = LaunchTasks(flops, volumes * size, home.processors, DEFAULT_EFFICIENCY, again)
-        return int(launch_rows(tasks, self._costs).columns[:, 1].max())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Region:
-    """A region between two operators.
-
-    Args:
-        rows: what it adds to a step if nobody else uses it.
-        uses: of its use by the two, in program order.
-        alone: whether nobody else uses it.
-    """
-
-    rows: RegionRows
-    uses: tuple[PlacedUse, ...]
-    alone: bool
+        return launch_rows(tasks, self._costs).columns[:, 1]
 
 
 def _turn(writer: list[PlacedUse], reader: list[PlacedUse], *, forward: bool) -> list[PlacedUse]:
@@ -368,21 +342,3 @@ def _turn(writer: list[PlacedUse], reader: list[PlacedUse], *, forward: bool) ->
 def _volumes(boxes: Boxes) -> Column:
     found: Column = np.prod(boxes[:, HIGH:] - boxes[:, LOW:HIGH], axis=1)
     return found
-
-
-def transfer_ns(rows: RegionRows) -> int:
-    """The nanoseconds of what a region moves: for each use of it the busiest link's, and then the busiest folder's.
-
-    Args:
-        rows: the region's movements.
-    """
-    if len(rows.held) == 0:
-        return 0
-    # One group for the folds and one for the transfers of each use.
-    _, groups = np.unique(2 * rows.moves[:, USE] + (rows.bytes == 0), return_inverse=True)
-    longest = np.zeros(groups.max() + 1, dtype=np.int64)
-    np.maximum.at(longest, groups, rows.columns[:, 1])
-    lanes = int(rows.held[:, 0].max()) + 1
-    holders = np.repeat(groups, rows.columns[:, 2])
-    busy = np.bincount(holders * lanes + rows.held[:, 0], rows.held[:, 1], len(longest) * lanes)
-    return int(np.maximum(longest, busy.reshape(-1, lanes).max(axis=1)).sum())

@@ -15,6 +15,9 @@ probabilities, so if each keeps detailed balance, the mixture does.
               kind is, or, half of the time, redrawn               give the same choice
     together  all that are cut as one operator of a class, to      the ratio of the two draws; 0 if another
               one choice drawn from the space                      of the class was already cut so
+    spread    one operator to a choice drawn from its space, and   the ratio of the sums of the draws, over the
+              all that are cut as it is, neighbour by neighbour,   operators from which the same would spread
+              to what they then become                             and back; 0 where it would not come back
 """
 
 from __future__ import annotations
@@ -129,14 +132,53 @@ def together(space: Space, choices: Choices, chance: Random) -> Proposal | None:
     return Proposal(tied, log(own.probability(present) / own.probability(drawn)))
 
 
+def spread(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """One operator drawn anew, and with it all that are cut as it is, from neighbour to neighbour."""
+    operator = chance.randrange(len(choices))
+    after = _spread(space, choices, operator, space.operators[operator].draw(chance))
+    if after is None:
+        return None
+    changed = [place for place, choice in enumerate(after) if choice != choices[place]]
+    forth = back = 0.0
+    for place in changed:
+        if (
+            _spread(space, choices, place, after[place]) == after
+            and _spread(space, after, place, choices[place]) == choices
+        ):
+            own = space.operators[place]
+            forth += own.probability(after[place])
+            back += own.probability(choices[place])
+    return Proposal(tuple((place, after[place]) for place in changed), log(back / forth)) if forth else None
+
+
+def _spread(space: Space, choices: Choices, operator: int, drawn: Choice) -> Choices | None:
+    """The choices after one operator is cut anew and those that were cut as it was follow; None where one cannot."""
+    after, reached, waiting = list(choices), {operator}, [operator]
+    after[operator] = drawn
+    while waiting:
+        here = waiting.pop()
+        for other in space.neighbours[here]:
+            place = space.neighbours[other].index(here)
+            if other in reached or space.carried(other, place, choices[here]) != choices[other]:
+                continue
+            carried = space.carried(other, place, after[here])
+            if carried is None:
+                return None
+            after[other] = carried
+            reached.add(other)
+            waiting.append(other)
+    return tuple(after)
+
+
 MOVES: tuple[tuple[Callable[[Space, Choices, Random], Proposal | None], float], ...] = (
-    (redraw, 0.2),
-    (degree, 0.2),
+    (redraw, 0.15),
+    (degree, 0.15),
     (shift, 0.1),
     (stride, 0.05),
     (swap, 0.05),
-    (follow, 0.2),
-    (together, 0.2),
+    (follow, 0.15),
+    (together, 0.15),
+    (spread, 0.2),
 )
 """The moves and the probabilities with which one is picked."""
 

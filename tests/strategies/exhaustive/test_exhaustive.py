@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 from random import Random
 
 import pytest
 
 import maniple as mp
 from maniple.models import model
-from maniple.strategies.exhaustive.exhaustive import Exhaustive, ExhaustiveState
+from maniple.strategies.exhaustive.exhaustive import Exhaustive, ExhaustiveLayers, ExhaustiveState
+from maniple.strategies.exhaustive.layer import tied
 from maniple.strategies.exhaustive.symmetry import symmetries
 from maniple.strategies.soap.evaluation import NS
+from maniple.strategies.space import Space
 from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
@@ -46,8 +49,7 @@ def text() -> mp.Graph:
     return model("rnnlm", 4, words=8, steps=2, width=4, chunk=1)
 
 
-def finished(graph: mp.Graph, machine: mp.Machine) -> ExhaustiveState:
-    strategy = Exhaustive()
+def finished(strategy: Exhaustive, graph: mp.Graph, machine: mp.Machine) -> ExhaustiveState:
     state = strategy.init(Problem(graph, machine))
     while not strategy.terminate(state):
         state = strategy.step(state)
@@ -55,26 +57,94 @@ def finished(graph: mp.Graph, machine: mp.Machine) -> ExhaustiveState:
 
 
 @pytest.mark.parametrize(
-    ("graph", "name"), [(chain(), "cpu:2x1"), (chain(512), "p100x2"), (joined(), "cpu:2x1"), (normed(), "p100x2")]
+    ("strategy", "graph", "name"),
+    [
+        (Exhaustive(), chain(), "cpu:2x1"),
+        (Exhaustive(), chain(512), "p100x2"),
+        (Exhaustive(), joined(), "cpu:2x1"),
+        (Exhaustive(), normed(), "p100x2"),
+        (ExhaustiveLayers(), normed(), "p100x2"),
+    ],
 )
-def test_the_fastest_of_all_plans_is_found(graph: mp.Graph, name: str) -> None:
-    state = finished(graph, mp.Machine.preset(name))
-    every = list(product(*state.choices))
-    least = min(state.evaluation.move_to(choices) for choices in every)
+def test_the_fastest_of_all_plans_is_found(strategy: Exhaustive, graph: mp.Graph, name: str) -> None:
+    state = finished(strategy, graph, mp.Machine.preset(name))
+    every = list(product(*map(range, state.sizes)))
+    least = min(state.evaluation.move_to(state.layers.of(numbers)) for numbers in every)
     assert state.best_cost == least
-    assert state.proposals < len(every)
+
+
+def test_bounds_leave_most_plans_out() -> None:
+    state = finished(Exhaustive(), chain(512), mp.Machine.preset("p100x2"))
+    assert state.proposals < prod(state.sizes) // 2
 
 
 @pytest.mark.parametrize(
-    ("graph", "name"), [(chain(512), "p100x3"), (joined(), "cpu:3"), (normed(), "cpu:2x1"), (text(), "cpu:2x1")]
+    ("strategy", "graph", "name"),
+    [
+        (Exhaustive(), chain(512), "p100x3"),
+        (Exhaustive(), joined(), "cpu:3"),
+        (Exhaustive(), normed(), "cpu:2x1"),
+        (ExhaustiveLayers(), text(), "cpu:3x1"),
+    ],
 )
-def test_no_plan_is_faster_than_a_bound_on_it(graph: mp.Graph, name: str) -> None:
-    state, chance = Exhaustive().init(Problem(graph, mp.Machine.preset(name))), Random(1)
-    for _ in range(25):
-        numbers = [chance.randrange(len(own)) for own in state.choices]
-        cost = state.evaluation.move_to(tuple(own[at] for own, at in zip(state.choices, numbers, strict=True)))
-        found = [int(state.relaxation.bounds(numbers[:depth])[numbers[depth]]) for depth in range(len(numbers))]
-        assert 0 < max(found) * NS <= cost * (1 + 1e-12)
+def test_no_plan_is_faster_than_a_bound_on_it(strategy: Exhaustive, graph: mp.Graph, name: str) -> None:
+    state, chance = strategy.init(Problem(graph, mp.Machine.preset(name))), Random(1)
+    while state.frontier is None:
+        state = strategy.step(state)
+    for _ in range(40):
+        numbers = [chance.randrange(size) for size in state.sizes]
+        cost = state.evaluation.move_to(state.layers.of(tuple(numbers)))
+        found = [state.frontier.bound(numbers[: depth + 1]) for depth in range(len(numbers))]
+        # The more is decided, the more is known.
+        assert 0 < found[0] <= found[-1]
+        assert found == sorted(found)
+        assert found[-1] * NS <= cost * (1 + 1e-12)
+
+
+def test_the_bound_on_a_beginning_is_the_least_of_all_that_follow() -> None:
+    """Elimination against every way to go on, bound by bound."""
+    strategy = Exhaustive()
+    state = strategy.init(Problem(joined(), mp.Machine.preset("cpu:2x1")))
+    while state.frontier is None:
+        state = strategy.step(state)
+    frontier, sizes = state.frontier, state.sizes
+    for first in range(sizes[0]):
+        rest = [frontier.bound([first, *others]) for others in product(*map(range, sizes[1:]))]
+        assert frontier.bound([first]) <= min(rest)
+
+
+def test_the_layers_of_a_network() -> None:
+    """What passes on follows its layer, and the steps of an unrolled layer are one."""
+    graph = text()
+    space = Space.of(graph, 4)
+    layers = tied(graph, space)
+    followed = {space.names[number]: space.names[layers.leaders[place]] for number, place in enumerate(layers.place)}
+    assert followed == {
+        "split": "embedding",
+        "split_1": "embedding",
+        "embedding": "embedding",
+        "embedding_1": "embedding",
+        "lstm.layers.0": "lstm.layers.0",
+        "lstm.layers.0_1": "lstm.layers.0",
+        "lstm.layers.1": "lstm.layers.1",
+        "lstm.layers.1_1": "lstm.layers.1",
+        "classifier": "classifier",
+        "classifier_1": "classifier",
+        "split_2": "cross_entropy_loss",
+        "split_3": "cross_entropy_loss_1",
+        "flatten": "classifier",
+        "flatten_1": "cross_entropy_loss",
+        "cross_entropy_loss": "cross_entropy_loss",
+        "flatten_2": "classifier",
+        "flatten_3": "cross_entropy_loss_1",
+        "cross_entropy_loss_1": "cross_entropy_loss_1",
+        "stack": "cross_entropy_loss",
+        "stack_1": "cross_entropy_loss_1",
+        "stack_2": "cross_entropy_loss",
+        "mean": "cross_entropy_loss",
+    }
+    numbers = (3, 5, 2, 7, 1, 0)
+    assert layers.numbers(layers.of(numbers)) == numbers
 
 
 def test_a_search_that_ends_early_says_so_and_one_that_does_not_too() -> None:

@@ -1,0 +1,122 @@
+"""Movements: an operator under one choice, and what it, its neighbours and its weights add to a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maniple.strategies.simulation.history import USE
+from maniple.strategies.simulation.region import READ
+
+if TYPE_CHECKING:
+    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.simulation.operator_form import OperatorForm
+    from maniple.strategies.simulation.use import RegionRows, Use
+
+__all__: list[str] = []
+
+End = tuple[str, str, int]
+"""``value`` or ``gradient`` of an ``operand`` or a ``result`` of an operator, and which one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedUse:
+    """A use of a region at an operator's end.
+
+    Args:
+        end: the region.
+        launch: the number of the operator's launch.
+        use: the use.
+    """
+
+    end: End
+    launch: int
+    use: Use
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes, or contributes to a sum."""
+        return self.use.shape.access != READ
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """An operator under one choice.
+
+    Args:
+        form: its form.
+        forward: how many of its launches, the first ones, are of the forward pass.
+        durations: by launch the nanoseconds of each task.
+        processors: by launch the processor of each task.
+        uses: of the regions that others use too, in program order.
+        inside: what each region of its own adds to a step.
+    """
+
+    form: OperatorForm
+    forward: int
+    durations: tuple[Column, ...]
+    processors: tuple[Column, ...]
+    uses: tuple[PlacedUse, ...]
+    inside: tuple[RegionRows, ...]
+
+    def at(self, end: End, *, forward: bool) -> list[PlacedUse]:
+        """The uses of a region by the launches of one pass."""
+        return [found for found in self.uses if found.end == end and (found.launch < self.forward) == forward]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Synchronisation:
+    """What a weight adds to a step.
+
+    Args:
+        value: what its value moves.
+        gradient: what its gradient moves and folds; None where it has none.
+        readers: for each user the number of the use by which its forward pass reads the value; -1: by none.
+        contributor: the number of the gradient's last contribution.
+        processors: where it is updated.
+        update: nanoseconds of the tasks of the update.
+        lanes: how many processors and links there are.
+    """
+
+    value: RegionRows
+    gradient: RegionRows | None
+    readers: tuple[int, ...]
+    contributor: int
+    processors: Column
+    update: Column
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """A region between two operators.
+
+    Args:
+        rows: what it adds to a step if nobody else uses it.
+        uses: of its use by the two, in program order.
+        alone: whether nobody else uses it.
+    """
+
+    rows: RegionRows
+    uses: tuple[PlacedUse, ...]
+    alone: bool
+
+
+def transfer_ns(rows: RegionRows) -> int:
+    """The nanoseconds of what a region moves: for each use of it the busiest link's, and then the busiest folder's.
+
+    Args:
+        rows: the region's movements.
+    """
+    if len(rows.held) == 0:
+        return 0
+    # One group for the folds and one for the transfers of each use.
+    _, groups = np.unique(2 * rows.moves[:, USE] + (rows.bytes == 0), return_inverse=True)
+    longest = np.zeros(groups.max() + 1, dtype=np.int64)
+    np.maximum.at(longest, groups, rows.columns[:, 1])
+    lanes = int(rows.held[:, 0].max()) + 1
+    holders = np.repeat(groups, rows.columns[:, 2])
+    busy = np.bincount(holders * lanes + rows.held[:, 0], rows.held[:, 1], len(longest) * lanes)
+    return int(np.maximum(longest, busy.reshape(-1, lanes).max(axis=1)).sum())
