@@ -115,7 +115,9 @@ class Piece:
     op: str
 
 
-def csr(count: int, pairs: Sequence[tuple[int, int]]) -> tuple[Column, Column]:
+def csr(
+    count: int, pairs: Sequence[tuple[int, int]] | np.ndarray[tuple[int, int], np.dtype[np.int64]]
+) -> tuple[Column, Column]:
     """Compress (row, value) pairs: the values of row i, ascending, are `values[starts[i]:starts[i + 1]]`."""
     if len(pairs) == 0:
         return np.zeros(count + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
