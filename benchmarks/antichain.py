@@ -1,6 +1,6 @@
 """Antichain segmentation's figures: against the published optimizers, in time, and against the seed paper's baselines.
 
-    python benchmarks/antichain.py --data FOLDER           prints tables and one JSON object
+    python benchmarks/antichain.py --data FOLDER           prints the tables of docs/antichain.md and one JSON object
     python benchmarks/antichain.py --data FOLDER --json    prints the JSON object alone
 
 FOLDER holds the published profiles (`pipedream-profiles`, `dnn-partitioning`); by default MANIPLE_REFERENCE_DATA names
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import antichain_tables
 import click
 
 from maniple.models import model
@@ -261,16 +262,27 @@ def means(rows: list[Row]) -> list[Row]:
     ]
 
 
-def show(title: str, rows: list[Row]) -> None:
-    """Print rows as a table."""
-    if not rows:
-        return
-    print(f"\n{title}")
-    heads = list(rows[0])
-    cells = [[f"{v:.6g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
-    widths = [max(len(head), *(len(row[place]) for row in cells)) for place, head in enumerate(heads)]
-    for line in (heads, *cells):
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+def show(tables: dict[str, list[Row]]) -> None:
+    """Print what was measured as docs/antichain.md has it."""
+    parts = {
+        "Figures": antichain_tables.figures(tables),
+        "Models of the zoo": antichain_tables.speed_ups(tables["zoo"], tables["means over the zoo"]),
+        "Their means, further": [
+            {key: f"{value:.2f}" if isinstance(value, float) else value for key, value in row.items()}
+            for row in tables["means over the zoo"]
+        ],
+        "Their searches": antichain_tables.searches(tables["zoo"]),
+        "Their balance on 8 devices": antichain_tables.balances(tables["zoo"], "model", "devices"),
+    }
+    if "pipelines" in tables:
+        parts |= {
+            "Bottlenecks of the profiles": antichain_tables.pipelines(tables["pipelines"]),
+            "Largest loads": antichain_tables.placements(tables["placements"]),
+            "Latencies of one sample": antichain_tables.latencies(tables["latency"]),
+            "Balance of the profiles, 8 stages": antichain_tables.balances(tables["balance"], "profile", "stages"),
+        }
+    for title, rows in parts.items():
+        print(f"\n{title}\n\n{antichain_tables.markdown(rows)}")
 
 
 @click.command()
@@ -293,8 +305,7 @@ def main(*, data: Path | None, as_json: bool, runs: int) -> None:
             "latency": samples(data),
         }
     if not as_json:
-        for title, table in tables.items():
-            show(title, table)
+        show(tables)
     host = {"machine": platform.machine(), "python": platform.python_version()}
     print(json.dumps({"host": host, **tables}))
 

@@ -1,6 +1,7 @@
 """The simulator's truth: predicted against measured steps of many plans, here.
 
-    maniple run --nodes 2 --cores 1 benchmarks/simulator_accuracy.py [--machine here.toml] [--plans 8] [--json FILE]
+    maniple run --nodes 2 --cores 1 benchmarks/simulator_accuracy.py --machine here.toml [--plans 8] [--json FILE]
+        [--plot FILE]
 
 Run it on two one-core processors with nothing else going on, after `maniple calibrate -o here.toml`. Every model is
 trained under named and random plans; each task is measured once on rank 0, and all ranks use those measurements. Prints
@@ -113,12 +114,33 @@ def summary(rows: list[dict[str, object]]) -> dict[str, object]:
     return result
 
 
+def draw(rows: list[dict[str, object]], path: Path) -> None:
+    """A picture of measured against predicted steps, with the lines of 0 and 30 % error."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams["svg.hashsalt"] = "maniple"  # the same rows give the same file
+    figure = Figure(figsize=(5.2, 4.6), layout="tight")
+    axes = figure.subplots()
+    for name in dict.fromkeys(str(row["model"]) for row in rows):
+        mine = [row for row in rows if row["model"] == name]
+        xs, ys = ([1e3 * float(str(row[key])) for row in mine] for key in ("predicted_s", "measured_s"))
+        axes.scatter(xs, ys, s=18, label=name)
+    ends = [0.0, max(axes.get_xlim()[1], axes.get_ylim()[1])]
+    for slope, style in ((1.0, "-"), (1.3, ":"), (0.7, ":")):
+        axes.plot(ends, [slope * end for end in ends], style, color="grey", linewidth=0.8)
+    axes.set(xlabel="predicted step, ms", ylabel="measured step, ms")
+    axes.legend(frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
     """Measure, and print a table and JSON on rank 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--machine", type=Path, help="what `maniple calibrate -o` wrote; default: priors")
     parser.add_argument("--plans", type=int, default=8, help="plans of each model; at least a third are random")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path, help="write a picture (needs matplotlib)")
     given = parser.parse_args()
     world = current()
     machine = Machine.detect() if given.machine is None else Machine.load(given.machine)
@@ -146,6 +168,8 @@ def main() -> None:
         print(json.dumps(result["summary"], indent=1))
         if given.json is not None:
             given.json.write_text(json.dumps(result), encoding="utf-8")
+        if given.plot is not None:
+            draw(rows, given.plot)
 
 
 if __name__ == "__main__":

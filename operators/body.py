@@ -51,7 +51,7 @@ class ForwardBinder:
         stream = RandomStream.of(node.name, rest.pop()) if node.operator.random else None
         extents = self.graph.bound(node).extents()
         context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream)
-        body = node.operator.kernels().bind_forward(context, operands, results, tuple(rest))
+        body = node.operator.variant(views).bind_forward(context, operands, results, tuple(rest))
         if not self.checked:
             return body
 
@@ -97,7 +97,7 @@ class BackwardBinder:
         stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
         context = TileContext(self.tiles[point], extents, node.operator, cores, training=True, stream=stream)
-        return node.operator.kernels().bind_backward(
+        return node.operator.variant(views).bind_backward(
             context,
             tuple(parts.get(("result_gradient", place)) for place in results),
             tuple(parts.get(("operand", place)) for place in operands),

@@ -1,8 +1,8 @@
 """Injection: torch's dropout draws what a graph's operators draw, so that a module can be compared with its import.
 
 Dropout here is a function of (seed, step, operator, element), which torch's generator cannot give. Inside this context
-the calls that a module makes of dropout, and of attention with dropout, are answered in their order by the graph's
-operators, run whole:
+the calls that a module makes of dropout, of attention with dropout, and of what gives random tensors, are answered in
+their order by the graph's operators, run whole:
 
     with mp.InjectedDropout(graph, seed=0, step=3):
         loss = module(x, y)          # the loss of step 3 of a trainer with seed 0
@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from maniple.operators.library.attention import Attention
-from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.draw import Draw
+from maniple.operators.library.dropout import Dropout, DropoutVariant
 from maniple.operators.operator import TileContext
 from maniple.operators.random_stream import RandomStream
 from maniple.regions.error import RequestError
@@ -30,6 +31,23 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention
+_DRAWING_WITHIN = {
+    *(F.multi_head_attention_forward, F.gumbel_softmax, F.fractional_max_pool2d, F.fractional_max_pool3d),
+    *(torch.svd_lowrank, torch.pca_lowrank),
+}
+_CALLED_WITHIN: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (F, "dropout", _DROPOUT),
+    (F, "scaled_dot_product_attention", _ATTENTION),
+    (torch, "rand", torch.rand),
+    (torch, "randn", torch.randn),
+    (torch.Tensor, "exponential_", torch.Tensor.exponential_),
+)
+_IN_PLACE = frozenset((torch.Tensor.bernoulli_, torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.exponential_))
+_DRAWS = _IN_PLACE | {
+    *(torch.rand, torch.rand_like, torch.randn, torch.randn_like, torch.randint, torch.randint_like),
+    *(torch.normal, torch.bernoulli, torch.Tensor.bernoulli),
+}
+_VARIANTS = (F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
 
 
 @final
@@ -66,23 +84,34 @@ class InjectedDropout(TorchFunctionMode):
             given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | named
             if given.get("training", True) and given.get("p", 0.5):
                 return self._dropout(given["input"], given.get("p", 0.5))
+        elif func in _VARIANTS:
+            given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | named
+            if given.get("training", func is not F.alpha_dropout) and given.get("p", 0.5):
+                return self._variant(given["input"], given.get("p", 0.5))
+        elif func in _DRAWS:
+            return self._draw(func, args, named)
         elif func is _ATTENTION:
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             given = dict(zip(names, args, strict=False)) | named
             if given.get("dropout_p"):
                 return self._attention(*(given.get(name) for name in names[:4]))
-        elif func is F.multi_head_attention_forward:
-            return self._multi_head(*args, **named)
+        elif func in _DRAWING_WITHIN:
+            return self._within(func, args, named)
         return func(*args, **named)
 
-    def _multi_head(self, *args: object, **kwargs: object) -> Any:
-        """Torch's multi-head attention: torch leaves the mode while it runs, so what it calls by name is replaced."""
-        F.dropout = lambda *a, **k: self.__torch_function__(_DROPOUT, (), a, k)
-        F.scaled_dot_product_attention = lambda *a, **k: self.__torch_function__(_ATTENTION, (), a, k)
+    def _within(self, func: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """A function of torch that draws inside: torch leaves the mode while it runs, so what it calls is replaced."""
+        for holder, name, called in _CALLED_WITHIN:
+            setattr(holder, name, self._caller(called))
         try:
-            return F.multi_head_attention_forward(*args, **kwargs)  # type: ignore[arg-type]
+            return func(*args, **named)
         finally:
-            F.dropout, F.scaled_dot_product_attention = _DROPOUT, _ATTENTION
+            for holder, name, called in _CALLED_WITHIN:
+                setattr(holder, name, called)
+
+    def _caller(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """A function, for it stands for a method as well, that asks this mode."""
+        return lambda *args, **named: self.__torch_function__(func, (), args, named)
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         """End, and refuse a module that called dropout less often than the graph has it."""
@@ -99,7 +128,7 @@ class InjectedDropout(TorchFunctionMode):
             raise RequestError(
                 f"injected dropout: the module calls {kind.__name__} where graph {self._graph.name!r} {found}"
             )
-        if isinstance(node.operator, Dropout) and node.operator.p != p:
+        if isinstance(node.operator, Dropout | DropoutVariant) and node.operator.p != p:
             raise RequestError(f"injected dropout: {node.name!r} has p={node.operator.p}, the module calls it with {p}")
         return node
 
@@ -112,17 +141,41 @@ class InjectedDropout(TorchFunctionMode):
         stream = RandomStream.of(node.name, self._clock)
         return x * drawn_factors(stream, p, shape, Rect.of_shape(shape), x.dtype)
 
-    def _attention(self, *operands: torch.Tensor | None) -> torch.Tensor:
-        node = self._next(Attention, None)
+    def _variant(self, x: torch.Tensor, p: float) -> torch.Tensor:
+        node = self._next(DropoutVariant, p)
+        return cast("DropoutVariant", node.operator).forward(self._context(node), (x,))
+
+    def _draw(self, func: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> torch.Tensor:
+        """Numbers by the graph's stream; parameters that are no constants of the graph are the call's."""
+        node = self._next(Draw, None)
+        written = args[0] if func in _IN_PLACE else None
+        values = [*args[written is not None :], *named.values()]
+        given = iter([value for value in values if isinstance(value, torch.Tensor)])
+        tensors = [self._graph.tensors[i] for i in node.given if i is not None]
+        constants = [tensor.kind == "buffer" and not tensor.persistent for tensor in tensors]
+        operands = tuple(
+            self._graph.state[tensor.name] if constant else next(given)
+            for tensor, constant in zip(tensors, constants, strict=True)
+        )
+        found = cast("Draw", node.operator).forward(self._context(node), operands)
+        return found if written is None else written.copy_(found)
+
+    def _context(self, node: Node) -> TileContext:
+        """The whole of a node, in the step."""
         bound = self._graph.bound(node)
         (tile,) = bound.tiles({})
-        context = TileContext(tile, bound.extents(), node.operator, stream=RandomStream.of(node.name, self._clock))
-        return cast("Attention", node.operator).forward(context, operands)
+        return TileContext(tile, bound.extents(), node.operator, stream=RandomStream.of(node.name, self._clock))
+
+    def _attention(self, *operands: torch.Tensor | None) -> torch.Tensor:
+        node = self._next(Attention, None)
+        return cast("Attention", node.operator).forward(self._context(node), operands)
 
 
 def _drawing(graph: Graph) -> Iterator[Node]:
     """The nodes of a graph that draw random numbers when it trains."""
     for node in graph.nodes:
         operator = node.operator
-        if isinstance(operator, Dropout) or (isinstance(operator, Attention) and operator.dropout_p):
+        if isinstance(operator, Draw | Dropout | DropoutVariant) or (
+            isinstance(operator, Attention) and operator.dropout_p
+        ):
             yield node

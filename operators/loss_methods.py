@@ -7,6 +7,8 @@ from typing import final
 from maniple.operators.builder import AbstractBuilder, Tensor
 from maniple.operators.library.loss import CrossEntropy
 from maniple.operators.library.pointwise_loss import NegativeLogLikelihood, PointwiseLoss
+from maniple.operators.library.softmax import Softmax
+from maniple.operators.operator import FLOAT_DTYPES
 
 
 class LossMethods(AbstractBuilder):
@@ -28,7 +30,7 @@ class LossMethods(AbstractBuilder):
 
         Args:
             logits: (N, classes, ...).
-            labels: (N, ...) class numbers, int64.
+            labels: (N, ...) class numbers, int64; or (N, classes, ...) probabilities of the logits' dtype.
             name: The node's name.
             weight: (classes,) what a sample of each class counts for.
             ignore_index: The label of samples that do not count.
@@ -39,6 +41,10 @@ class LossMethods(AbstractBuilder):
             RequestError: The shapes or dtypes do not fit.
         """
         operator = CrossEntropy(ignore_index, reduction, label_smoothing)
+        if labels.dtype in FLOAT_DTYPES:
+            likely = self.append(Softmax(1, len(logits.shape), log=True), (logits,), (), self.fresh("log_softmax"))
+            soft = PointwiseLoss("soft_cross_entropy", reduction, label_smoothing)
+            return self.append(soft, (likely, labels, weight), (), name or self.fresh("cross_entropy"))
         every = labels if reduction == "mean" else None
         return self.append(operator, (logits, labels, every, weight), (), name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, final
@@ -226,6 +226,15 @@ class AbstractOperator(ABC):
     @abstractmethod
     def kernels(self) -> Kernels:
         """The kernels; imports torch."""
+
+    def gpu_kernels(self) -> Kernels:
+        """The kernels for tensors in a GPU's memory, where an operator has others for these."""
+        return self.kernels()
+
+    def variant(self, tensors: Iterable[Tensor | None]) -> Kernels:
+        """The kernels for tensors that lie where these do."""
+        near = any(tensor is not None and tensor.is_cuda for tensor in tensors)
+        return self.gpu_kernels() if near else self.kernels()
 
     def under(self, semantics: Mapping[str, str]) -> AbstractOperator:
         """The operator that runs instead under a plan that changes results by intent; itself where nothing changes.

@@ -66,6 +66,12 @@ class SGD:
             states: As ``state_names`` lists them; read and written.
             cores: The cores that the processor owns.
         """
+        contiguous = all(tensor.is_contiguous() for tensor in (parameter, gradient, *states))
+        if parameter.is_cuda and contiguous:
+            from maniple.operators.kernels.cuda import descent
+            from maniple.runtime.cuda_kernels import current_stream
+
+            return descent.bind_descent(self, parameter, gradient, states, current_stream())
         from maniple.operators.kernels.descent import bind_descent
 
         return bind_descent(self, parameter, gradient, states, cores)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
+from maniple.runtime.collector import uncollected
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import FragmentKey, analyse, distance
 from maniple.runtime.program_analysis import placed_uses
@@ -91,8 +94,15 @@ class Program:
         )
 
 
+_HELD: WeakValueDictionary[tuple[tuple[int, ...], FragmentKey], Fragment] = WeakValueDictionary()
+_ONE_AT_A_TIME = threading.Lock()
+
+
 class FragmentCache:
     """Fragments by what determines them; two regions used alike share one, and so do two plans that differ elsewhere.
+
+    Ranks that are threads of one process lower the same program side by side: what one of them has analysed the others
+    take, for as long as somebody's cache holds it.
 
     Args:
         machine: the machine of all plans that share the cache.
@@ -101,6 +111,7 @@ class FragmentCache:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._near = distance(machine)
+        self._hosts = tuple([memory.host for memory in machine.memories])  # all that the distance depends on
         self.hits = 0
         self._fragments: dict[FragmentKey, Fragment] = {}
 
@@ -111,13 +122,18 @@ class FragmentCache:
             RequestError: interfering tasks, or a read before the first write.
         """
         found = self._fragments.get(key)
-        if found is None:
-            found = self._fragments[key] = analyse(key, self._near)
-        else:
+        if found is not None:
             self.hits += 1
+            return found
+        with _ONE_AT_A_TIME:
+            found = _HELD.get((self._hosts, key))
+            if found is None:
+                found = _HELD[self._hosts, key] = analyse(key, self._near)
+        self._fragments[key] = found
         return found
 
 
+@uncollected()
 def lower(program: Program, cache: FragmentCache) -> Schedule:
     """Lower a program to the schedule that the simulator and the executor share.
 

@@ -7,7 +7,7 @@ from typing import final
 
 from maniple.operators.builder import AbstractBuilder, Tensor
 from maniple.operators.library.attention import Attention
-from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.dropout import Dropout, DropoutVariant
 from maniple.operators.library.embedding import Embedding
 from maniple.operators.library.recurrent import Recurrent, RecurrentCell
 from maniple.regions.error import RequestError
@@ -56,6 +56,17 @@ class SequenceMethods(AbstractBuilder):
         return self.append(Dropout(p), (x,), (), name)
 
     @final
+    def dropout1d(self, x: Tensor, p: float = 0.5, name: str | None = None) -> Tensor:
+        """Whole channels of (N, channels, ...) set to zero, as torch.nn.Dropout1d; ``dropout2d`` and 3d are the same.
+
+        Raises:
+            RequestError: ``p`` is no probability, or there are no channels.
+        """
+        return self.append(DropoutVariant(p, channels=True), (x,), (), name or self.fresh("dropout1d"))
+
+    dropout2d = dropout3d = dropout1d
+
+    @final
     def scaled_dot_product_attention(
         self,
         query: Tensor,
@@ -96,6 +107,7 @@ class SequenceMethods(AbstractBuilder):
         batch_first: bool = False,  # as in torch.nn
         dropout: float = 0.0,
         bidirectional: bool = False,  # as in torch.nn
+        proj_size: int = 0,
         name: str | None = None,
         *,
         hx: tuple[Tensor, Tensor] | None = None,
@@ -111,8 +123,10 @@ class SequenceMethods(AbstractBuilder):
             batch_first: The order of x's dimensions.
             dropout: The probability that an element between two layers is zero in training.
             bidirectional: Whether each layer also runs backwards.
+            proj_size: Features that hidden states are projected to; 0: they are not.
             name: The node's name.
-            hx: The first hidden and cell states, (layers * directions, N, hidden_size) each; zeros by default.
+            hx: The first hidden and cell states, (layers * directions, N, proj_size or hidden_size) and (layers *
+                directions, N, hidden_size); zeros by default.
             parameters: Existing parameters to share, in torch.nn's order.
 
         Returns:
@@ -122,7 +136,7 @@ class SequenceMethods(AbstractBuilder):
             RequestError: The arguments do not fit.
         """
         operator = Recurrent(
-            "lstm", _features(x, "lstm"), hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+            "lstm", _features(x, "lstm"), hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size
         )
         result, hidden, cell = self.apply(operator, (x, *(hx or (None, None))), parameters, name or self.fresh("lstm"))
         return result, hidden, cell

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 
 from maniple.regions.index_space import IndexSpace, crossing, meets, shared, unioned, without
 
 # Below this many comparisons, comparing everything costs less than a sweep's sorting.
 _FEW = 64
+# Of more index spaces it is not kept which ones meet.
+_MANY = 256
 
 
 def arrange(rects: Sequence[IndexSpace]) -> list[tuple[IndexSpace, tuple[int, ...]]]:
@@ -25,7 +28,7 @@ def arrange(rects: Sequence[IndexSpace]) -> list[tuple[IndexSpace, tuple[int, ..
             positions.setdefault(rect, []).append(position)
     boxes = list(positions)
     earlier: dict[int, list[int]] = {}
-    for first, second in crossing(boxes):
+    for first, second in meeting(tuple(boxes)):
         earlier.setdefault(second, []).append(first)
     if not earlier:
         return [(rect, tuple(members)) for rect, members in positions.items()]
@@ -56,6 +59,16 @@ def arrange(rects: Sequence[IndexSpace]) -> list[tuple[IndexSpace, tuple[int, ..
     return result
 
 
+def meeting(spaces: tuple[IndexSpace, ...]) -> Iterable[tuple[int, int]]:
+    """The pairs that `crossing` gives; of partitions that are not large they are kept, for these are named again."""
+    return crossing(spaces) if len(spaces) > _MANY else _meeting(spaces)
+
+
+@functools.lru_cache(maxsize=1024)
+def _meeting(spaces: tuple[IndexSpace, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(crossing(spaces))
+
+
 def meetings(first: Sequence[IndexSpace], second: Sequence[IndexSpace]) -> list[tuple[int, int]]:
     """The pairs (position in first, position in second) that share a point, ascending.
 
@@ -63,16 +76,20 @@ def meetings(first: Sequence[IndexSpace], second: Sequence[IndexSpace]) -> list[
         first: index spaces that are disjoint from each other and not empty.
         second: likewise.
     """
-    if len(first) * len(second) <= _FEW:
-        return [(i, j) for i, rect in enumerate(first) for j, other in enumerate(second) if meets(rect, other)]
     # Equal tilings are the usual case. Spaces of either side that have an equal meet nothing else.
     places = {rect: j for j, rect in enumerate(second)}
-    pairs = [(i, places[rect]) for i, rect in enumerate(first) if rect in places]
-    if len(pairs) < len(first):
-        matched = {i for i, _ in pairs}
-        taken = {j for _, j in pairs}
-        left = [i for i in range(len(first)) if i not in matched]
-        right = [j for j in range(len(second)) if j not in taken]
+    pairs: list[tuple[int, int]] = []
+    left: list[int] = []
+    for i, rect in enumerate(first):
+        j = places.pop(rect, None)
+        if j is None:
+            left.append(i)
+        else:
+            pairs.append((i, j))
+    right = sorted(places.values())
+    if len(left) * len(right) <= _FEW:
+        pairs += [(i, j) for i in left for j in right if meets(first[i], second[j])]
+    else:
         # Those of one side are disjoint, so every pair that the sweep finds has one of each.
         for a, b in crossing([first[i] for i in left] + [second[j] for j in right]):
             pairs.append((left[a], right[b - len(left)]))

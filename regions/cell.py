@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -12,6 +13,9 @@ from maniple.regions.movement import Contribution, Use
 
 Pending = tuple[tuple[int, Contribution], ...]
 Need = tuple[IndexSpace, tuple[int, ...]]
+
+# What uses of more points come to is not kept for the next launch.
+MANY = 256
 
 
 @final
@@ -49,12 +53,21 @@ def grouped(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     return tuple(result)
 
 
-def needs(uses: Sequence[Use]) -> list[Need]:
+def needs(uses: Sequence[Use]) -> Sequence[Need]:
     """Disjoint index spaces with the ascending memories that use them, as few as joining makes them."""
+    wanted = tuple([(use.rect, use.memory) for use in uses])
+    return _needs(wanted) if len(wanted) > MANY else _needs_again(wanted)
+
+
+def _needs(wanted: tuple[tuple[IndexSpace, int], ...]) -> tuple[Need, ...]:
     groups: dict[tuple[int, ...], list[IndexSpace]] = {}
-    for rect, places in arrange([use.rect for use in uses]):
-        groups.setdefault(tuple(sorted({uses[place].memory for place in places})), []).append(rect)
-    return [(rect, memories) for memories, rects in groups.items() for rect in unioned(rects)]
+    for rect, places in arrange([rect for rect, _ in wanted]):
+        groups.setdefault(tuple(sorted({wanted[place][1] for place in places})), []).append(rect)
+    return tuple([(rect, memories) for memories, rects in groups.items() for rect in unioned(rects)])
+
+
+# Launch after launch names the same partitions, and so do layers that are alike.
+_needs_again = functools.lru_cache(maxsize=1024)(_needs)
 
 
 def cut(cells: Sequence[Cell], wanted: Sequence[Need]) -> tuple[list[Piece], list[Cell]]:

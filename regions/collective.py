@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
-from maniple.regions.index_space import IndexSpace, RectSet, union
+from maniple.regions.index_space import IndexSpace, crossing, simplest, union
 from maniple.regions.movement import Copy, Fold, Movements
 
 Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+Copied = dict[tuple[int, int], list[IndexSpace]]
+"""What goes from each source to each target."""
 
 
 @final
@@ -47,37 +49,17 @@ def recognise(movements: Movements) -> Collective | None:
     """
     if movements.merges:
         return None
-    copied = _copied(movements.copies)
-    if copied is None:
-        return None
+    copied: dict[tuple[int, int], list[IndexSpace]] = {}
+    for copy in movements.copies:
+        copied.setdefault((copy.source, copy.target), []).append(copy.rect)
     kind, group = _reduction(movements.folds, copied) if movements.folds else _distribution(copied)
     if kind is None:
         return None
     return Collective(kind, tuple(sorted(group)), movements.folds, movements.copies)
 
 
-def _copied(copies: Iterable[Copy]) -> dict[tuple[int, int], RectSet] | None:
-    """The points that go from each source to each target; None if any goes twice or nowhere."""
-    rects: dict[tuple[int, int], list[IndexSpace]] = {}
-    for copy in copies:
-        rects.setdefault((copy.source, copy.target), []).append(copy.rect)
-    result: dict[tuple[int, int], RectSet] = {}
-    for (source, target), boxes in rects.items():
-        points = _once(boxes)
-        if points is None or source == target:
-            return None
-        result[source, target] = points
-    return result
-
-
-def _once(rects: list[IndexSpace]) -> RectSet | None:
-    """The points of index spaces that share none, or None if they do."""
-    points = union(rects)
-    return points if points.volume == sum([rect.volume for rect in rects]) else None
-
-
 def _reduction(
-    folds: tuple[Fold, ...], copied: dict[tuple[int, int], RectSet]
+    folds: tuple[Fold, ...], copied: Copied
 ) -> tuple[Literal["all_reduce", "reduce_scatter"] | None, set[int]]:
     group = {part.memory for part in folds[0].parts}
     targets: dict[int, list[IndexSpace]] = {}
@@ -88,25 +70,43 @@ def _reduction(
         if {part.memory for part in fold.parts} != group or fold.target not in group:
             return None, group
         targets.setdefault(fold.target, []).append(fold.rect)
-    if _once([fold.rect for fold in folds]) is None:
+    if copied.keys() != (_spread(targets, group) if copied else set()) or _meet([fold.rect for fold in folds]):
         return None, group
     if not copied:
         return ("reduce_scatter" if len(targets) > 1 else None), group
-    folded = {target: union(rects) for target, rects in targets.items()}
-    wanted = {(target, member): folded[target] for target in folded for member in group if member != target}
-    return ("all_reduce" if copied == wanted else None), group
+    return ("all_reduce" if _sends(copied, targets) else None), group
 
 
-def _distribution(
-    copied: dict[tuple[int, int], RectSet],
-) -> tuple[Literal["all_gather", "broadcast"] | None, set[int]]:
-    sent: dict[int, RectSet] = {}
-    for (source, _), points in copied.items():
-        sent.setdefault(source, points)
+def _distribution(copied: Copied) -> tuple[Literal["all_gather", "broadcast"] | None, set[int]]:
     group = {memory for ends in copied for memory in ends}
-    wanted = {(source, member): sent[source] for source in sent for member in group if member != source}
-    if copied != wanted or _once(list(sent.values())) is None:
+    sent = {source: rects for (source, _), rects in copied.items()}
+    if len(group) < 3 and len(sent) < 2:
         return None, group
-    if len(sent) > 1:
-        return "all_gather", group
-    return ("broadcast" if len(group) > 2 else None), group
+    if copied.keys() != _spread(sent, group) or not _sends(copied, sent):
+        return None, group
+    if _meet([rect for rects in sent.values() for rect in rects]):
+        return None, group
+    return ("all_gather" if len(sent) > 1 else "broadcast"), group
+
+
+def _spread(sources: Iterable[int], group: set[int]) -> set[tuple[int, int]]:
+    """Who sends to whom where every source sends to all other members."""
+    return {(source, member) for source in sources for member in group if member != source}
+
+
+def _sends(copied: Copied, sent: Mapping[int, list[IndexSpace]]) -> bool:
+    """Whether every source sends the same points to all, and none of them twice."""
+    whole = {source: _points(rects) for source, rects in sent.items()}
+    return all(
+        (rects is sent[source] or _points(rects) == whole[source]) and not _meet(rects)
+        for (source, _), rects in copied.items()
+    )
+
+
+def _points(rects: list[IndexSpace]) -> IndexSpace:
+    return rects[0] if len(rects) == 1 else simplest(union(rects), rects[0].ndim)
+
+
+def _meet(rects: list[IndexSpace]) -> bool:
+    """Whether two of the index spaces share a point."""
+    return len(rects) > 1 and next(crossing(rects), None) is not None

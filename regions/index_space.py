@@ -234,6 +234,8 @@ def meets(first: IndexSpace, second: IndexSpace) -> bool:
     """Whether the two share a point."""
     if isinstance(first, Rect) and isinstance(second, Rect):
         return first.overlaps(second)
+    if first is second:
+        return not first.is_empty
     if first.is_empty or second.is_empty or not first.bounds.overlaps(second.bounds):
         return False
     if first.ndim == 1:
@@ -247,6 +249,8 @@ def shared(first: IndexSpace, second: IndexSpace) -> IndexSpace:
     """The points of both."""
     if isinstance(first, Rect) and isinstance(second, Rect):
         return first.intersect(second)
+    if first is second:
+        return simplest(first, first.ndim)
     if first.is_empty or second.is_empty or not first.bounds.overlaps(second.bounds):
         return _none(max(first.ndim, second.ndim))
     for one, other in ((first, second), (second, first)):
@@ -263,7 +267,9 @@ def shared(first: IndexSpace, second: IndexSpace) -> IndexSpace:
 def without(first: IndexSpace, second: IndexSpace) -> tuple[IndexSpace, ...]:
     """The points that ``second`` lacks, as disjoint index spaces that are not empty: boxes, or one sparse one."""
     if isinstance(first, Rect) and isinstance(second, Rect):
-        return first.subtract(second)
+        return () if first == second else first.subtract(second)
+    if first is second:
+        return ()
     if first.is_empty or second.is_empty or not first.bounds.overlaps(second.bounds):
         return () if first.is_empty else (first,)
     if first.ndim == 1:

@@ -73,12 +73,22 @@ class RectTree(Generic[T]):
             _find(self._root, boxes, found)
         return found
 
+    def at(self, box: Rect) -> list[T]:
+        """The entries whose bounds share a point with a box, in no particular order."""
+        root = self._root
+        if root is None:
+            return []
+        if not root.nodes:
+            return [entry for bounds, entry in root.entries if bounds.overlaps(box)]
+        return self.over((box,))
+
     def take(self, boxes: Sequence[Rect]) -> tuple[list[T], RectTree[T]]:
         """The entries whose bounds share a point with one of the boxes, and the tree without them."""
-        if self._root is None:
+        root = self._root
+        if root is None:
             return [], self
         found: list[T] = []
-        rest = _take(self._root, boxes, found)
+        rest = _take(root, boxes, found)
         return found, self._with(rest) if found else self
 
     def add(self, entries: Sequence[tuple[Rect, T]]) -> RectTree[T]:
@@ -121,8 +131,9 @@ def _take(node: _Node[T], boxes: Sequence[Rect], found: list[T]) -> _Node[T] | N
     """The node without the entries that are found, itself if there are none; None if nothing is left."""
     if not node.nodes:
         kept: list[tuple[Rect, T]] = []
+        only = boxes[0] if len(boxes) == 1 else None
         for place in node.entries:
-            if _near(boxes, place[0]):
+            if _near(boxes, place[0]) if only is None else only.overlaps(place[0]):
                 found.append(place[1])
             else:
                 kept.append(place)

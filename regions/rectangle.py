@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -73,10 +74,7 @@ class Rect:
     @property
     def volume(self) -> int:
         """The number of points."""
-        product = 1
-        for low, high in zip(self.lo, self.hi, strict=True):
-            product *= high - low
-        return product
+        return math.prod(map(operator.sub, self.hi, self.lo))
 
     @property
     def is_empty(self) -> bool:
@@ -91,7 +89,7 @@ class Rect:
         """Whether the two boxes share a point."""
         if len(self.lo) != len(other.lo):
             raise _ndim_error(self, other)
-        for low, high, other_low, other_high in zip(self.lo, self.hi, other.lo, other.hi, strict=True):
+        for low, high, other_low, other_high in zip(self.lo, self.hi, other.lo, other.hi):  # noqa: B905  (hot)
             if low >= other_high or other_low >= high or low == high or other_low == other_high:
                 return False
         return True
@@ -100,22 +98,30 @@ class Rect:
         """Whether every point of ``other`` is in this box; an empty box is contained in everything."""
         if len(self.lo) != len(other.lo):
             raise _ndim_error(self, other)
-        for low, high, other_low, other_high in zip(self.lo, self.hi, other.lo, other.hi, strict=True):
+        for low, high, other_low, other_high in zip(self.lo, self.hi, other.lo, other.hi):  # noqa: B905  (hot)
             if other_low < low or other_high > high:
                 return other.is_empty
         return True
 
     def intersect(self, other: Rect) -> Rect:
         """The box of the points that both have; without any, the empty box at the origin."""
-        if not self.overlaps(other):
-            return nothing(len(self.lo))
-        lo = tuple(map(max, self.lo, other.lo))
-        hi = tuple(map(min, self.hi, other.hi))
-        if lo == self.lo and hi == self.hi:
+        if len(self.lo) != len(other.lo):
+            raise _ndim_error(self, other)
+        lo: list[int] = []
+        hi: list[int] = []
+        for low, high, other_low, other_high in zip(self.lo, self.hi, other.lo, other.hi):  # noqa: B905  (hot)
+            first = max(other_low, low)
+            last = min(other_high, high)
+            if first >= last:
+                return nothing(len(self.lo))
+            lo.append(first)
+            hi.append(last)
+        lows, highs = tuple(lo), tuple(hi)
+        if lows == self.lo and highs == self.hi:
             return self
-        if lo == other.lo and hi == other.hi:
+        if lows == other.lo and highs == other.hi:
             return other
-        return _box(lo, hi)
+        return _box(lows, highs)
 
     def subtract(self, other: Rect) -> tuple[Rect, ...]:
         """The points that ``other`` lacks, as disjoint boxes in ascending order of ``lo``.
@@ -135,15 +141,16 @@ class Rect:
             return ()
         if hole.is_empty:
             return (self,)
-        lo, hi = list(self.lo), list(self.hi)
+        lo, hi = self.lo, self.hi
         before: list[Rect] = []
         after: list[Rect] = []
-        for axis, (low, high) in enumerate(zip(hole.lo, hole.hi, strict=True)):
+        for axis, (low, high) in enumerate(zip(hole.lo, hole.hi)):  # noqa: B905  (hot)
             if lo[axis] < low:
-                before.append(_box(tuple(lo), (*hi[:axis], low, *hi[axis + 1 :])))
+                before.append(_box(lo, (*hi[:axis], low, *hi[axis + 1 :])))
+                lo = (*lo[:axis], low, *lo[axis + 1 :])
             if high < hi[axis]:
-                after.append(_box((*lo[:axis], high, *lo[axis + 1 :]), tuple(hi)))
-            lo[axis], hi[axis] = low, high
+                after.append(_box((*lo[:axis], high, *lo[axis + 1 :]), hi))
+                hi = (*hi[:axis], high, *hi[axis + 1 :])
         after.reverse()
         return (*before, *after)
 
@@ -243,14 +250,15 @@ def overlapping(rects: Sequence[Rect]) -> Iterator[tuple[int, int]]:
     boxes = [(index, rect) for index, rect in enumerate(rects) if not rect.is_empty]
     if len(boxes) < 2:
         return
-    ndim = boxes[0][1].ndim
+    first = boxes[0][1]
     for _, rect in boxes:
-        if rect.ndim != ndim:
-            raise _ndim_error(boxes[0][1], rect)
-    if ndim == 0:
+        if len(rect.lo) != len(first.lo):
+            raise _ndim_error(first, rect)
+    if not first.lo:
         yield from itertools.combinations([index for index, _ in boxes], 2)
         return
-    axis = max(range(ndim), key=lambda a: (len({rect.lo[a] for _, rect in boxes}), -a))
+    starts = [len(set(column)) for column in zip(*[rect.lo for _, rect in boxes], strict=True)]
+    axis = starts.index(max(starts))
     boxes.sort(key=lambda entry: entry[1].lo[axis])
     active: list[tuple[int, Rect]] = []
     for index, rect in boxes:
@@ -270,6 +278,8 @@ def by_bounds(rect: Rect) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def merged(rects: Iterable[Rect]) -> tuple[Rect, ...]:
     """Disjoint boxes joined where two form one box, until none do; in ascending order."""
     boxes = sorted(rects, key=by_bounds)
+    if len(boxes) < 2:
+        return tuple(boxes)
     before = -1
     while len(boxes) > 1 and len(boxes) != before:
         before = len(boxes)

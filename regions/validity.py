@@ -15,10 +15,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import final
 
-from maniple.regions.arrangement import arrange
+from maniple.regions.arrangement import arrange, meeting
 from maniple.regions.cell import Cell, Pending, cut, grouped, needs
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import IndexSpace, RectSet, as_one, by_place, crossing, shared, union, without
+from maniple.regions.index_space import IndexSpace, RectSet, as_one, by_place, shared, union, without
 from maniple.regions.movement import Contribution as Contribution
 from maniple.regions.movement import Copy as Copy
 from maniple.regions.movement import Fold as Fold
@@ -62,7 +62,7 @@ def interference(uses: Sequence[Use]) -> tuple[int, int] | None:
         memory = use.memory if use.shared else -1
         first.setdefault((use.key, use.rect, use.privilege.writes, use.privilege.op, memory), position)
     places = list(first.values())
-    for a, b in crossing([uses[place].rect for place in places]):
+    for a, b in meeting(tuple([uses[place].rect for place in places])):
         one, other = uses[places[a]], uses[places[b]]
         alike = one.privilege == other.privilege and not one.privilege.writes
         together = one.shared and other.shared and one.memory == other.memory

@@ -11,6 +11,7 @@ from maniple.runtime.instance_table import InstanceTable
 from maniple.runtime.instance_table import Node as Node
 from maniple.runtime.schedule import Access, InstanceKind, Piece, RowKind, Transfer
 from maniple.runtime.use import Advance as Advance
+from maniple.runtime.use import AnalysedUse
 from maniple.runtime.use import Move as Move
 from maniple.runtime.use import PlacedUse as PlacedUse
 
@@ -41,8 +42,7 @@ class RegionAnalysis:
 
     Args:
         bounds: the elements of the region.
-        home: what is valid where before the first use (and, for a region that outlives steps, before every step).
-        persistent: whether values outlive a step; otherwise `begin_step` forgets them.
+        home: what is valid where before the first use.
         near: distance between two memories, for the choice of a source.
         mover: the processor of a memory that moves its instance of valid values to a larger one. Without any, an
             instance has the room that all uses together need: a step is analysed whole before it runs.
@@ -53,12 +53,10 @@ class RegionAnalysis:
         bounds: Rect,
         home: Mapping[int, Iterable[Rect]],
         *,
-        persistent: bool,
         near: Callable[[int, int], int] | None = None,
         mover: Callable[[int], int] | None = None,
     ) -> None:
         self.bounds = bounds
-        self.persistent = persistent
         self.near = near
         self.validity = _held(home)
         self.step = 0
@@ -74,17 +72,6 @@ class RegionAnalysis:
     def extents(self) -> dict[int, tuple[int, InstanceKind, Rect]]:
         """The instances by number: the memory, why it is there, and the elements that it has room for."""
         return self.instances.extents
-
-    def begin_step(self) -> None:
-        """Start the next run of the same program: same instances, values forgotten unless the region is persistent."""
-        self.step += 1
-        self.uses = 0
-        self.moved = 0
-        self.moves.clear()
-        self.edges.clear()
-        self._contributors.clear()
-        if not self.persistent:
-            self.validity = Validity.initial()
 
     def advance(self, privilege: Privilege, uses: Sequence[PlacedUse], after: Advance | None = None) -> Advance:
         """Say what a use needs moved and leaves valid, without changing anything.
@@ -118,7 +105,7 @@ class RegionAnalysis:
         new = self.reserve(memory, room)
         ends = (Access(new, held, writes=True, slot=0), Access(old, held, writes=False, slot=1))
         # A fold of one part is a copy.
-        self._emit(Move(self.uses, RowKind.FOLD, self._mover(memory), ends, op="+"))
+        self._emit(Move(RowKind.FOLD, self._mover(memory), ends, op="+"))
 
     def use(
         self,
@@ -154,21 +141,25 @@ class RegionAnalysis:
             self._collective(ordinal, collective, active)
         else:
             for merge in movements.merges:
-                self._merge(ordinal, merge)
+                self._merge(merge)
             for number, fold in enumerate(movements.folds):
                 self._fold(ordinal, number, fold, active)
             for copy in movements.copies:
-                self._copy(ordinal, copy)
+                self._copy(copy)
         accesses = []
         for use in active:
             access = self._access(ordinal, privilege, use, fills=fills)
             if access is not None:
                 accesses.append((use, access))
         nodes = [(Node(self.step, ordinal, use.point), (access,), use.shared) for use, access in accesses]
-        for node, used, together in nodes:
-            self.edges += self.instances.depend(node, used, shared=together)
-        for node, used, together in nodes:
-            self.instances.record(node, used, shared=together)
+        if apart(active):
+            for node, used, together in nodes:
+                self.edges += self.instances.record(node, used, shared=together)
+        else:
+            for node, used, together in nodes:
+                self.edges += self.instances.depend(node, used, shared=together)
+            for node, used, together in nodes:
+                self.instances.record(node, used, shared=together)
         return [(use.point, access) for use, access in accesses]
 
     def _access(self, ordinal: int, privilege: Privilege, use: PlacedUse, *, fills: bool) -> Access | None:
@@ -198,6 +189,30 @@ class RegionAnalysis:
         self.moves, self.edges = [], []
         return self.moved - len(moves), moves, edges
 
+    def analysed(
+        self,
+        region: int,
+        privilege: Privilege,
+        uses: Sequence[PlacedUse],
+        advance: Advance | None = None,
+        *,
+        fills: bool = False,
+    ) -> AnalysedUse:
+        """Do as `use` does, and take what that found.
+
+        Args:
+            region: its number, for those who follow several.
+            privilege: as there.
+            uses: as there.
+            advance: as there.
+            fills: as there.
+        """
+        ordinal = self.uses
+        accesses = self.use(privilege, uses, advance, fills=fills)
+        first, moves, edges = self.take()
+        nodes = tuple([(point, Node(self.step, ordinal, point), access) for point, access in accesses])
+        return AnalysedUse(region, first, tuple(moves), tuple(edges), nodes, ordinal)
+
     def forget(self, alive: Callable[[Node], bool]) -> None:
         """Forget the accesses of nodes that nothing can wait for any more, and what only they referred to."""
         waiting = {item.key for item in self.validity.pending}
@@ -220,7 +235,7 @@ class RegionAnalysis:
         """
         movements, self.validity = self.validity.evicted(memory, refuge)
         for copy in movements.copies:
-            self._copy(self.uses, copy)
+            self._copy(copy)
         return self.instances.evict(memory)
 
     def reserve(self, memory: int, rect: Rect) -> int:
@@ -247,21 +262,21 @@ class RegionAnalysis:
         tag = (ordinal, "partial", number)
         partial = self.instances.other(part.memory, InstanceKind.STAGING, fold.rect.bounds, tag)
         processor = self._contributors[part.keys[0]][1]
-        self._emit_fold(ordinal, processor, partial, sources, fold)
+        self._emit_fold(processor, partial, sources, fold)
         return partial
 
     def _staging(self, ordinal: int, number: int, part: Part, fold: Fold) -> int:
         tag = (ordinal, part.memory, number)
         return self.instances.other(fold.target, InstanceKind.STAGING, fold.rect.bounds, tag)
 
-    def _merge(self, ordinal: int, merge: Merge) -> None:
+    def _merge(self, merge: Merge) -> None:
         sources = [self._contributors[key][0] for key in merge.keys]
-        self._emit_fold(ordinal, self._contributors[merge.keys[0]][1], sources[0], sources, merge)
+        self._emit_fold(self._contributors[merge.keys[0]][1], sources[0], sources, merge)
 
-    def _emit_fold(self, ordinal: int, processor: int, target: int, sources: Sequence[int], fold: Fold | Merge) -> None:
+    def _emit_fold(self, processor: int, target: int, sources: Sequence[int], fold: Fold | Merge) -> None:
         accesses = [Access(target, fold.rect, writes=True, slot=0)]
         accesses += [Access(source, fold.rect, writes=False, slot=i + 1) for i, source in enumerate(sources)]
-        self._emit(Move(ordinal, RowKind.FOLD, processor, tuple(accesses), op=fold.op.symbol))
+        self._emit(Move(RowKind.FOLD, processor, tuple(accesses), op=fold.op.symbol))
 
     def _fold(self, ordinal: int, number: int, fold: Fold, uses: Sequence[PlacedUse]) -> None:
         items: list[int] = []
@@ -271,19 +286,19 @@ class RegionAnalysis:
                 continue
             source = self._near_end(ordinal, number, part, fold)
             staging = self._staging(ordinal, number, part, fold)
-            self._emit_copy(ordinal, source, staging, fold.rect)
+            self._emit_copy(source, staging, fold.rect)
             items.append(staging)
         processor = self._processor(fold.target, fold.rect, uses)
-        self._emit_fold(ordinal, processor, self.reserve(fold.target, fold.rect.bounds), items, fold)
+        self._emit_fold(processor, self.reserve(fold.target, fold.rect.bounds), items, fold)
 
-    def _copy(self, ordinal: int, copy: Copy) -> None:
+    def _copy(self, copy: Copy) -> None:
         source, target = (self.reserve(memory, copy.rect.bounds) for memory in (copy.source, copy.target))
-        self._emit_copy(ordinal, source, target, copy.rect)
+        self._emit_copy(source, target, copy.rect)
 
-    def _emit_copy(self, ordinal: int, source: int, target: int, rect: IndexSpace) -> None:
+    def _emit_copy(self, source: int, target: int, rect: IndexSpace) -> None:
         accesses = (Access(source, rect, writes=False, slot=1), Access(target, rect, writes=True, slot=0))
         transfer = Transfer(source, target, rect)
-        self._emit(Move(ordinal, RowKind.COPY, -1, accesses, (transfer,), elements=rect.volume))
+        self._emit(Move(RowKind.COPY, -1, accesses, (transfer,), elements=rect.volume))
 
     def _collective(self, ordinal: int, collective: Collective, uses: Sequence[PlacedUse]) -> None:
         transfers: list[Transfer] = []
@@ -311,7 +326,7 @@ class RegionAnalysis:
             accesses.append(Access(push.target, push.rect, writes=True, slot=0))
         unique = _joined(accesses)
         volume = sum(push.rect.volume for push in transfers)
-        self._emit(Move(ordinal, KINDS[collective.kind], -1, unique, tuple(transfers), tuple(pieces), elements=volume))
+        self._emit(Move(KINDS[collective.kind], -1, unique, tuple(transfers), tuple(pieces), elements=volume))
 
     def _spread(self, copy: Copy, folds: Sequence[Fold]) -> list[Transfer]:
         """Cut a copy of a collective along the folds that it sends on."""
@@ -333,8 +348,12 @@ class RegionAnalysis:
         node = Node(self.step, -1, self.moved)
         self.moved += 1
         self.moves.append(move)
-        self.edges += self.instances.depend(node, move.accesses)
-        self.instances.record(node, move.accesses)
+        self.edges += self.instances.record(node, move.accesses)
+
+
+def apart(uses: Sequence[PlacedUse]) -> bool:
+    """Whether no two tasks of a launch may write the same elements of an instance, as replicas of a point may."""
+    return len({use.color for use in uses}) == len(uses) and not any(use.shared for use in uses)
 
 
 def _joined(accesses: Iterable[Access]) -> tuple[Access, ...]:

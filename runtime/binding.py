@@ -12,6 +12,7 @@ from maniple.regions.error import RunError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.kernels import Wire, bind_fold, bind_push, bits_of
 from maniple.runtime.lane import StepKind
+from maniple.runtime.memory_plan import plan_memory
 from maniple.runtime.movement import Place, bind_movement
 from maniple.runtime.schedule import InstanceKind, RowKind
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from maniple.regions.index_space import IndexSpace
     from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.lane import Lanes, Step
+    from maniple.runtime.lifetime import Lifetimes
     from maniple.runtime.memory import Memory
+    from maniple.runtime.memory_plan import MemoryPlan
     from maniple.runtime.schedule import Schedule
     from maniple.runtime.shared_memory import Arena, SharedMemory
 
@@ -62,10 +65,18 @@ class Storage:
             if schedule.instances[number].kind == InstanceKind.MAIN
             and schedule.regions[schedule.instances[number].region].id in lasting
         ]
-        self._temporary = sorted(set(mine) - set(self._lasting))
+        self.temporary = tuple(sorted(set(mine) - set(self._lasting)))
         self._landing = sorted(self._targets(near))
         self._held: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._told: object = None
+        self._blocks: dict[int, torch.Tensor] = {}
+        self.plans: dict[int, MemoryPlan] = {}
+
+    def plan(self, lifetimes: Lifetimes) -> None:
+        """Decide where the instances that live within a run will lie."""
+        for memory in sorted(self.memories):
+            mine = [number for number in self.temporary if self.schedule.instances[number].memory == memory]
+            self.plans[memory] = plan_memory(lifetimes, {number: self._bytes(number) for number in mine})
 
     def _targets(self, near: Collection[int]) -> set[int]:
         """Find the instances here that other ranks of this host write into."""
@@ -79,10 +90,26 @@ class Storage:
             and schedule.instances[transfer.source].memory in near
         }
 
-    def planned_bytes(self) -> int:
-        """Sum what `bind` will allocate in memory that is shared, each instance rounded up to a cache line."""
-        planned = set(self._landing) & set(self._temporary)
-        return sum(-(-self._bytes(number) // 64) * 64 for number in planned) + 64 * (1 + len(self._landing))
+    def needs(self) -> dict[int, int]:
+        """Sum the bytes that a run takes in each memory of this rank."""
+        return {
+            memory: plan.size
+            + sum(self._bytes(number) for number in self._lasting if self.memory_of(number).id == memory)
+            for memory, plan in self.plans.items()
+        }
+
+    def shared_bytes(self) -> int:
+        """Sum what `bind` will allocate in memory that is shared: a block if others write into it, and the table."""
+        blocks = sum(
+            plan.size
+            for memory, plan in self.plans.items()
+            if self._shares(memory) and not self.memories[memory].has_block(plan.size, shared=True)
+        )
+        return blocks + 64 * (1 + len(self._landing))
+
+    def _shares(self, memory: int) -> bool:
+        """Say whether other ranks write into instances of a memory that live within a run."""
+        return not self.plans[memory].offsets.keys().isdisjoint(self._landing)
 
     def _bytes(self, number: int) -> int:
         instance = self.schedule.instances[number]
@@ -104,19 +131,26 @@ class Storage:
         instances, regions = self.schedule.instances, self.schedule.regions
         for number in self._lasting:
             self.memory_of(number).keep(regions[instances[number].region], instances[number].rect)
-        if self._version < 0:
-            landing = set(self._landing)
-            for number in self._temporary:
-                instance = instances[number]
-                memory = self.memory_of(number)
-                storage = memory.allocate(regions[instance.region], instance.rect, shared=number in landing)
-                self._held[number] = (instance.rect, storage)
+        for number, plan in self.plans.items():
+            if plan.size:
+                self._place(self.memories[number], plan)
         for number in self._lasting:  # once all have grown
             self._held[number] = self.memory_of(number).keep(regions[instances[number].region], instances[number].rect)
         self._version = self._versions()
         arenas = {id(arena): arena for number in self._landing if (arena := self.memory_of(number).arena) is not None}
         for arena in arenas.values():  # at most one: that of the host's memory
             self._tell(arena)
+
+    def _place(self, memory: Memory, plan: MemoryPlan) -> None:
+        """Give every instance its place in the block of a memory."""
+        block = memory.block(plan.size, shared=self._shares(memory.id))
+        if self._blocks.get(memory.id) is block:
+            return
+        self._blocks[memory.id] = block
+        for number, offset in plan.offsets.items():
+            instance = self.schedule.instances[number]
+            region = self.schedule.regions[instance.region]
+            self._held[number] = (instance.rect, memory.place(block, offset, region, instance.rect))
 
     def _tell(self, arena: Arena) -> None:
         """Write the table of places anew; the one before is let go of only then, so that theirs differ."""

@@ -131,7 +131,8 @@ class BoundTask:
 
     def __call__(self) -> None:
         """Run it with the values of its call, and put what it returns there."""
-        self.run((self._now.get(self._processor) or self.frames.runs[0])[self.number])
+        now = self._now.get(self._processor)
+        self.run((self.frames.runs[0] if now is None else now)[self.number])
 
     def run(self, call: Call) -> None:
         """Run it with the values of a call, and put there what it returns; never two at a time."""
@@ -152,7 +153,7 @@ class BoundTask:
 
         if not isinstance(self.body, CompiledBody) or self.number not in values.offsets:
             return None
-        arguments, given = list(self._arguments), self.frames.now[self._processor][self.number].values
+        arguments, given = list(self._arguments), self.frames.now[self._processor].values[self.number]
         for index, hole in self._holes:
             arguments[hole] = Hole(values.offsets[self.number] + 8 * index, cast("float", given[index]))
         return bind_leaf(self.body, arguments)

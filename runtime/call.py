@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from maniple.runtime.launch import Launch
     from maniple.runtime.rank import RankRuntime
@@ -81,16 +81,56 @@ class Call:
         return self.look(point)
 
 
-class Calls(list[Call]):
-    """One run of a sequence of launches: the call of each one, in order."""
+class Calls:
+    """One run of a sequence of launches: what each was given, and the calls of those that somebody asked for.
 
-    __slots__ = ("awaited", "returned")
+    A run of thousands of launches costs a tuple of values for each, and no object, where bodies are compiled and nobody
+    looks at the futures.
 
-    def __init__(self, calls: Iterable[Call] = ()) -> None:
-        super().__init__(calls)
+    Args:
+        launches: the sequence; empty where its calls are made by somebody else.
+        values: what each launch was given by value; grows as the program makes them.
+        begin: see `Call`.
+    """
+
+    __slots__ = ("_begin", "_launches", "_made", "awaited", "returned", "values")
+
+    def __init__(
+        self,
+        launches: Sequence[Launch] = (),
+        values: list[tuple[object, ...]] | None = None,
+        begin: Callable[[], object] | None = None,
+    ) -> None:
+        self.values: list[tuple[object, ...]] = [] if values is None else values
         self.returned: set[int] = set()
         """The processors of this rank on which all tasks of the run have returned."""
         self.awaited: list[tuple[Call, int]] = []
+        self._launches = launches
+        self._begin = begin
+        self._made: dict[int, Call] = {}
+
+    @classmethod
+    def of(cls, calls: Iterable[Call]) -> Calls:
+        """Make a run of calls that exist."""
+        run = cls()
+        for number, call in enumerate(calls):
+            run.values.append(call.values)
+            run._made[number] = call
+        return run
+
+    def __getitem__(self, number: int) -> Call:
+        """Give the call of a launch, made when it is first asked for; from any thread."""
+        made = self._made.get(number)
+        if made is None:
+            launch = self._launches[number]
+            call = Call(self.values[number], len(launch.points), launch, self._begin, self)
+            made = self._made.setdefault(number, call)  # of two threads one makes it
+        return made
+
+    def give_up(self) -> None:
+        """Say that nothing of the run will start."""
+        for number in range(len(self.values)):
+            self[number].launch = None
 
     @staticmethod
     def processor(call: Call, point: int) -> int:

@@ -50,13 +50,22 @@ class Eviction:
     refuge: int | None
 
 
-def check_schedule(schedule: Schedule) -> None:
+def fits(schedule: Schedule) -> bool:
+    """Say whether every memory has room for all instances of a schedule at once."""
+    need = schedule.memory_bytes()
+    return all(need[memory.id] <= memory.capacity_bytes for memory in schedule.machine.memories)
+
+
+def check_schedule(schedule: Schedule, need: Mapping[int, int]) -> None:
     """Refuse a schedule that some memory cannot hold.
+
+    Args:
+        schedule: the schedule.
+        need: bytes that a run takes in each memory, where instances that are never alive together take turns.
 
     Raises:
         RequestError: lists what wanted to live in the first such memory, and how big each was.
     """
-    need = schedule.memory_bytes()
     for memory in schedule.machine.memories:
         if need[memory.id] <= memory.capacity_bytes:
             continue
@@ -68,7 +77,7 @@ def check_schedule(schedule: Schedule) -> None:
             for instance in schedule.instances
             if instance.memory == memory.id
         ]
-        raise _too_small("this step", schedule.machine, memory.id, residents)
+        raise _too_small("this step", schedule.machine, memory.id, residents, need[memory.id])
 
 
 class Occupancy:
@@ -223,14 +232,17 @@ def _wanted(
     ]
 
 
-def _too_small(what: str, machine: Machine, memory: int, residents: Sequence[Resident]) -> RequestError:
+def _too_small(
+    what: str, machine: Machine, memory: int, residents: Sequence[Resident], need: int | None = None
+) -> RequestError:
     ranked = sorted(residents, key=lambda resident: (-resident.size, resident.name))
     listed = "".join(f"\n  {resident.size:>14,} B  {resident.name}" for resident in ranked[:_LISTED])
     rest = ranked[_LISTED:]
     more = f"\n  {sum(resident.size for resident in rest):>14,} B  {len(rest)} more" if rest else ""
     total = sum(resident.size for resident in residents)
+    turns = "" if need is None or need == total else f", {need:,} B where those never alive together take turns"
     place = machine.memories[memory]
     return RequestError(
         f"{what} does not fit into memory {memory} (rank {place.rank}): it holds {place.capacity_bytes:,} B, and "
-        f"{total:,} B want to live there:{listed}{more}\nuse more ranks, smaller tiles, or drop regions"
+        f"{total:,} B want to live there{turns}:{listed}{more}\nuse more ranks, smaller tiles, or drop regions"
     )

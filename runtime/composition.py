@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from maniple.runtime.order import order
 from maniple.runtime.roofline import fold_ns, task_ns
 from maniple.runtime.schedule import Instance, Piece, RowKind, Schedule, csr
-from maniple.runtime.traffic import traffic_ns
+from maniple.runtime.traffic import carriers, traffic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,31 +18,75 @@ if TYPE_CHECKING:
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.analysis import Move, Node
-    from maniple.runtime.fragment import Fragment
+    from maniple.runtime.fragment import Accesses, Fragment
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
-    from maniple.runtime.schedule import Access, Column, Transfer
+    from maniple.runtime.schedule import Column
+
+    Block = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 __all__: list[str] = []
 
 
 class _Table:
-    """Columns that grow a value at a time, grouped by row."""
+    """Columns that grow a block at a time, grouped by row.
 
-    def __init__(self, width: int) -> None:
+    Args:
+        width: how many columns there are.
+        shifted: so many of them, the first ones, are instances, counted in a block from the first of its region.
+    """
+
+    def __init__(self, width: int, shifted: int) -> None:
         self.counts: list[int] = []
-        self.columns: list[list[int]] = [[] for _ in range(width)]
+        self._width, self._shifted = width, shifted
+        self._blocks: list[Block] = []
+        self._shifts: list[int] = []
 
-    def group(self, values: Sequence[tuple[int, ...]]) -> None:
-        self.counts.append(len(values))
-        for value in values:
-            for column, item in zip(self.columns, value, strict=True):
-                column.append(item)
+    def add(self, counts: Sequence[int], block: Block, shift: int = 0) -> None:
+        """Add rows of so many items each, which are the rows of a block in turn."""
+        self.counts += counts
+        if len(block):
+            self._blocks.append(block)
+            self._shifts.append(shift)
 
     def arrays(self) -> tuple[Column, ...]:
         starts = np.zeros(len(self.counts) + 1, dtype=np.int64)
         np.cumsum(self.counts, out=starts[1:])
-        return (starts, *(np.asarray(column, dtype=np.int64) for column in self.columns))
+        if not self._blocks:
+            return (starts, *(np.zeros(0, dtype=np.int64) for _ in range(self._width)))
+        table = np.concatenate(self._blocks)
+        table[:, : self._shifted] += np.repeat(self._shifts, [len(block) for block in self._blocks])[:, None]
+        return (starts, *(np.ascontiguousarray(table[:, i]) for i in range(self._width)))
+
+
+class _Layout(NamedTuple):
+    """What one movement adds to a schedule, its instances counted from the first of its region.
+
+    Args:
+        accesses: instance, rectangle, whether it is written, slot.
+        transfers: source, target, rectangle, feeds, after.
+        duration: nanoseconds.
+        holds: (lane, nanoseconds) for which it keeps others from the lane.
+    """
+
+    accesses: Block
+    transfers: Block
+    duration: int
+    holds: tuple[tuple[int, int], ...]
+
+
+class _Tasks(NamedTuple):
+    """What the tasks of a launch add, likewise.
+
+    Args:
+        counts: how many accesses each task has.
+        accesses: as those of a movement.
+        durations: nanoseconds of each task.
+    """
+
+    counts: list[int]
+    accesses: Block
+    durations: list[int]
 
 
 class Composer:
@@ -62,6 +107,7 @@ class Composer:
         fragments: Sequence[Fragment],
     ) -> None:
         self.machine, self.launches, self.regions, self.fragments = machine, launches, regions, fragments
+        self.carriers = carriers(machine)
         self.index = {region.id: number for number, region in enumerate(regions)}
         self.rects: dict[IndexSpace, int] = {}
         self.instances: list[Instance] = []
@@ -70,14 +116,16 @@ class Composer:
             self.offsets.append(len(self.instances))
             self.instances += [Instance(number, memory, kind, rect) for memory, kind, rect in fragment.instances]
         self.rows: list[tuple[int, int, int, int, int, int]] = []
-        self.access = _Table(4)
-        self.transfer = _Table(5)
+        self.access = _Table(4, 1)
+        self.transfer = _Table(5, 2)
         self.pieces: dict[int, tuple[Piece, ...]] = {}
         self.folds: dict[int, str] = {}
         self.durations: list[int] = []
         self.holds: list[tuple[tuple[int, int], ...]] = []
         self.move_rows: list[list[int]] = [[] for _ in fragments]
         self.use_rows: list[list[int]] = [[] for _ in fragments]
+        self._layouts: dict[tuple[int, int], _Layout] = {}
+        self._tasks: dict[tuple[object, ...], _Tasks] = {}
 
     def compose(self) -> Schedule:
         """Lay out every row, translate the fragments' dependences to rows, and order them."""
@@ -111,46 +159,72 @@ class Composer:
         )
 
     def _launch(self, number: int, launch: Launch) -> None:
-        slots: list[dict[int, Access]] = []
-        for requirement in launch.requirements:
-            region = self.index[requirement.region.id]
+        regions = [self.index[requirement.region.id] for requirement in launch.requirements]
+        found: list[Accesses] = []
+        for region in regions:
             use = len(self.use_rows[region])
             self.use_rows[region].append(-1)
             fragment = self.fragments[region]
             moves = self.move_rows[region]
-            while len(moves) < len(fragment.moves) and fragment.moves[len(moves)].use == use:
+            while len(moves) < len(fragment.moves) and fragment.serves[len(moves)] == use:
                 moves.append(self._move(number, region, fragment.moves[len(moves)]))
-            slots.append(dict(fragment.accesses[use]))
+            found.append(fragment.accesses[use])
         first = len(self.rows)
-        seen: dict[int, int] = {}
-        for requirement in launch.requirements:
-            region = self.index[requirement.region.id]
+        for region in set(regions):
             uses = self.use_rows[region]
-            seen[region] = seen.get(region, 0) + 1
-            total = sum(self.index[other.region.id] == region for other in launch.requirements)
-            uses[len(uses) - total + seen[region] - 1] = first
-        for point, placed in enumerate(launch.points):
-            self.rows.append((int(RowKind.TASK), number, point, placed.processor, -1, 0))
-            self._accesses(
-                [
-                    (self.offsets[self.index[requirement.region.id]], slot, slots[slot][point])
-                    for slot, requirement in enumerate(launch.requirements)
-                    if point in slots[slot]
-                ]
-            )
-            self.transfer.group(())
-            duration = task_ns(launch, point, self.machine)
-            self.durations.append(duration)
-            self.holds.append(((placed.processor, duration),))
+            count = regions.count(region)
+            uses[len(uses) - count :] = [first] * count
+        tasks = self._laid_out(launch, found)
+        self.rows += [
+            (int(RowKind.TASK), number, point, placed.processor, -1, 0) for point, placed in enumerate(launch.points)
+        ]
+        accesses = tasks.accesses
+        if len(accesses):
+            accesses = accesses.copy()
+            accesses[:, 0] += np.asarray([self.offsets[region] for region in regions])[accesses[:, 3]]
+        self.access.add(tasks.counts, accesses)
+        self.transfer.add([0] * len(launch.points), NONE)
+        self.durations += tasks.durations
+        self.holds += [
+            ((placed.processor, duration),) for placed, duration in zip(launch.points, tasks.durations, strict=True)
+        ]
+
+    def _laid_out(self, launch: Launch, found: Sequence[Accesses]) -> _Tasks:
+        """Lay out the tasks of a launch, once for all launches that are alike.
+
+        Accesses that are the same object come from one use of one fragment, of which everything is the same.
+        """
+        sizes = tuple([requirement.region.itemsize for requirement in launch.requirements])
+        processors = tuple([point.processor for point in launch.points])
+        key = (tuple(map(id, found)), sizes, processors, launch.flops, launch.kind)
+        known = self._tasks.get(key)
+        if known is None:
+            slots = [dict(accesses) for accesses in found]
+            counts: list[int] = []
+            items: list[tuple[int, int, int, int]] = []
+            for point in range(len(launch.points)):
+                before = len(items)
+                for slot, accesses in enumerate(slots):
+                    access = accesses.get(point)
+                    if access is not None:
+                        items.append((access.instance, self._rect(access.rect), int(access.writes), slot))
+                counts.append(len(items) - before)
+            durations = [task_ns(launch, point, self.machine) for point in range(len(launch.points))]
+            known = self._tasks[key] = _Tasks(counts, _block(items, 4), durations)
+        return known
 
     def _move(self, launch: int, region: int, move: Move) -> int:
         row = len(self.rows)
         offset = self.offsets[region]
         itemsize = self.regions[region].itemsize
-        size = move.elements * itemsize
-        self.rows.append((int(move.kind), launch, -1, move.processor, region, size))
-        self._accesses([(offset, access.slot, access) for access in move.accesses])
-        self.transfer.group([self._push(offset, push) for push in move.transfers])
+        self.rows.append((int(move.kind), launch, -1, move.processor, region, move.elements * itemsize))
+        known = self._layouts.get((id(move), itemsize))
+        if known is None:
+            known = self._layouts[id(move), itemsize] = self._layout(region, move)
+        self.access.add((len(known.accesses),), known.accesses, offset)
+        self.transfer.add((len(known.transfers),), known.transfers, offset)
+        self.durations.append(known.duration)
+        self.holds.append(known.holds)
         if move.pieces:
             self.pieces[row] = tuple(
                 Piece(p.memory, p.target + offset, p.rect, tuple(part + offset for part in p.parts), p.op)
@@ -158,51 +232,78 @@ class Composer:
             )
         if move.kind == RowKind.FOLD:
             self.folds[row] = move.op
-            touched = sum(access.rect.volume for access in move.accesses) * itemsize
-            duration = fold_ns(touched, self.machine, self.machine.processor(move.processor))
-            self.durations.append(duration)
-            self.holds.append(((move.processor, duration),))
-        else:
-            self._link_cost(offset, move, itemsize)
         return row
 
-    def _push(self, offset: int, push: Transfer) -> tuple[int, int, int, int, int]:
-        return (push.source + offset, push.target + offset, self._rect(push.rect), push.feeds, push.after)
+    def _layout(self, region: int, move: Move) -> _Layout:
+        itemsize = self.regions[region].itemsize
+        accesses = [(a.instance, self._rect(a.rect), int(a.writes), a.slot) for a in move.accesses]
+        transfers = [
+            (push.source, push.target, self._rect(push.rect), push.feeds, push.after) for push in move.transfers
+        ]
+        if move.kind == RowKind.FOLD:
+            touched = sum(access.rect.volume for access in move.accesses) * itemsize
+            duration = fold_ns(touched, self.machine, self.machine.processor(move.processor))
+            holds: tuple[tuple[int, int], ...] = ((move.processor, duration),)
+        else:
+            duration, holds = self._traffic_cost(region, move)
+        return _Layout(_block(accesses, 4), _block(transfers, 5), duration, holds)
 
-    def _link_cost(self, offset: int, move: Move, itemsize: int) -> None:
-        """Charge every link on the way of each push; links are numbered after processors."""
+    def _traffic_cost(self, region: int, move: Move) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """Charge every link on the way of each push, and who copies and folds; links are numbered after processors."""
+        memories = [memory for memory, _, _ in self.fragments[region].instances]
+        itemsize = self.regions[region].itemsize
         pushes = (
-            (
-                self.instances[push.source + offset].memory,
-                self.instances[push.target + offset].memory,
-                push.rect.volume * itemsize,
-            )
-            for push in move.transfers
+            (memories[push.source], memories[push.target], push.rect.volume * itemsize) for push in move.transfers
         )
+        folded: dict[int, int] = {}
+        for piece in move.pieces:
+            touched = (len(piece.parts) + 1) * piece.rect.volume * itemsize
+            folded[piece.memory] = folded.get(piece.memory, 0) + touched
         phases = 2 if move.kind == RowKind.ALL_REDUCE else 1
-        duration, held = traffic_ns(self.machine.routes, pushes, phases)
+        duration, busy, held = traffic_ns(self.machine.routes, pushes, phases, (self.carriers, folded))
         base = len(self.machine.processors)
-        self.durations.append(duration)
-        self.holds.append(tuple((base + link, span) for link, span in held))
-
-    def _accesses(self, accesses: Sequence[tuple[int, int, Access]]) -> None:
-        self.access.group(
-            [(a.instance + offset, self._rect(a.rect), int(a.writes), slot) for offset, slot, a in accesses]
-        )
+        return duration, (*busy, *((base + link, span) for link, span in held))
 
     def _rect(self, rect: IndexSpace) -> int:
         return self.rects.setdefault(rect, len(self.rects))
 
-    def _pairs(self, edges: Sequence[Sequence[tuple[Node, Node]]]) -> list[tuple[int, int]]:
+    def _pairs(self, edges: Sequence[Sequence[tuple[Node, Node]]]) -> Block:
         """Translate the dependences of every region from its nodes to rows."""
-        pairs = (
-            (self._row(region, before), self._row(region, after))
-            for region, found in enumerate(edges)
-            for before, after in found
-        )
-        return [(before, after) for before, after in pairs if before != after]
+        known: dict[int, Block] = {}
+        for found in edges:
+            if id(found) not in known:
+                known[id(found)] = _block([(a.use, a.item, b.use, b.item) for a, b in found], 4)
+        blocks = [known[id(found)] for found in edges]
+        lengths = [len(block) for block in blocks]
+        if not sum(lengths):
+            return _block((), 2)
+        table = np.concatenate(blocks)
+        uses, moves = _flat(self.use_rows), _flat(self.move_rows)
+        pairs = np.empty((len(table), 2), dtype=np.int64)
+        for end in range(2):
+            use, item = table[:, 2 * end], table[:, 2 * end + 1]
+            moved = use < 0
+            pairs[~moved, end] = uses.values[(use + np.repeat(uses.starts, lengths))[~moved]] + item[~moved]
+            pairs[moved, end] = moves.values[(item + np.repeat(moves.starts, lengths))[moved]]
+        translated: Block = pairs[pairs[:, 0] != pairs[:, 1]]
+        return translated
 
-    def _row(self, region: int, node: Node) -> int:
-        if node.use < 0:
-            return self.move_rows[region][node.item]
-        return self.use_rows[region][node.use] + node.item
+
+class _Flat(NamedTuple):
+    """Lists end to end, and where each begins."""
+
+    starts: Column
+    values: Column
+
+
+def _flat(lists: Sequence[Sequence[int]]) -> _Flat:
+    starts = np.zeros(len(lists), dtype=np.int64)
+    np.cumsum([len(each) for each in lists[:-1]], out=starts[1:])
+    return _Flat(starts, np.fromiter(itertools.chain.from_iterable(lists), dtype=np.int64))
+
+
+def _block(items: Sequence[tuple[int, ...]], width: int) -> Block:
+    return np.asarray(items, dtype=np.int64).reshape(len(items), width)
+
+
+NONE = _block((), 5)

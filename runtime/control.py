@@ -30,7 +30,7 @@ class Control(ABC):
     """One rank's end of the control plane."""
 
     @abstractmethod
-    def call(self, text: str, digest: bytes = b"") -> None:
+    def call(self, text: str, digest: bytes = b"", *, soon: bool = True) -> None:
         """Tell what the program does next; every rank must tell the same, in the same order.
 
         Returns at once: ranks that differ are found, and all ranks stopped, a moment later.
@@ -38,6 +38,8 @@ class Control(ABC):
         Args:
             text: a line for messages, such as `trainer.step 3 of 64 samples`.
             digest: bytes that stand for the call's inputs, of any length.
+            soon: whether to wake who tells it, which may cost as much as a short call itself; else it is told with
+                whatever is told next, at the latest half a second later.
 
         Raises:
             RankStopped: the run was stopped.
@@ -78,7 +80,7 @@ class Control(ABC):
 class SoloControl(Control):
     """The control plane of a world of one rank: nobody to agree with."""
 
-    def call(self, text: str, digest: bytes = b"") -> None:
+    def call(self, text: str, digest: bytes = b"", *, soon: bool = True) -> None:
         """Do nothing."""
 
     def gather(self, payload: bytes) -> list[bytes]:

@@ -7,17 +7,20 @@ again too early. Two ranks may use one device: each has its own context and its 
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import NamedTuple, final
 
 import torch
 
-from maniple.regions.error import RequestError, RunError
+from maniple.regions.error import RequestError
 from maniple.runtime.event import DONE, Event, Signal
+from maniple.runtime.room import Room
 
 __all__: list[str] = []
 
@@ -31,6 +34,12 @@ def check_cuda() -> None:
     if not torch.cuda.is_available():
         reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
         raise RequestError(f"--device cuda: {reason}; run on CPUs, or with --device null to try a program without one")
+
+
+def _reclaim() -> None:
+    """Have what nobody refers to given back to the device, for whoever shares it."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def numba_stream() -> object:
@@ -164,7 +173,7 @@ class CudaDevice:
         check_cuda()
         self.device = torch.device("cuda", local % torch.cuda.device_count())
         self.name = str(self.device)
-        self.capacity = capacity
+        self.room = Room(self.name, capacity, _reclaim)
         self.written: Event = DONE
         self.tasks, self.arrivals, self.departures = (
             CudaStream(self.device, f"{self.name}: {name}") for name in ("tasks", "arrivals", "departures")
@@ -172,11 +181,15 @@ class CudaDevice:
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """See `maniple.runtime.device.Device.allocate`."""
-        try:
-            with torch.cuda.stream(self.tasks.torch):
-                return torch.empty(tuple(shape), dtype=dtype, device=self.device)
-        except torch.OutOfMemoryError as error:
-            raise RunError(f"{self.name} has no room for {tuple(shape)} of {dtype}: {error}") from error
+
+        def attempt() -> torch.Tensor | None:
+            try:
+                with torch.cuda.stream(self.tasks.torch):
+                    return torch.empty(tuple(shape), dtype=dtype, device=self.device)
+            except torch.OutOfMemoryError:  # another process may have what this one is entitled to
+                return None
+
+        return self.room.allocate(prod(shape) * dtype.itemsize, attempt)
 
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """See `maniple.runtime.device.Device.stage`: pinned, and used again by torch when nobody refers to it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from numba import config
 from numba import cuda as _cuda
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from maniple.regions.rectangle import Rect
 
 __all__: list[str] = []
+
+_SIMULATED = bool(vars(config)["ENABLE_CUDASIM"])
 
 cuda: Any = _cuda  # untyped, and its names are there only once it knows its target
 
@@ -44,8 +47,19 @@ def launched(kernel: Any, work: int, arguments: tuple[object, ...], stream: obje
 
 
 def seen_by_numba(array: DeviceArray) -> Any:
-    """A device array as kernels take it: numba's own as it is (all that the simulator knows), torch's memory shared."""
-    return cuda.as_cuda_array(array) if isinstance(array, torch.Tensor) else array
+    """A device array as kernels take it: numba's own as it is, torch's memory shared; the host's in the simulator."""
+    if not isinstance(array, torch.Tensor):
+        return array
+    return array.numpy() if _SIMULATED else cuda.as_cuda_array(array)
+
+
+def current_stream() -> object:
+    """The stream into which torch puts work now, as numba takes it; the simulator has none."""
+    if _SIMULATED:
+        return 0
+    from maniple.runtime.cuda_device import numba_stream
+
+    return numba_stream()
 
 
 def flat(array: DeviceArray) -> Any:

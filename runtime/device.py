@@ -70,8 +70,10 @@ class Device(Protocol):
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Allocate a tensor of any content in the memory of the device.
 
+        Waits while others are about to make room.
+
         Raises:
-            RunError: there is no room.
+            RunError: there is none.
         """
         ...
 

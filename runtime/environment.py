@@ -39,6 +39,8 @@ class LaunchEnvironment:
         shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
         device: what the processors are.
         bells: the pipe of each, to wake it with: where to read and where to write.
+        bound: the cores that the rank keeps to; none leaves that to the system.
+        machine: file of the machine that stands in place of what is found, None for none.
     """
 
     rank: int
@@ -58,6 +60,8 @@ class LaunchEnvironment:
     shared: tuple[int, ...] = ()
     device: str = "cpu"
     bells: tuple[tuple[int, int], ...] = ()
+    bound: tuple[int, ...] = ()
+    machine: str | None = None
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -79,10 +83,14 @@ class LaunchEnvironment:
             variables["MANIPLE_DEVICE"] = self.device
         if self.bells:
             variables["MANIPLE_BELLS"] = ",".join(str(end) for ends in self.bells for end in ends)
+        if self.bound:
+            variables["MANIPLE_BOUND"] = ",".join(map(str, self.bound))
         if self.mapper is not None:
             variables["MANIPLE_MAPPER"] = self.mapper
         if self.record is not None:
             variables["MANIPLE_RECORD"] = self.record
+        if self.machine is not None:
+            variables["MANIPLE_MACHINE"] = self.machine
         if self.deterministic:
             variables["MANIPLE_DETERMINISTIC"] = "1"
         return variables
@@ -109,6 +117,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
     node, per_node = _integer(variables, "MANIPLE_NODE", 0), size // nodes
     if node != rank // per_node:
         raise RequestError(f"MANIPLE_NODE: expected {rank // per_node} for RANK {rank}, got {node}")
+    processors, cores = _integer(variables, "MANIPLE_PROCESSORS", 1), _integer(variables, "MANIPLE_CORES", 1)
     return LaunchEnvironment(
         rank=rank,
         world_size=size,
@@ -116,17 +125,19 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         node=node,
         nodes=nodes,
         ranks_per_node=per_node,
-        processors=_integer(variables, "MANIPLE_PROCESSORS", 1),
-        cores=_integer(variables, "MANIPLE_CORES", 1),
+        processors=processors,
+        cores=cores,
         head=variables["MANIPLE_HEAD"],
         token=_text(variables, "MANIPLE_TOKEN"),
         mapper=variables.get("MANIPLE_MAPPER") or None,
         deterministic=variables.get("MANIPLE_DETERMINISTIC") == "1",
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
         record=variables.get("MANIPLE_RECORD") or None,
-        shared=_descriptors(variables, "MANIPLE_SHARED", size),
+        shared=_numbers(variables, "MANIPLE_SHARED", "descriptors", size),
         device=variables.get("MANIPLE_DEVICE") or "cpu",
-        bells=_pairs(_descriptors(variables, "MANIPLE_BELLS", 2 * size)),
+        bells=_pairs(_numbers(variables, "MANIPLE_BELLS", "descriptors", 2 * size)),
+        bound=_numbers(variables, "MANIPLE_BOUND", "cores", processors * cores),
+        machine=variables.get("MANIPLE_MACHINE") or None,
     )
 
 
@@ -148,13 +159,13 @@ def _integer(variables: Mapping[str, str], name: str, least: int) -> int:
     return int(text)
 
 
-def _descriptors(variables: Mapping[str, str], name: str, count: int) -> tuple[int, ...]:
+def _numbers(variables: Mapping[str, str], name: str, what: str, count: int) -> tuple[int, ...]:
     text = variables.get(name)
     if not text:
         return ()
     found = text.split(",")
     if len(found) != count or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in found):
-        raise RequestError(f"{name}: expected {count} descriptors, got {text!r}")
+        raise RequestError(f"{name}: expected {count} {what}, got {text!r}")
     return tuple(map(int, found))
 
 

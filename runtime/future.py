@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgpack
 
 from maniple.regions.error import RequestError, RunError, nearest
-from maniple.runtime.call import PENDING
+from maniple.runtime.call import PENDING, Call
 
 if TYPE_CHECKING:
-    from maniple.runtime.call import Call
+    from maniple.runtime.call import Calls
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.runtime.rank import RankRuntime
@@ -26,28 +26,40 @@ _FOLDS: dict[str, Callable[..., Any]] = {
 }
 
 
+class Program(Protocol):
+    """Where a launch was made."""
+
+    @property
+    def runtime(self) -> RankRuntime:
+        """The rank."""
+        ...
+
+    @property
+    def machine(self) -> Machine:
+        """Says which rank runs a task."""
+        ...
+
+
 class Future:
     """The value that one task will return; a plain number, string, truth value, None, or a list of these.
 
     Args:
-        runtime: the rank.
-        machine: says which rank runs the task.
-        call: the execution of its launch.
-        index: which of its tasks.
+        program: where it was launched.
+        made: the execution of its launch, or of a sequence of launches.
+        number: which of the sequence.
     """
 
-    __slots__ = ("_call", "_index", "_machine", "_runtime")
+    __slots__ = ("_made", "_number", "_program")
 
-    def __init__(self, runtime: RankRuntime, machine: Machine, call: Call, index: int = 0) -> None:
-        self._runtime = runtime
-        self._machine = machine
-        self._call = call
-        self._index = index
+    def __init__(self, program: Program, made: Call | Calls, number: int = 0) -> None:
+        self._program = program
+        self._made = made
+        self._number = number
 
     @property
     def done(self) -> bool:
         """Whether the value is at this rank."""
-        return self._call.look(self._index) is not PENDING
+        return _call_of(self._made, self._number).look(0) is not PENDING
 
     def get(self) -> Any:
         """Wait for the value and give it, the same on every rank.
@@ -55,25 +67,30 @@ class Future:
         Raises:
             RunError: the task failed, or returned what no message can carry.
         """
-        share(self._runtime, self._machine, self._call)
-        return self._call.results[self._index]
+        call = _call_of(self._made, self._number)
+        share(self._program, call)
+        return call.results[0]
 
 
 class FutureMap(Mapping[tuple[int, ...], Any]):
     """The values of an index launch by point; the first look at one brings all of them to every rank.
 
     Args:
-        runtime: the rank.
-        machine: says which rank runs a point.
-        call: the execution of the launch.
+        program: where it was launched.
+        made: the execution of the launch, or of a sequence of launches.
+        number: which of the sequence.
     """
 
-    __slots__ = ("_call", "_machine", "_runtime")
+    __slots__ = ("_made", "_number", "_program")
 
-    def __init__(self, runtime: RankRuntime, machine: Machine, call: Call) -> None:
-        self._runtime = runtime
-        self._machine = machine
-        self._call = call
+    def __init__(self, program: Program, made: Call | Calls, number: int = 0) -> None:
+        self._program = program
+        self._made = made
+        self._number = number
+
+    @property
+    def _call(self) -> Call:
+        return _call_of(self._made, self._number)
 
     @property
     def _colors(self) -> tuple[tuple[int, ...], ...]:
@@ -87,7 +104,7 @@ class FutureMap(Mapping[tuple[int, ...], Any]):
         if chosen not in colors:
             msg = f"the launch had no point {chosen}; it had {', '.join(map(str, colors))}"
             raise RequestError(msg)
-        share(self._runtime, self._machine, self._call)
+        share(self._program, self._call)
         return self._call.results[colors.index(chosen)]
 
     def reduce(self, op: str) -> Any:
@@ -101,7 +118,7 @@ class FutureMap(Mapping[tuple[int, ...], Any]):
         """
         if op not in _FOLDS:
             raise RequestError(f"unknown reduction {op!r}{nearest(op, tuple(_FOLDS))}")
-        share(self._runtime, self._machine, self._call)
+        share(self._program, self._call)
         found, *rest = self._call.results
         for value in rest:
             found = _FOLDS[op](found, value)
@@ -109,9 +126,9 @@ class FutureMap(Mapping[tuple[int, ...], Any]):
 
     def placed(self) -> dict[tuple[int, ...], str]:
         """Say where each point runs, such as `p1 of node 0 (rank 0)`."""
-        world = self._runtime.world
+        world = self._program.runtime.world
         points = started(self._call).points
-        owners = [self._machine.rank_of(point.processor) for point in points]
+        owners = [self._program.machine.rank_of(point.processor) for point in points]
         return {
             point.color: f"p{point.processor} of node {owner // world.ranks_per_node} (rank {owner})"
             for point, owner in zip(points, owners, strict=True)
@@ -126,6 +143,10 @@ class FutureMap(Mapping[tuple[int, ...], Any]):
         return len(self._colors)
 
 
+def _call_of(made: Call | Calls, number: int) -> Call:
+    return made if isinstance(made, Call) else made[number]
+
+
 def started(call: Call) -> Launch:
     """Give the launch that a call executes, started if something held it back."""
     if call.begin is not None:
@@ -135,7 +156,7 @@ def started(call: Call) -> Launch:
     return call.launch
 
 
-def share(runtime: RankRuntime, machine: Machine, call: Call) -> None:
+def share(program: Program, call: Call) -> None:
     """Wait for the values of a call and give every rank all of them.
 
     Raises:
@@ -143,6 +164,7 @@ def share(runtime: RankRuntime, machine: Machine, call: Call) -> None:
     """
     if call.shared:
         return
+    runtime, machine = program.runtime, program.machine
     runtime.refuse_inside_a_task("future.get")
     launch = started(call)
     mine = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, overload
 
 from maniple.regions import dependent
@@ -70,6 +69,13 @@ class Region:
         default_factory=dict, init=False, repr=False
     )
     _named: dict[tuple[int, Projection | None], Tiles] = field(default_factory=dict, init=False, repr=False)
+    tiles: Tiles = field(init=False, repr=False)
+    """What a launch with this argument names."""
+
+    def __post_init__(self) -> None:
+        """Make the tiles, which every launch looks at, an attribute like any other."""
+        found = Tiles(self.columns, self.space, self.fields is not None, self.coherence)
+        object.__setattr__(self, "tiles", found)
 
     @overload
     def __getitem__(self, chosen: str | tuple[str, ...]) -> Region: ...
@@ -135,11 +141,6 @@ class Region:
             raise RequestError(msg)
         fields = [self] if self.fields is None else [self[name] for name in self.fields]
         return [field.read().numpy() for field in fields]
-
-    @cached_property
-    def tiles(self) -> Tiles:
-        """What a launch with this argument names."""
-        return Tiles(self.columns, self.space, self.fields is not None, self.coherence)
 
     @property
     def logical(self) -> LogicalRegion:
@@ -209,22 +210,23 @@ class PartitionedRegion:
     region: Region
     partition: Partition
     projection: Projection | None = None
+    tiles: Tiles = field(init=False, repr=False)
+    """What a launch with this argument names; the same object for the same region, partition and projection."""
 
-    def __getitem__(self, color: int | tuple[int, ...]) -> Region:
-        """Choose one sub-region: for a single launch, or to be partitioned again."""
-        chosen = (color,) if isinstance(color, int) else color
-        return replace(self.region, space=self.partition.tile(chosen), root=self.region.root or self.region)
-
-    @cached_property
-    def tiles(self) -> Tiles:
-        """What a launch with this argument names; the same object for the same region, partition and projection."""
+    def __post_init__(self) -> None:
+        """Find the tiles."""
         known, name = self.region._named, (id(self.partition), self.projection)  # noqa: SLF001  (the region is its part)
         if name not in known:
             if len(known) >= KEPT_PARTITIONS:
                 known.clear()
             # The tiles keep the partition, so that its id stays its own.
             known[name] = replace(self.region.tiles, partition=self.partition, projection=self.projection)
-        return known[name]
+        object.__setattr__(self, "tiles", known[name])
+
+    def __getitem__(self, color: int | tuple[int, ...]) -> Region:
+        """Choose one sub-region: for a single launch, or to be partitioned again."""
+        chosen = (color,) if isinstance(color, int) else color
+        return replace(self.region, space=self.partition.tile(chosen), root=self.region.root or self.region)
 
     def image(self, target: Region) -> Partition:
         """Give the partition of another region whose colour i has the elements that sub-region i points to.

@@ -50,6 +50,8 @@ SUSPENDED_S = 1.0
 LAST_WORDS_S = 0.75
 # After a call was sent, further ones wait this long, so that a program of many calls wakes the thread seldom.
 LAZY_S = 0.01
+# So many calls that may wait are sent at once.
+MANY = 64
 
 
 @final
@@ -118,14 +120,14 @@ class HeadControl(Control):
             raise RunError(f"expected a world of {launch.world_size} ranks, got {came}; start it with maniple run")
         return welcome
 
-    def call(self, text: str, digest: bytes = b"") -> None:
+    def call(self, text: str, digest: bytes = b"", *, soon: bool = True) -> None:
         """Queue a call for the head."""
         with self._program:
             self._check()
             inputs = self._roll.add(text, digest)
             self._last = readable(text, MAX_TEXT)
             self._outbox.append(Call(self._roll.sequence, self._roll.digest, inputs, self._last))
-        if not self._lazy:
+        if (soon and not self._lazy) or len(self._outbox) >= MANY:
             self._alarm.ring()
 
     def gather(self, payload: bytes) -> list[bytes]:

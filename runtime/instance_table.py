@@ -23,6 +23,9 @@ __all__: list[str] = []
 # Fewer remembered accesses of an instance are kept when their nodes are forgotten: the same will come again.
 FEW = 64
 
+# A sparse index space of no more boxes is remembered box by box.
+FEW_BOXES = 8
+
 
 class Node(NamedTuple):
     """A task (`use` >= 0, then its point in `item`) or a movement (`use` == -1, then its number) of the region."""
@@ -32,14 +35,15 @@ class Node(NamedTuple):
     item: int
 
 
+Edge = tuple[Node, Node]
+"""A node, and another that waits for it."""
 Names = list[list[Node]]
 """Who made each access of a structure."""
 Member = tuple[int, Node]
 """A node that uses what a touch says, after a number that orders uses."""
 
 
-@dataclass(frozen=True, slots=True)
-class Touch:
+class Touch(NamedTuple):
     """Remembered accesses of the same elements of an instance; `slot` names who made them."""
 
     slot: int
@@ -140,42 +144,63 @@ class InstanceTable:
         self._touches[index] = Touches(RectTree(), RectTree())
         return index
 
-    def depend(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> list[tuple[Node, Node]]:
+    def depend(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> list[Edge]:
         """Give an edge from every earlier node whose access conflicts with one of these, in the order of those."""
         self._unfold()
         found: dict[int, Node] = {}
         for access in accesses:
             touches = self._touches[access.instance]
-            boxes = (access.rect.bounds,)
-            earlier = touches.writers.over(boxes)
-            if access.writes:
-                earlier += touches.readers.over(boxes)
-            for touch in earlier:
-                if not (shared and touch.shared) and meets(touch.rect, access.rect):
-                    found.update(self._members[touch.slot])
-        return [(before, node) for before in dict.fromkeys(found[number] for number in sorted(found)) if before != node]
+            for rect in _pieces(access.rect):
+                self._meet(touches.writers, rect, found, shared=shared)
+                if access.writes:
+                    self._meet(touches.readers, rect, found, shared=shared)
+        return _edges(found, node)
 
-    def record(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> None:
-        """Remember accesses; a write hides what it covers of the older ones, for it waits for them."""
+    def record(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> list[Edge]:
+        """Remember accesses, and give the edges that `depend` gives; a write hides what it covers of the older ones.
+
+        Those need no remembering, for whoever waits for the write waits for them.
+        """
         self._unfold()
+        found: dict[int, Node] = {}
         for access in accesses:
             touches = self._touches[access.instance]
             member = (self._touched, node)
             self._touched += 1
-            if access.writes:
-                touches.readers = self._hide(touches.readers, access.rect, shared=shared)
-                touches.writers = self._hide(touches.writers, access.rect, shared=shared)
-                touches.writers = touches.writers.add((self._touch(access.rect, [member], shared=shared),))
-                continue
-            alike = [
-                touch
-                for touch in touches.readers.over((access.rect.bounds,))
-                if touch.shared == shared and touch.rect == access.rect
-            ]
-            if alike:
-                self._members[alike[0].slot].append(member)
-            else:
-                touches.readers = touches.readers.add((self._touch(access.rect, [member], shared=shared),))
+            for rect in _pieces(access.rect):
+                if access.writes:
+                    touches.readers = self._hide(touches.readers, rect, found, shared=shared)
+                    left = self._hide(touches.writers, rect, found, shared=shared)
+                    touches.writers = left.add((self._touch(rect, [member], shared=shared),))
+                    continue
+                self._meet(touches.writers, rect, found, shared=shared)
+                for touch in touches.readers.at(rect.bounds):
+                    if touch.shared == shared and touch.rect == rect:
+                        self._members[touch.slot].append(member)
+                        break
+                else:
+                    touches.readers = touches.readers.add((self._touch(rect, [member], shared=shared),))
+        return _edges(found, node)
+
+    def follow(self, node: Node, accesses: Sequence[Access], *, shared: bool = False) -> list[Edge]:
+        """Give the edges that `depend` gives, and forget what the accesses hide, without remembering them."""
+        self._unfold()
+        found: dict[int, Node] = {}
+        for access in accesses:
+            touches = self._touches[access.instance]
+            for rect in _pieces(access.rect):
+                if access.writes:
+                    touches.readers = self._hide(touches.readers, rect, found, shared=shared)
+                    touches.writers = self._hide(touches.writers, rect, found, shared=shared)
+                else:
+                    self._meet(touches.writers, rect, found, shared=shared)
+        return _edges(found, node)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is anything that an access could wait for."""
+        self._unfold()
+        return any(len(touches.writers) or len(touches.readers) for touches in self._touches.values())
 
     def _touch(self, rect: IndexSpace, members: list[Member], *, shared: bool) -> tuple[Rect, Touch]:
         """Make an entry of a tree."""
@@ -184,21 +209,32 @@ class InstanceTable:
         self._members[touch.slot] = members
         return rect.bounds, touch
 
-    def _hide(self, tree: RectTree[Touch], rect: IndexSpace, *, shared: bool) -> RectTree[Touch]:
-        """The tree without what a write covers, but for touches that it shares elements with.
+    def _meet(self, tree: RectTree[Touch], rect: IndexSpace, found: dict[int, Node], *, shared: bool) -> None:
+        """Add who made the touches of a tree that conflict with an access."""
+        for touch in tree.at(rect.bounds):
+            if not (shared and touch.shared) and _clash(touch.rect, rect):
+                found.update(self._members[touch.slot])
+
+    def _hide(
+        self, tree: RectTree[Touch], rect: IndexSpace, found: dict[int, Node], *, shared: bool
+    ) -> RectTree[Touch]:
+        """The tree without what a write covers, but for touches that it shares elements with; adds whom it waits for.
 
         A touch that is covered in part stays for the rest, so that as much is remembered as lies side by side: a region
         that is read with halos and written tile by tile would remember every reader else.
         """
-        found, rest = tree.take((rect.bounds,))
+        taken, rest = tree.take((rect.bounds,))
+        if not taken:
+            return tree
         entries: list[tuple[Rect, Touch]] = []
-        for touch in found:
-            pieces = (touch.rect,) if touch.shared and shared else without(touch.rect, rect)
-            if len(pieces) == 1 and pieces[0] is touch.rect:
+        for touch in taken:
+            if (shared and touch.shared) or not _clash(touch.rect, rect):
                 entries.append((touch.rect.bounds, touch))
                 continue
             members = self._members.pop(touch.slot)
-            entries += [self._touch(piece, list(members), shared=touch.shared) for piece in pieces]
+            found.update(members)
+            left = without(touch.rect, rect)
+            entries += [self._touch(piece, list(members), shared=touch.shared) for piece in left]
         return rest.add(entries)
 
     def forget(self, alive: Callable[[Node], bool], pinned: Collection[int]) -> None:
@@ -286,6 +322,23 @@ class InstanceTable:
         """Stop to use the instance of valid values in a memory, and give it."""
         del self.main[memory]
         return self._named.pop((memory, InstanceKind.MAIN))
+
+
+def _edges(found: dict[int, Node], node: Node) -> list[Edge]:
+    """Edges to a node from others, each once, in the order of their numbers."""
+    if len(found) > 1:
+        return [(each, node) for each in dict.fromkeys([found[number] for number in sorted(found)]) if each != node]
+    return [(each, node) for each in found.values() if each != node]
+
+
+def _clash(one: IndexSpace, other: IndexSpace) -> bool:
+    """Whether index spaces whose bounds share a point do so themselves."""
+    return (isinstance(one, Rect) and isinstance(other, Rect)) or meets(one, other)
+
+
+def _pieces(space: IndexSpace) -> tuple[IndexSpace, ...]:
+    """An index space as boxes if it is of few, for these are compared faster; else as it is."""
+    return (space,) if isinstance(space, Rect) or len(space) > FEW_BOXES else space.rects
 
 
 def _stretched(held: Rect, grown: Rect) -> Rect:

@@ -82,10 +82,43 @@ def take_inventory(device: str = "cpu") -> Inventory:
     )
 
 
-def available_cores() -> int:
-    """How many cores this process may run on: its affinity where the system has one, else all."""
+_given: list[tuple[int, ...]] = []  # the cores that this process could choose from before it was bound
+
+
+def core_numbers() -> tuple[int, ...]:
+    """The cores that this process may run on, as the system numbers them; none where it does not say."""
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+    return _given[0] if _given else () if affinity is None else tuple(sorted(affinity(0)))
+
+
+def available_cores() -> int:
+    """How many cores this process may run on, bound to some of them or not."""
+    return len(core_numbers()) or os.cpu_count() or 1
+
+
+def bind_to(cores: tuple[int, ...]) -> None:
+    """Keep this thread, and those that it starts from now on, on some cores.
+
+    Raises:
+        RunError: the system refuses.
+    """
+    _given[:] = [core_numbers()]
+    try:
+        os.sched_setaffinity(0, cores)
+    except (AttributeError, OSError) as error:
+        raise RunError(f"cannot keep to cores {cores} ({error}); run with --no-bind") from error
+
+
+def spare_cores() -> list[int | None]:
+    """The cores beside this thread's: those that it is not bound to; None for each where it is bound to none."""
+    every = core_numbers()
+    free = sorted(set(every) - os.sched_getaffinity(0)) if every else []
+    return [*free] if free else [None] * (available_cores() - 1)
+
+
+def move_to(core: int) -> None:
+    """Keep this thread on a core that `spare_cores` gave."""
+    os.sched_setaffinity(0, {core})
 
 
 @cache

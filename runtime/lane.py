@@ -33,6 +33,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from maniple.regions.index_space import meets
+from maniple.runtime.lifetime import Lifetimes, lifetimes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -88,11 +89,13 @@ class Lanes:
         steps: by processor of this rank.
         lengths: steps of each processor of this host.
         engine: rows that the copy engine moves, in order.
+        lifetimes: when the instances are alive whose places are planned.
     """
 
     steps: dict[int, tuple[Step, ...]]
     lengths: dict[int, int]
     engine: tuple[int, ...]
+    lifetimes: Lifetimes
 
 
 Key = tuple[int, int, int, int, int]
@@ -124,7 +127,11 @@ class _Op:
 
     @property
     def place(self) -> int:
-        return 0 if self.kind == StepKind.START else self.index
+        return 0 if self.begins_only else self.index
+
+    @property
+    def begins_only(self) -> bool:
+        return self.kind == StepKind.START
 
 
 class Layout:
@@ -136,10 +143,14 @@ class Layout:
         schedule: what runs.
         here: this rank's memories.
         near: the memories of this host into which this rank can write, and whose ranks can write into its own.
+        planned: the instances here whose places are planned.
     """
 
-    def __init__(self, schedule: Schedule, here: Collection[int], near: Collection[int]) -> None:
+    def __init__(
+        self, schedule: Schedule, here: Collection[int], near: Collection[int], planned: Collection[int] = ()
+    ) -> None:
         self.schedule = schedule
+        self.planned = planned
         self.here = frozenset(here)
         self.near = frozenset(near)
         known = sorted(self.here | self.near)
@@ -170,9 +181,11 @@ class Layout:
         lengths = {processor: len(lane) for processor, lane in lanes.items()}
         steps = self._steps(lanes, {**lengths, **{op.counter: 1 for op in engine}})
         found = tuple(op.row for op in engine)
+        in_order = sorted(ops, key=lambda op: op.key)
+        alive = lifetimes(in_order, self.planned)
         for op in ops:
             op.needs.clear()  # steps of a loop need each other, and would stay until the collector comes
-        return Lanes(steps, lengths, found)
+        return Lanes(steps, lengths, found, alive)
 
     def _first_after(self) -> list[int]:
         """For each row the place in the order of the first row that waits for it; past the last where none does."""

@@ -7,7 +7,7 @@ Steps lie in a table of 64-bit words, one after another:
     ========  =============================================================================================
     0         words of this step
     1, 2      where to note its beginning and its end
-    3, 4      what to call, and where the block that it is given begins: `NOTHING`, `COPY`, or the address of a leaf
+    3, 4      what to do, and where its block begins: `NOTHING`, `COPY`, `MEET`, or the address of a leaf to call
     5         the steps taken with it, where somebody waits for it; else 0
     6, 7      how many waits and arrivals follow
     8 ...     waits: address of a counter, which of the run's bases is its, value beyond the base
@@ -32,9 +32,9 @@ from maniple.runtime.counter import load, store
 
 __all__: list[str] = []
 
-NOTHING, COPY = 0, 1
+NOTHING, COPY, MEET = 0, 1, 2
 HEAD = 8
-DONE, WAITING, FAILED = 0, 1, 2
+DONE, WAITING, FAILED, MOVED = 0, 1, 2, 3
 COPY_AXES = 3
 
 _INT64 = ir.IntType(64)
@@ -137,6 +137,25 @@ def await_counters(waits: int, count: int, bases: int, looks: int) -> bool:
 
 
 @njit(nogil=True, cache=True)
+def meet(block: int, run: int, looks: int) -> int:
+    """Wait until another rank has begun a run; gives DONE, WAITING, or MOVED where its instances lie elsewhere by now.
+
+    Args:
+        block: address of the words: where its counter of runs is, where the place of its first table is, how many there
+            are, how many bytes apart, and the table that pushes are bound to.
+        run: the number of the run.
+        looks: how often to look.
+    """
+    begun, look = _read(block), 1
+    while load(begun) < run:
+        if look == looks:
+            return WAITING
+        look += 1
+    table = _read(block + 8) + run % _read(block + 16) * _read(block + 24)
+    return DONE if _read(table) == _read(block + 32) else MOVED
+
+
+@njit(nogil=True, cache=True)
 def take_steps(
     table: int, end: int, bases: int, values: int, begun: int, ended: int, counter: int, looks: int, clock: int,
     clock_id: int, told: int,
@@ -146,7 +165,7 @@ def take_steps(
     Args:
         table: address of the first step.
         end: address past the last one.
-        bases: address of the run's bases; the first is that of the lane's own counter.
+        bases: address of the run's bases; the first is that of the lane's own counter, the second the run's number.
         values: address of what the run was given by value.
         begun: address of the rows' beginnings, in nanoseconds.
         ended: address of their ends.
@@ -157,7 +176,7 @@ def take_steps(
         told: address of two words, in which it tells where it stopped and how many bytes it wrote to other ranks.
 
     Returns:
-        DONE, WAITING or FAILED.
+        DONE, WAITING, FAILED or MOVED.
     """
     outcome, written = DONE, 0
     now = _time(clock, clock_id)
@@ -175,7 +194,11 @@ def take_steps(
                 at += 16
         _write(begun + 8 * _read(table + 8), now)
         function = _read(table + 24)
-        if function == COPY:
+        if function == MEET:
+            outcome = meet(table + 8 * _read(table + 32), _read(bases + 8), looks)
+            if outcome != DONE:
+                break
+        elif function == COPY:
             written += copy_box(table + 8 * _read(table + 32))
         elif function != NOTHING and _invoke(function, table + 8 * _read(table + 32), values) != 0:
             outcome = FAILED

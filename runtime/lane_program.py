@@ -16,12 +16,11 @@ from array import array
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-import numpy as np
-
 from maniple.regions.error import RunError
 from maniple.runtime.body import BoundTask
 from maniple.runtime.kernels import Push
-from maniple.runtime.progress import LOOKS
+from maniple.runtime.progress import LOOKS, TABLES
+from maniple.runtime.shared_memory import LINE
 from maniple.runtime.variant import CompiledBody
 
 if TYPE_CHECKING:
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
     from maniple.runtime.progress import Progress
 
 __all__: list[str] = []
+
+RUN = -1
+"""Stands for the number of the run among the bases, which are those of processors."""
 
 
 class Entry(NamedTuple):
@@ -61,14 +63,38 @@ class Stretch(NamedTuple):
     Args:
         start: the first, as an index of the lane.
         end: past the last.
-        table: them, as `take_steps` reads them.
-        at: where in the table each one begins, and where the last one ends, in bytes.
+        table: them, as `take_steps` reads them; it stays where it is.
+        at: the address of each one, and that past the last one.
     """
 
     start: int
     end: int
     table: array[int]
-    at: array[int]
+    at: list[int]
+
+
+class Meeting:
+    """A step that waits until another rank has begun the run.
+
+    Args:
+        meet: does so, and binds the pushes to that rank anew if its table is another; gives the table.
+        begun: address of that rank's counter of runs.
+        tables: address of the place of its first table.
+    """
+
+    __slots__ = ("_meet", "begun", "table", "tables")
+
+    def __init__(self, meet: Callable[[], int], begun: int, tables: int) -> None:
+        self._meet, self.begun, self.tables = meet, begun, tables
+        self.table = 0
+
+    def __call__(self) -> None:
+        """Meet."""
+        self.table = self._meet()
+
+    def block(self) -> list[int]:
+        """The words that `meet` of the compiled lane reads."""
+        return [self.begun, self.tables, TABLES, LINE, self.table]
 
 
 class StepFailed(Exception):  # noqa: N818  (it says what happened; nobody outside of replays sees it)
@@ -110,10 +136,11 @@ class LaneProgram:
         self.entries[index] = self.entries[index]._replace(call=call)
         self._compiled, self._runs = None, 0
 
-    def run(self, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
+    def run(self, number: int, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
         """Take all steps once.
 
         Args:
+            number: of the run.
             base: the value of every counter when the run began.
             begun: by row, where to note when it began; one more for those of no row.
             ended: by row, where to note when it ended.
@@ -130,21 +157,22 @@ class LaneProgram:
             if self._runs == 1 and any(_compilable(entry) for entry in self.entries):
                 self._compiled = CompiledLane(self, calls, len(begun) - 1)
             self._runs += 1
-            self._take(calls, base, begun, ended)
+            self._take(number, calls, base, begun, ended)
             calls.end(self.processor)
         self._publish(base[self.processor] + len(self.entries))
 
-    def _take(self, calls: Calls, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
+    def _take(self, number: int, calls: Calls, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
         """Take all steps once, those that are compiled by compiled code."""
         compiled, at = self._compiled, 0
-        if compiled is not None and compiled.begin(calls, base):
+        if compiled is not None and compiled.begin(number, calls, base):
             for stretch in compiled.stretches:
                 self._interpret(at, stretch.start, base, begun, ended)
                 at = stretch.start
                 if self._compiled is not compiled:  # a step before has bound the lane anew
                     break
-                compiled.take(stretch, begun, ended)
-                at = stretch.end
+                at = compiled.take(stretch, begun, ended)
+                if self._compiled is not compiled:
+                    break
         self._interpret(at, len(self.entries), base, begun, ended)
 
     def _interpret(self, start: int, end: int, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
@@ -192,18 +220,18 @@ class CompiledLane:
         self._wire = lane.wire
         self._rows = rows
         numbers = sorted({cast("BoundTask", entry.call).number for entry in lane.entries if _compilable(entry)})
-        plain = [number for number in numbers if leaf.NUMBERS.keys() >= {*map(type, calls[number].values)}]
+        plain = [number for number in numbers if leaf.NUMBERS.keys() >= {*map(type, calls.values[number])}]
         self._values: Values = leaf.Values(calls, plain)
-        self._bases = [lane.processor]
+        self._bases = [lane.processor, RUN]
         self.stretches = self._stretches()
-        self._base = np.zeros(len(self._bases), np.int64)
-        self._told = np.zeros(2, np.int64)
+        self._base = array("q", bytes(8 * len(self._bases)))
+        self._told = array("q", bytes(16))
         self._counter = lane.progress.processor(lane.processor) if lane.progress.watched else 0
 
     def _stretches(self) -> list[Stretch]:
         """Compile as many steps in a row as can be; where no task is among them it would not pay."""
         found: list[Stretch] = []
-        table, at, tasks = array("q"), array("q", [0]), 0
+        table, at, tasks = array("q"), [0], 0
         for index, entry in enumerate([*self._entries, None]):
             row = None if entry is None else self._row(entry)
             if row is not None:
@@ -212,8 +240,9 @@ class CompiledLane:
                 tasks += isinstance(entry, Entry) and isinstance(entry.call, BoundTask)
                 continue
             if tasks:
-                found.append(Stretch(index - len(at) + 1, index, table, at))
-            table, at, tasks = array("q"), array("q", [0]), 0
+                place = table.buffer_info()[0]
+                found.append(Stretch(index - len(at) + 1, index, table, [place + offset for offset in at]))
+            table, at, tasks = array("q"), [0], 0
         return found
 
     def _row(self, entry: Entry) -> list[int] | None:
@@ -231,6 +260,8 @@ class CompiledLane:
             if leaf is None:
                 return None
             function, block = leaf
+        elif isinstance(entry.call, Meeting):
+            function, block = self._kernel.MEET, entry.call.block()
         elif entry.call is not None:
             return None
         first, row = (self._rows if number < 0 else number for number in (entry.first, entry.row))
@@ -246,44 +277,49 @@ class CompiledLane:
         words[0] = len(words)
         return words
 
-    def begin(self, calls: Calls, base: dict[int, int]) -> bool:
+    def begin(self, number: int, calls: Calls, base: dict[int, int]) -> bool:
         """Get ready for a run; False where the interpreter must take it."""
         if not self.stretches or not self._values.pack(calls):
             return False
         for slot, counter in enumerate(self._bases):
-            self._base[slot] = base[counter]
+            self._base[slot] = number if counter == RUN else base[counter]
         return True
 
-    def take(self, stretch: Stretch, begun: array[int], ended: array[int]) -> None:
-        """Take a stretch's steps.
+    def take(self, stretch: Stretch, begun: array[int], ended: array[int]) -> int:
+        """Take a stretch's steps; gives the step after the last one taken, an earlier one where a rank was met anew.
 
         Raises:
             StepFailed: a task's body raised.
         """
         kernel, told = self._kernel, self._told
-        table = stretch.table.buffer_info()[0]
-        at, end = table, table + stretch.at[-1]
+        places = [held.buffer_info()[0] for held in (self._base, begun, ended, told)]
+        at, end = stretch.at[0], stretch.at[-1]
         while True:
             outcome = kernel.take_steps(
                 at,
                 end,
-                self._base.ctypes.data,
+                places[0],
                 self._values.address,
-                begun.buffer_info()[0],
-                ended.buffer_info()[0],
+                places[1],
+                places[2],
                 self._counter,
                 LOOKS,
                 kernel.CLOCK,
                 kernel.CLOCK_ID,
-                told.ctypes.data,
+                places[3],
             )
-            at = int(told[0])
-            self._wire.written += int(told[1])
+            at = told[0]
+            self._wire.written += told[1]
             if outcome == kernel.DONE:
-                return
-            entry = self._entries[stretch.start + stretch.at.index(at - table)]
+                return stretch.end
+            index = stretch.start + stretch.at.index(at)
+            entry = self._entries[index]
             if outcome == kernel.FAILED:
                 self._raise(entry)
+            if isinstance(entry.call, Meeting):
+                entry.call()
+                if outcome == kernel.MOVED:
+                    return index + 1
             for _, where, counter, value in entry.waits:
                 self._progress.wait(where, int(self._base[self._bases.index(counter)]) + value)
 

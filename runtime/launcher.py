@@ -18,7 +18,8 @@ from maniple.runtime.control import place
 from maniple.runtime.device import check_device
 from maniple.runtime.environment import THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.head import Head
-from maniple.runtime.inventory import available_cores
+from maniple.runtime.hosting import given_machine
+from maniple.runtime.inventory import available_cores, core_numbers
 
 if TYPE_CHECKING:
     from maniple.runtime.head_event import Finish
@@ -28,9 +29,9 @@ __all__: list[str] = []
 JOIN_TIMEOUT_S = 60.0
 WAYS = {"shared": "shared memory", "zmq": "ZeroMQ"}
 TRANSPORTS = tuple(WAYS)
-# What a rank must not take over from a run that this launcher is part of.
-OPTIONAL = {"MANIPLE_BELLS", "MANIPLE_DETERMINISTIC", "MANIPLE_MAPPER", "MANIPLE_RECORD", "MANIPLE_SHARED"}
 """How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
+# What a rank must not take over from a run that this launcher is part of.
+OPTIONAL = {f"MANIPLE_{name}" for name in ("BELLS", "BOUND", "DETERMINISTIC", "MACHINE", "MAPPER", "RECORD", "SHARED")}
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
 
@@ -54,9 +55,12 @@ class LaunchRequest:
         record: file for a timeline of the whole run.
         transport: how tiles travel between ranks of one host: `shared` memory or `zmq`.
         device: what the processors are: `cpu`, `cuda`, or the `null` device.
+        bind: whether each rank keeps to cores of its own; None where the ranks together take up all of the host's.
+        machine: file of a machine that programs plan for in place of the one that is found here.
 
     Raises:
-        RequestError: a count below 1, a port or transport that is none, or nothing to run.
+        RequestError: a count below 1, a port or transport that is none, too few cores to bind to, a machine of other
+            ranks, or nothing to run.
     """
 
     target: tuple[str, ...]
@@ -72,6 +76,8 @@ class LaunchRequest:
     record: Path | None = None
     transport: str = TRANSPORTS[0]
     device: str = "cpu"
+    bind: bool | None = None
+    machine: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -93,6 +99,11 @@ class LaunchRequest:
         if self.transport not in TRANSPORTS:
             raise RequestError(f"--transport: there is no {self.transport!r}{nearest(self.transport, TRANSPORTS)}")
         check_device(self.device)
+        usable, wanted = len(core_numbers()), self.size * self.processors * self.cores_each()
+        if self.bind and wanted > usable:
+            raise RequestError(f"--bind: expected at least {wanted} cores for {self.size} ranks, got {usable}")
+        if self.machine is not None:
+            given_machine(self.machine, self.size, self.processors, self.device)
         _check_target(self.target)
 
     @property
@@ -103,6 +114,12 @@ class LaunchRequest:
     def cores_each(self) -> int:
         """Cores of each processor."""
         return self.cores or max(1, available_cores() // (self.size * self.processors))
+
+    def bound(self, rank: int) -> tuple[int, ...]:
+        """Cores that a rank keeps to; none where that is left to the system."""
+        usable, own = core_numbers(), self.processors * self.cores_each()
+        full = self.size > 1 and own * self.size == len(usable)
+        return usable[rank * own : (rank + 1) * own] if self.bind or (full and self.bind is None) else ()
 
 
 def command(
@@ -142,6 +159,8 @@ def command(
         shared=shared,
         device=request.device,
         bells=bells,
+        bound=request.bound(rank),
+        machine=None if request.machine is None else str(request.machine.absolute()),
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.

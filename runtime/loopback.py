@@ -181,7 +181,7 @@ class LoopbackControl(Control):
         self._roll = Roll()
         self._gathers = 0
 
-    def call(self, text: str, digest: bytes = b"") -> None:
+    def call(self, text: str, digest: bytes = b"", *, soon: bool = True) -> None:
         """Compare a call with the other ranks' so far."""
         hub = self._hub
         with hub.changed:

@@ -149,7 +149,7 @@ class Machine:
 
         In a launched world every rank has the processors that the launcher was asked for. A program that was not
         launched has one processor that owns all cores it may use. Every rank looks at its own host, and the ranks
-        exchange what they found.
+        exchange what they found. Where the launcher was given a machine, it is that.
 
         Args:
             world: the world to describe; by default the launched one.
@@ -164,6 +164,8 @@ class Machine:
             from maniple.runtime import world as launched
 
             world = launched.current()
+        if world.machine is not None:
+            return cls._given(world, world.machine)
         if world.device != "cpu":
             mine = take_inventory(world.device)
         found = [Inventory.from_bytes(payload) for payload in world.control.gather(mine.to_bytes())]
@@ -175,6 +177,16 @@ class Machine:
         if world.rank == 0:
             _announce_gpus(found)
         return cls._of_ranks("detected", found, nodes, world.processors, world.cores)
+
+    @classmethod
+    def _given(cls, world: World, path: str) -> Self:
+        """Load the machine that the launch was given; on all ranks the same, or on none."""
+        machine = cls.load(path)
+        found = world.control.gather(machine.fingerprint().encode())
+        other = next((rank for rank, told in enumerate(found) if told != found[0]), None)
+        if other is not None:
+            raise RunError(f"--machine {path}: rank {other} read another file than rank 0; give all hosts the same")
+        return machine
 
     @classmethod
     def _of_ranks(

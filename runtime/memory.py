@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,19 +47,54 @@ class Memory:
         self._layouts: dict[int, tuple[int, ...]] = {}
         self._kept: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._filled: dict[int, float] = {}
+        self._blocks: dict[bool, weakref.ref[torch.Tensor]] = {}
+        self._allocated = 0
+        # The collector may run on any thread and at any time, so it only leaves a note.
+        self._freed: deque[int] = deque()
 
-    def allocate(self, region: LogicalRegion, rect: Rect, *, shared: bool = False) -> torch.Tensor:
-        """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in.
+    def allocate(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
+        """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in."""
+        return self._make(region, rect, None)
+
+    def block(self, size: int, *, shared: bool) -> torch.Tensor:
+        """Give bytes in which instances are given places that live within a run; it goes when nobody refers to it.
+
+        All schedules of a rank are given the same, for only one is under way at a time. One that needs more gets a new
+        one, which the others are to use from then on.
 
         Args:
-            region: the region.
-            rect: what there must be room for.
+            size: bytes, at least.
             shared: whether other ranks of this host write into it, as far as there are any.
 
         Raises:
             RequestError: memory that is shared is too small.
         """
-        return self._make(region, rect, self.arena if shared else None, self.layout(region))
+        held = self._block(shared=shared)
+        if held is not None and held.numel() >= size:
+            return held
+        made = self._bytes("what lives within a run", size, self.arena if shared else None)
+        self._blocks[shared] = weakref.ref(made)
+        if held is not None:
+            self.version += 1
+        return made
+
+    def has_block(self, size: int, *, shared: bool) -> bool:
+        """Say whether `block` would have nothing to allocate."""
+        held = self._block(shared=shared)
+        return held is not None and held.numel() >= size
+
+    def _block(self, *, shared: bool) -> torch.Tensor | None:
+        return self._blocks[shared]() if shared in self._blocks else None
+
+    def allocated_bytes(self) -> int:
+        """Count the bytes of storage that was allocated here and is referred to."""
+        while self._freed:
+            self._allocated -= self._freed.popleft()
+        return self._allocated
+
+    def place(self, block: torch.Tensor, offset: int, region: LogicalRegion, rect: Rect) -> torch.Tensor:
+        """Give the storage of an instance that begins so many bytes behind the start of a block."""
+        return self._shaped(block[offset : offset + rect.volume * region.itemsize], region, rect)
 
     def keep(self, region: LogicalRegion, rect: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the lasting instance of a region, made or grown so that it has room for a rectangle.
@@ -91,7 +128,7 @@ class Memory:
             rect: what it has room for.
         """
         # Whatever lasts may be written by any rank in a later program.
-        storage = self._make(region, rect, self.arena, self.layout(region))
+        storage = self._make(region, rect, self.arena)
         value = self._filled.get(region.id, 0)
         self.write(lambda: storage.fill_(value))
         if region.id in self._kept:
@@ -146,19 +183,28 @@ class Memory:
         """Count the bytes of storage that lasts."""
         return sum(storage.numel() * storage.element_size() for _, storage in self._kept.values())
 
-    def _make(self, region: LogicalRegion, rect: Rect, arena: Arena | None, layout: tuple[int, ...]) -> torch.Tensor:
-        dtype = torch_dtype(region.dtype)
-        packed = [rect.shape[axis] for axis in layout]
+    def _make(self, region: LogicalRegion, rect: Rect, arena: Arena | None) -> torch.Tensor:
+        return self._shaped(self._bytes(region.name, rect.volume * region.itemsize, arena), region, rect)
+
+    def _bytes(self, name: str, size: int, arena: Arena | None) -> torch.Tensor:
         with torch.inference_mode(mode=False):
             if self.device is not None:
-                storage = self.device.allocate(packed, dtype)
+                storage = self.device.allocate((size,), torch.int8)
             elif arena is None:
-                storage = torch.empty(packed, dtype=dtype, device="cpu")
+                storage = torch.empty(size, dtype=torch.int8, device="cpu")
             else:
-                storage = torch.from_numpy(arena.allocate(rect.volume * region.itemsize)).view(dtype).reshape(packed)
+                storage = torch.from_numpy(arena.allocate(size)).view(torch.int8)
         if self.recorder is not None:
-            self.recorder.allocated(region.name, storage)
-        return storage.permute([layout.index(axis) for axis in range(rect.ndim)])
+            self.recorder.allocated(name, storage)
+        self._allocated += size
+        weakref.finalize(storage.untyped_storage(), self._freed.append, size).atexit = False
+        return storage
+
+    def _shaped(self, storage: torch.Tensor, region: LogicalRegion, rect: Rect) -> torch.Tensor:
+        layout = self.layout(region)
+        with torch.inference_mode(mode=False):
+            packed = storage.view(torch_dtype(region.dtype)).reshape([rect.shape[axis] for axis in layout])
+            return packed.permute([layout.index(axis) for axis in range(rect.ndim)])
 
 
 def _nothing() -> None:

@@ -12,14 +12,13 @@ Whoever uses what an event guards without waiting for it finds what was there be
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from random import Random
-from time import perf_counter, perf_counter_ns, sleep
+from time import perf_counter_ns
 from typing import Any, NamedTuple, final
 
 import torch
@@ -28,14 +27,12 @@ from torch.overrides import TorchFunctionMode
 from maniple.regions.error import RunError
 from maniple.runtime.event import DONE, Event, Signal
 from maniple.runtime.processor import enter_task
+from maniple.runtime.room import Room
 
 __all__: list[str] = []
 
 LATEST_S = 1e-3
 """The most by which a piece of work begins late, in seconds; half of them do not."""
-# How long an allocation waits for room that others are about to make, and how often it looks.
-PATIENCE_S = 5.0
-NAP_S = 1e-3
 
 _here = threading.local()
 
@@ -46,6 +43,7 @@ _VIEWS = frozenset(
         *(_PLAIN.permute, _PLAIN.view, _PLAIN.reshape, _PLAIN.transpose, _PLAIN.t, _PLAIN.detach, _PLAIN.expand),
         *(_PLAIN.numel, _PLAIN.element_size, _PLAIN.data_ptr, _PLAIN.dim, _PLAIN.size, _PLAIN.stride),
         *(_PLAIN.is_contiguous, _PLAIN.is_floating_point, _PLAIN.as_subclass, _PLAIN.__len__, _PLAIN.__hash__),
+        _PLAIN.untyped_storage,
         *(getattr(_PLAIN, name).__get__ for name in ("shape", "dtype", "ndim", "device", "layout", "requires_grad")),
     }
 )
@@ -232,45 +230,20 @@ class NullDevice:
 
     def __init__(self, local: int, capacity: int, latest_s: float = LATEST_S) -> None:
         self.name = f"null device {local}"
-        self.capacity = capacity
-        self.held = 0
-        self.peak = 0
+        self.room = Room(self.name, capacity)
         self._gate = _Gate()
         self.tasks, self.arrivals, self.departures = (
             NullStream(f"{self.name}: {name}", Random(f"{local} {name}"), latest_s, self._gate)
             for name in ("tasks", "arrivals", "departures")
         )
         self.written: Event = DONE
-        self._freed: deque[int] = deque()
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """See `maniple.runtime.device.Device.allocate`; what is read before it is written is NaN, or -1."""
-        storage = torch.full(tuple(shape), float("nan") if dtype.is_floating_point else -1, dtype=dtype, device="cpu")
-        size = storage.numel() * storage.element_size()
-        self._await_room(size)
-        self.held += size
-        self.peak = max(self.peak, self.held)
-        # The collector may run on any thread and at any time, so it only leaves a note.
-        weakref.finalize(storage.untyped_storage(), self._freed.append, size).atexit = False
-        return storage.as_subclass(NullTensor)
-
-    def _await_room(self, size: int) -> None:
-        """Wait until what makes room is let go of: by a stream or whoever hears of its events, a moment after they end.
-
-        Raises:
-            RunError: nothing was, for long.
-        """
-        end = perf_counter() + PATIENCE_S
-        while self._in_use() + size > self.capacity:
-            if size > self.capacity or perf_counter() > end:
-                raise RunError(f"{self.name} has no room for {size} bytes: {self.held} of {self.capacity} are in use")
-            gc.collect()
-            sleep(NAP_S)  # a finalizer may run anywhere, so it can wake nobody
-
-    def _in_use(self) -> int:
-        while self._freed:
-            self.held -= self._freed.popleft()
-        return self.held
+        poison = float("nan") if dtype.is_floating_point else -1
+        return self.room.allocate(
+            prod(shape) * dtype.itemsize, lambda: torch.full(tuple(shape), poison, dtype=dtype, device="cpu")
+        ).as_subclass(NullTensor)
 
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """See `maniple.runtime.device.Device.stage`."""

@@ -26,7 +26,6 @@ __all__: list[str] = []
 
 Domain = Rect | Sequence[int] | int
 
-HANDLES = frozenset((Region, PartitionedRegion))
 PLAIN = frozenset((int, float, bool, str, type(None)))
 """Types of values that are neither futures nor handles."""
 
@@ -77,18 +76,22 @@ class Operation:
             return None
         if domain is not self.domain and (domain is None or self.domain is None or bounds(domain) != self.domain):
             return None
-        for index, tiles in self._named:
-            given = args[index]
-            if type(given) not in HANDLES or (given.tiles is not tiles and not self._uses(tiles, given)):
-                return None
+        try:
+            for index, tiles in self._named:
+                if args[index].tiles is not tiles and not self._uses(tiles, args[index]):
+                    return None
+        except AttributeError:  # no handle
+            return None
         values = self._given(args)
         for value in values:
             if type(value) not in PLAIN:
                 return _awaited(values)
         return values
 
-    def _uses(self, tiles: Tiles, given: Region | PartitionedRegion) -> bool:
+    def _uses(self, tiles: Tiles, given: object) -> bool:
         """Whether an argument that is another object, or named otherwise, comes to the same rectangles; not cheap."""
+        if not isinstance(given, Region | PartitionedRegion):
+            return False
         other = given.tiles
         if other == tiles:
             return True

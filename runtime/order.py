@@ -39,9 +39,9 @@ def order(
         The position of each row in the order, and its simulated start. The order agrees with every
         dependence, also when durations are zero.
     """
-    starts, later = successors
     count = len(durations)
-    waiting = np.bincount(later, minlength=count).tolist() if len(later) else [0] * count
+    waiting = np.bincount(successors[1], minlength=count).tolist() if len(successors[1]) else [0] * count
+    starts, later = successors[0].tolist(), successors[1].tolist()
     ready = [0] * count
     free: dict[int, int] = {}
     begin = [0] * count
@@ -50,19 +50,21 @@ def order(
     sequence: list[int] = []
     while heap:
         at, row = heapq.heappop(heap)
-        start = max([at, *(free.get(lane, 0) for lane, _ in holds[row])])
+        start = at
+        for lane, _ in holds[row]:
+            start = max(start, free.get(lane, 0))
         begin[row] = start
         end = start + durations[row]
         for lane, span in holds[row]:
             free[lane] = start + span
         sequence.append(row)
-        for successor in later[starts[row] : starts[row + 1]].tolist():
+        for successor in later[starts[row] : starts[row + 1]]:
             ready[successor] = max(ready[successor], end)
             waiting[successor] -= 1
             if waiting[successor] == 0:
                 heapq.heappush(heap, (ready[successor], successor))
-    place = {row: position for position, row in enumerate(sequence)}
-    ranked = sorted(range(count), key=lambda row: (begin[row], place[row]))
     position = np.empty(count, dtype=np.int64)
+    position[sequence] = np.arange(count)
+    ranked = np.lexsort((position, np.asarray(begin, dtype=np.int64)))
     position[ranked] = np.arange(count)
     return position, begin

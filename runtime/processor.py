@@ -123,6 +123,7 @@ class Processor(ABC):
                 work()
             except BaseException as error:  # noqa: BLE001  (a thread's failure belongs to the rank)
                 self._failed(error)
+            del work  # and the storage that it refers to, which may be let go of before there is more to do
 
 
 @final

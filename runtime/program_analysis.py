@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import crossing, shared
 from maniple.regions.privilege import READ, Coherence
 from maniple.regions.validity import Near, UnwrittenRead
-from maniple.runtime.analysis import Node, RegionAnalysis
+from maniple.runtime.analysis import RegionAnalysis
 from maniple.runtime.capacity import Occupancy
 from maniple.runtime.failure import UnwrittenRegion
 from maniple.runtime.fragment import distance
@@ -47,7 +48,7 @@ class ProgramAnalysis:
         self.regions: dict[int, RegionAnalysis] = {}
         self._logical: dict[int, LogicalRegion] = {}
         self._occupancy = Occupancy(machine, self.regions, self._logical)
-        self._recurrence = Recurrence(self.regions, self._analyse)
+        self._recurrence = Recurrence(self.regions)
 
     def add(
         self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None, near: Near | None = None
@@ -62,7 +63,6 @@ class ProgramAnalysis:
         made = self.regions[region.id] = RegionAnalysis(
             region.bounds,
             home or {},
-            persistent=True,
             near=near or self._near,
             mover=self._first_processor if self._moving else None,
         )
@@ -107,7 +107,9 @@ class ProgramAnalysis:
         """
         if not again:
             return self._analyse(launch)
-        found = self._recurrence.launch(launch)
+        regions = tuple(dict.fromkeys([requirement.region.id for requirement in launch.requirements]))
+        what = (launch.points, launch.requirements)
+        found = self._recurrence.launch(what, regions, partial(self._analyse, launch))
         for use in found:
             self._occupancy.used(use.region)
         return found
@@ -127,7 +129,7 @@ class ProgramAnalysis:
         if self._moving:
             for (region, memory), rect in rooms.items():
                 self.regions[region].make_room(memory, rect)
-        uses = tuple(self._use(requirement, tasks, advance) for requirement, tasks, advance in found)
+        uses = tuple([self._use(*each) for each in found])
         for region in (*advances, *dict.fromkeys(eviction.region for eviction in evictions)):
             self._occupancy.note(region)
         return uses + evicted
@@ -169,11 +171,8 @@ class ProgramAnalysis:
             raise RequestError(msg) from error
 
     def _use(self, requirement: Requirement, tasks: Sequence[PlacedUse], advance: Advance) -> AnalysedUse:
-        analysis = self.regions[requirement.region.id]
-        accesses = analysis.use(requirement.privilege, tasks, advance, fills=requirement.fills)
-        first, moves, edges = analysis.take()
-        nodes = tuple((point, Node(analysis.step, advance.ordinal, point), access) for point, access in accesses)
-        return AnalysedUse(requirement.region.id, first, tuple(moves), tuple(edges), nodes, advance.ordinal)
+        region = requirement.region.id
+        return self.regions[region].analysed(region, requirement.privilege, tasks, advance, fills=requirement.fills)
 
     def _evict(self, eviction: Eviction) -> AnalysedUse:
         analysis = self.regions[eviction.region]

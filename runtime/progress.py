@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maniple.runtime.shared_memory import LINE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -48,6 +50,7 @@ class Progress:
         self._spin_s = SPIN_S if roomy else 0.0
         self._check = check
         self._addresses: dict[int, int] = {}
+        self._told: list[int | None] = [None] * TABLES
         self._own: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
 
     @cached_property
@@ -92,8 +95,17 @@ class Progress:
             table: where in this rank's file the places of its instances are.
         """
         if self._shared is not None:
-            self._counter.publish(self._shared.counter(self._rank, 1 + run % TABLES), table)
+            slot = run % TABLES
+            if self._told[slot] != table:
+                self._counter.publish(self._shared.counter(self._rank, 1 + slot), table)
+                self._told[slot] = table
             self._counter.publish(self._shared.counter(self._rank, BEGUN), run)
+
+    def board(self, rank: int) -> tuple[int, int]:
+        """Give the addresses of another rank's counter of runs, and of the first of its tables' places."""
+        if self._shared is None:
+            raise ValueError(f"rank {rank} shares no memory with this one")
+        return self._shared.counter(rank, BEGUN), self._shared.counter(rank, 1)
 
     def meet(self, rank: int, run: int) -> int:
         """Wait until another rank of this host has begun a run; gives its table's place.
@@ -101,10 +113,9 @@ class Progress:
         Raises:
             RunError: the run was stopped or has failed.
         """
-        if self._shared is None:
-            raise ValueError(f"rank {rank} shares no memory with this one")
-        self.wait(self._shared.counter(rank, BEGUN), run)
-        return int(self._counter.value_of(self._shared.counter(rank, 1 + run % TABLES)))
+        begun, tables = self.board(rank)
+        self.wait(begun, run)
+        return int(self._counter.value_of(tables + LINE * (run % TABLES)))
 
     def wait(self, address: int, value: int) -> None:
         """Wait until a counter has reached a value.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 import threading
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import ManipleError, RequestError
 from maniple.runtime import recording
-from maniple.runtime.capacity import check_schedule
+from maniple.runtime.capacity import check_schedule, fits
 from maniple.runtime.control import RankStopped
 from maniple.runtime.device import open_device
 from maniple.runtime.device_lane import Milestones
@@ -133,9 +134,13 @@ class RankRuntime:
         Raises:
             RequestError: some memory cannot hold what it needs.
         """
-        check_schedule(schedule)
         self.employ(schedule.machine)
-        return Replay(schedule, self, lasting)
+        replay = Replay(schedule, self, lasting)
+        if not fits(schedule):
+            # A rank plans its own memories alone, and all of them have to refuse what one cannot hold.
+            told = [json.loads(found) for found in self.world.control.gather(json.dumps(replay.needs()).encode())]
+            check_schedule(schedule, {int(memory): size for needs in told for memory, size in needs.items()})
+        return replay
 
     def employ(self, machine: Machine) -> None:
         """Start this rank's processors, and have its memories; a processor whose cores differ is replaced.

@@ -109,7 +109,7 @@ class Recorder:
         """Add that storage was made; and later, by itself, that it went."""
         size = storage.numel() * storage.element_size()
         self.resize(Kind.ALLOCATED, name, size)
-        weakref.finalize(storage, _freed, weakref.ref(self), name, size).atexit = False
+        weakref.finalize(storage.untyped_storage(), _freed, weakref.ref(self), name, size).atexit = False
 
     def resize(self, kind: Kind, name: str, size: int) -> None:
         """Add that so many bytes were allocated or freed."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from maniple.regions.validity import Validity
     from maniple.runtime.analysis import RegionAnalysis
     from maniple.runtime.instance_table import Names, Structure
-    from maniple.runtime.launch import Launch
     from maniple.runtime.schedule import Access
     from maniple.runtime.use import Move
 
@@ -98,12 +97,12 @@ class Transition:
     """What a launch comes to where its regions are in certain states.
 
     Args:
-        found: the launch and the states of its regions; they are told by identity, so they are kept.
+        found: what was done and the states of its regions; they are told by identity, so they are kept.
         regions: by id.
         uses: in the order of the requirements.
     """
 
-    found: tuple[Launch, tuple[State, ...]]
+    found: tuple[object, tuple[State, ...]]
     regions: dict[int, RegionStep]
     uses: tuple[UseStep, ...]
 
@@ -161,41 +160,49 @@ class Recurrence:
 
     Args:
         regions: the analyses of the program's regions, by id.
-        analyse: analyses a launch without remembering it.
     """
 
-    def __init__(
-        self, regions: Mapping[int, RegionAnalysis], analyse: Callable[[Launch], tuple[AnalysedUse, ...]]
-    ) -> None:
+    def __init__(self, regions: Mapping[int, RegionAnalysis]) -> None:
         self._regions = regions
-        self._analyse = analyse
         self._states: dict[int, dict[tuple[Validity, object], State]] = {}
         self._current: dict[int, State] = {}
         self._transitions: dict[tuple[int, ...], Transition] = {}
+        self.derived = 0
+        self.followed = 0
 
     def forget(self, region: int) -> None:
         """Forget the states of a region; what led there cannot recur, and goes in time."""
         self._states.pop(region, None)
         self._current.pop(region, None)
 
-    def launch(self, launch: Launch) -> tuple[AnalysedUse, ...]:
+    def launch(
+        self,
+        what: tuple[object, ...],
+        regions: tuple[int, ...],
+        analyse: Callable[[], tuple[AnalysedUse, ...]],
+    ) -> tuple[AnalysedUse, ...]:
         """Analyse a launch, from memory where its regions are in states in which it found them before.
 
         Args:
-            launch: whose points and requirements are the same objects whenever it recurs.
+            what: objects that are the same whenever the launch recurs.
+            regions: the regions that it uses, each once.
+            analyse: analyses it without remembering it.
 
         Raises:
             RequestError: as the analysis does.
         """
-        regions = tuple(dict.fromkeys([requirement.region.id for requirement in launch.requirements]))
-        key = [id(launch.points), id(launch.requirements)]
+        key = [*map(id, what)]
         for region in regions:
             state = self._state(region)
             if state is None:
-                return self._analyse(launch)
+                return analyse()
             key.append(id(state))
         known = self._transitions.get(tuple(key))
-        return self._derive(launch, regions, tuple(key)) if known is None else self._follow(known)
+        if known is None:
+            self.derived += 1
+            return self._derive(what, regions, tuple(key), analyse)
+        self.followed += 1
+        return self._follow(known)
 
     def _state(self, region: int) -> State | None:
         """Give the state that a region is in, None if it has contributions or too much is remembered of it."""
@@ -248,7 +255,13 @@ class Recurrence:
         found = analysis.instances.structure()
         return _Clerk(analysis, [] if found is None else found[1])
 
-    def _derive(self, launch: Launch, regions: Sequence[int], key: tuple[int, ...]) -> tuple[AnalysedUse, ...]:
+    def _derive(
+        self,
+        what: tuple[object, ...],
+        regions: Sequence[int],
+        key: tuple[int, ...],
+        analyse: Callable[[], tuple[AnalysedUse, ...]],
+    ) -> tuple[AnalysedUse, ...]:
         """Analyse a launch with stand-ins for the names, and remember what it comes to if its regions recur."""
         clerks = {region: self._clerk(region) for region in regions}
         states = tuple(self._current[region] for region in regions)
@@ -257,18 +270,19 @@ class Recurrence:
         for region, table, state in zip(regions, tables, states, strict=True):
             table.adopt(state.structure, [[Node(-1, 0, slot)] for slot in range(len(clerks[region].before))])
         try:
-            uses = self._analyse(launch)
+            uses = analyse()
         except BaseException:
             for region, table, state in zip(regions, tables, states, strict=True):
                 table.adopt(state.structure, clerks[region].before)
             raise
         steps = {region: step for region in regions if (step := self._step(region, clerks[region], uses)) is not None}
         lasting = made == [table.made for table in tables]
-        if len(steps) == len(regions) and len(uses) == len(launch.requirements) and lasting:
+        evicted = any(use.evicted >= 0 for use in uses)
+        if len(steps) == len(regions) and not evicted and lasting:
             if len(self._transitions) >= KEPT_TRANSITIONS:
                 self._transitions.clear()
             taken = tuple([_use_step(use, clerks[use.region]) for use in uses])
-            self._transitions[key] = Transition((launch, states), steps, taken)
+            self._transitions[key] = Transition((what, states), steps, taken)
         return tuple([_named(use, clerks.get(use.region)) for use in uses])
 
     def _step(self, region: int, clerk: _Clerk, uses: Sequence[AnalysedUse]) -> RegionStep | None:

@@ -14,7 +14,7 @@ from maniple.runtime.device_lane import DeviceLane
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.lane import Layout, StepKind
-from maniple.runtime.lane_program import Entry, LaneProgram, StepFailed
+from maniple.runtime.lane_program import Entry, LaneProgram, Meeting, StepFailed
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -83,10 +83,11 @@ class Replay:
         # Where a rank has devices, tiles go through the copy engine, which knows their streams.
         shared = None if devices else runtime.world.shared
         near = frozenset(() if devices else here) if shared is None else shared.ranks
-        self.lanes = Layout(schedule, here, near).lanes()
+        self._storage = Storage(schedule, here, lasting, near)
+        self.lanes = Layout(schedule, here, near, self._storage.temporary).lanes()
+        self._storage.plan(self.lanes.lifetimes)
         self._progress = runtime.progress
         self._progress.employ(schedule.machine)
-        self._storage = Storage(schedule, here, lasting, near)
         self._binder = Binder(self._storage, self.lanes, shared, runtime.binding)
         self._here = [not here.keys().isdisjoint(schedule.memories(row)) for row in range(len(schedule))]
         self._devices = {
@@ -104,6 +105,10 @@ class Replay:
         self._met: dict[tuple[int, int], int] = {}
         self._now: dict[int, Run] = {}
         self._reserved = shared is None or not schedule.total_bytes
+
+    def needs(self) -> dict[int, int]:
+        """Give the bytes that a run takes in each memory of this rank."""
+        return self._storage.needs()
 
     def here(self, row: int) -> bool:
         """Say whether this rank takes part in a row."""
@@ -169,7 +174,7 @@ class Replay:
             if processor in self._devices:
                 self._devices[processor].take(run, self._progress.publisher(processor), partial(self._one_less, run))
                 return
-            self._programs[processor].run(run.base, *self.times[run.slot])
+            self._programs[processor].run(run.number, run.base, *self.times[run.slot])
         except StepFailed as failed:
             error = failed.__cause__ or failed
             if failed.row >= 0 and error is not self.runtime.error:
@@ -185,15 +190,16 @@ class Replay:
             shared.wrote(wire.take(), run.number)
         self._one_less(run)
 
-    def _meet(self, processor: int, rank: int) -> None:
+    def _meet(self, processor: int, rank: int) -> int:
         """Wait until another rank has begun this run, and push to where it says that its instances are."""
         table = self._progress.meet(rank, self._now[processor].number)
         if self._met.get((processor, rank)) == table:
-            return
+            return table
         program = self._programs[processor]
         for index, call in self._binder.pushes(processor, rank, table).items():
             program.push(index, call)
         self._met[processor, rank] = table
+        return table
 
     def _start(self, processor: int, row: int) -> None:
         """Hand a movement between hosts to the copy engine."""
@@ -247,7 +253,7 @@ class Replay:
         arena = None if self.runtime.world.shared is None else self.runtime.world.shared.arena
         try:
             if arena is not None:
-                arena.reserve(self._storage.planned_bytes())
+                arena.reserve(self._storage.shared_bytes())
         except RequestError as error:
             refusal = f"{self.runtime.world.place()}: {error}"
         told = [text.decode() for text in self.runtime.world.control.gather(refusal.encode()) if text]
@@ -285,7 +291,7 @@ class Replay:
 
     def _call(self, processor: int, step: Step) -> Callable[[], object] | None:
         if step.kind == StepKind.MEET:
-            return partial(self._meet, processor, step.item)
+            return Meeting(partial(self._meet, processor, step.item), *self._progress.board(step.item))
         if step.kind == StepKind.START:
             return partial(self._start, processor, step.row)
         if step.kind in {StepKind.END, StepKind.PUSH}:  # pushes are bound when the other rank is met

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -115,16 +115,21 @@ class Piece:
     op: str
 
 
-def csr(
-    count: int, pairs: Sequence[tuple[int, int]] | np.ndarray[tuple[int, int], np.dtype[np.int64]]
-) -> tuple[Column, Column]:
-    """Compress (row, value) pairs: the values of row i, ascending, are `values[starts[i]:starts[i + 1]]`."""
-    if len(pairs) == 0:
+def csr(count: int, pairs: Sequence[tuple[int, int]] | np.ndarray[tuple[int, int], Any]) -> tuple[Column, Column]:
+    """Compress (row, value) pairs: the values of row i, ascending, are `values[starts[i]:starts[i + 1]]`.
+
+    Args:
+        count: how many rows there are.
+        pairs: in any order, also several times.
+    """
+    if not len(pairs):
         return np.zeros(count + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    table = np.unique(np.asarray(pairs, dtype=np.int64), axis=0)
+    table = np.asarray(pairs, dtype=np.int64)
+    width = int(table[:, 1].max()) + 1
+    both = np.unique(table[:, 0] * width + table[:, 1])
     starts = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(table[:, 0], minlength=count), out=starts[1:])
-    return starts, np.ascontiguousarray(table[:, 1])
+    np.cumsum(np.bincount(both // width, minlength=count), out=starts[1:])
+    return starts, both % width
 
 
 @dataclass(frozen=True)

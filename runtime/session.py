@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Lookup
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
@@ -26,7 +26,7 @@ from maniple.runtime.mapping import Board, Mapping, ask_tunable, map_launch
 from maniple.runtime.operation import Operation, handles, state
 from maniple.runtime.processor import inside_task
 from maniple.runtime.region_table import extents
-from maniple.runtime.task import Read, WriteDiscard, task
+from maniple.runtime.stock_task import copy, fill, write
 from maniple.runtime.timeline import Kind
 from maniple.runtime.tracing import Traced, Tracing
 from maniple.runtime.untraced import Untraced
@@ -40,23 +40,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@task(name="fill")
-def _fill(value: float, x: WriteDiscard) -> None:
-    x.fill_(value)
-
-
-@task(name="write")
-def _write(values: torch.Tensor, x: WriteDiscard) -> None:
-    x.copy_(values)
-
-
-@task(name="copy")
-def _copy(source: Read, target: WriteDiscard) -> None:
-    target.copy_(source)
-
-
-for _task in (_fill, _write, _copy):
-    _task.variant("cuda")(_task.function)
+F = TypeVar("F", Future, FutureMap)
 
 
 class Session:
@@ -130,7 +114,7 @@ class Session:
             args: for each parameter a value, or for one with a privilege a region or a tile `X[P][color]`.
             mapper: placement of this launch.
         """
-        return Future(self.runtime, self.machine, self.call(task, None, args, mapper))
+        return self.future(Future, task, None, args, mapper)
 
     def index_launch(
         self,
@@ -154,8 +138,7 @@ class Session:
         Raises:
             RequestError: arguments that do not fit, points that interfere, or a read before the first write.
         """
-        call = self.call(task, domain, args, mapper, must_epoch=must_epoch)
-        return FutureMap(self.runtime, self.machine, call)
+        return self.future(FutureMap, task, domain, args, mapper, must_epoch=must_epoch)
 
     def fill(self, target: Region | PartitionedRegion, value: float) -> None:
         """Write one value to every element of a region, in every memory, or of the tiles of a partition, one by one.
@@ -166,9 +149,9 @@ class Session:
         # A value that the type cannot hold is refused here, not in a task.
         torch.full((), value, dtype=torch_dtype(region.logical.dtype))
         if isinstance(target, PartitionedRegion):
-            self.call(_fill, target.partition.colors, (value, target))
+            self.future(FutureMap, fill, target.partition.colors, (value, target))
         else:
-            self.call(_fill, None, (value, target), everywhere=True)
+            self.future(Future, fill, None, (value, target), everywhere=True)
 
     def write(self, region: Region, values: torch.Tensor) -> None:
         """Write a whole tensor to a region; every rank passes the same one, so nothing moves.
@@ -183,7 +166,7 @@ class Session:
                 f"got {tuple(values.shape)} and {values.dtype}"
             )
             raise RequestError(msg)
-        self.call(_write, None, (values.detach().clone(), region), everywhere=True)
+        self.future(Future, write, None, (values.detach().clone(), region), everywhere=True)
 
     def copy(self, source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:
         """Copy a region, or tile by tile where both are partitioned; shapes must agree.
@@ -195,31 +178,35 @@ class Session:
             shapes = [[tile.shape for tile in side.partition.tiles] for side in (source, target)]
             if source.projection is None and target.projection is None and shapes[0] != shapes[1]:
                 raise RequestError(f"copy: the tiles of {source.region} and {target.region} differ in shape")
-            self.call(_copy, target.partition.colors, (source, target))
+            self.future(FutureMap, copy, target.partition.colors, (source, target))
             return
         if isinstance(source, PartitionedRegion) or isinstance(target, PartitionedRegion):
             raise RequestError("copy: partition both regions or none")
         if source.shape != target.shape:
             raise RequestError(f"copy: {source} and {target} differ in shape")
-        self.call(_copy, None, (source, target))
+        self.future(Future, copy, None, (source, target))
 
-    def call(
+    def future(
         self,
+        kind: type[F],
         task: Task[..., Any],
         domain: Domain | None,
         args: Sequence[object],
         mapper: Mapper | None = None,
         *,
-        everywhere: bool = False,
         must_epoch: bool = False,
-    ) -> Call:
-        """Have a launch taken by the replay under way, or start it."""
+        everywhere: bool = False,
+    ) -> F:
+        """Have a launch taken by the replay under way, or start it; give its future.
+
+        Replays make thousands of launches, so nothing comes before the comparison.
+        """
         replaying = self.tracing.replaying
-        if replaying is not None and not must_epoch and not inside_task():
-            call = replaying.take(task, domain, args)
-            if call is not None:
-                return call
-        return self._operate(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
+        if replaying is not None and not must_epoch:
+            place = replaying.take(task, domain, args)
+            if place is not None:
+                return kind(self, replaying.calls, place)
+        return kind(self, self._operate(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch))
 
     def _operate(
         self,
@@ -276,7 +263,7 @@ class Session:
     def _place(self, operation: Operation, mapper: Mapper) -> Mapped:
         """Have the mapper place a launch."""
         copies = len(self._replicas) if operation.everywhere else 1
-        requirements = operation.requirements(copies, fill=operation.task is _fill)
+        requirements = operation.requirements(copies, fill=operation.task is fill)
         if operation.everywhere:
             points = self._replicas
             kinds = (self.machine.processors[point.processor].kind for point in points)

@@ -228,6 +228,7 @@ class SharedMemory:
                 f"shared memory: the files that the launcher opened are not there ({error}); a program must not close "
                 "descriptors that it did not open, or run it with --transport zmq"
             ) from error
+        self._places = {other: int(board.ctypes.data) for other, board in self._boards.items()}
         self._mapped: dict[int, Bytes] = {}
         self._lock = threading.Lock()
         self._meter = Meter()
@@ -243,7 +244,7 @@ class SharedMemory:
         """
         if not 0 <= slot < SLOTS:
             raise RequestError(f"a rank shares the counters of {SLOTS} processors at most; start more ranks instead")
-        return int(self._boards[rank].ctypes.data) + LINE * slot
+        return self._places[rank] + LINE * slot
 
     @property
     def has_bells(self) -> bool:

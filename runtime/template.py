@@ -14,10 +14,11 @@ from maniple.regions.index_space import RectSet, parted, simplest, union
 from maniple.regions.privilege import READ
 from maniple.regions.validity import Near, Validity
 from maniple.runtime.analysis import RegionAnalysis
+from maniple.runtime.collector import uncollected
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import FragmentKey, analyse
 from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.program_analysis import placed_uses
+from maniple.runtime.use import Placing, placed_uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,6 +89,7 @@ def covers(state: Validity, needed: Validity) -> bool:
     return all(memory in held and held[memory].covers(points) for memory, points in needed.valid.items())
 
 
+@uncollected()
 def lower(
     launches: Sequence[Launch],
     states: Mapping[int, Validity],
@@ -110,9 +112,10 @@ def lower(
         RequestError: interfering tasks, or a read before the first write.
     """
     uses: dict[LogicalRegion, list[tuple[Privilege, tuple[PlacedUse, ...]]]] = {}
+    placing = Placing(machine)
     for launch in launches:
         for requirement in launch.requirements:
-            tasks = placed_uses(launch, requirement, machine)
+            tasks = placing.uses(launch, requirement)
             uses.setdefault(requirement.region, []).append((requirement.privilege, tasks))
     ends = []
     for region, found in uses.items():
@@ -158,7 +161,7 @@ def _analyse(region: LogicalRegion, uses: Uses, state: Validity, near: Near) -> 
 def _closing(region: LogicalRegion, uses: Uses, state: Validity, machine: Machine, near: Near) -> Launch | None:
     if not any(privilege.reduces for privilege, _ in uses):
         return None
-    analysis = RegionAnalysis(region.bounds, {}, persistent=True, near=near)
+    analysis = RegionAnalysis(region.bounds, {}, near=near)
     enter(analysis, state)
     for privilege, tasks in uses:
         analysis.use(privilege, tasks)

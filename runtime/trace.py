@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from maniple.regions.error import RequestError
 from maniple.runtime.body import TaskBinder
-from maniple.runtime.call import Call, Calls, Frames
+from maniple.runtime.call import Calls, Frames
+from maniple.runtime.comparison import comparison
 from maniple.runtime.digest import digest
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.launch import Launch
@@ -22,6 +24,8 @@ from maniple.runtime.timeline import Kind
 
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
+    from maniple.runtime.call import Call
+    from maniple.runtime.comparison import Take
     from maniple.runtime.operation import Domain, Operation
     from maniple.runtime.replay import Replay
     from maniple.runtime.task import Task
@@ -42,10 +46,12 @@ class Record:
     Args:
         operation: as the program stated it.
         launch: as it was mapped; its bodies take their values from the recording's frames.
+        take: gives the values of a launch like it.
     """
 
     operation: Operation
     launch: Launch
+    take: Take
 
 
 class Recording:
@@ -56,6 +62,7 @@ class Recording:
         self.frames = Frames([Calls(), Calls()])
         self.values: list[tuple[object, ...]] = []
         self._known: dict[object, Any] = {}
+        self._takes: dict[object, tuple[Operation, Take]] = {}
 
     def take_down(self, operation: Operation, launch: Launch) -> None:
         """Add a launch, stripped of the values of this run."""
@@ -69,7 +76,12 @@ class Recording:
         self.values.append(operation.values)
         source = self._once(launch.provenance)
         stripped = Launch(launch.name, points, requirements, binder, provenance=source)
-        self.records.append(Record(self._known.setdefault(operation.key(), operation.without_values()), stripped))
+        key = operation.key()
+        if key not in self._takes:
+            like = operation.without_values()
+            self._takes[key] = (like, comparison(like))
+        like, take = self._takes[key]
+        self.records.append(Record(like, stripped, take))
 
     def _once(self, part: T) -> T:
         found: T = self._known.setdefault(part, part)
@@ -105,7 +117,9 @@ class Trace:
     def __init__(self, name: str, recording: Recording, untraced: Untraced) -> None:
         self.name = name
         self.records = tuple(recording.records)
+        self.launches = tuple(record.launch for record in self.records)
         self._values = recording.values  # of the latest run
+        self._told = digest(self._values)
         self._frames = recording.frames
         self._untraced = untraced
         self._loaded: list[_Loaded] = []  # the last one run comes first
@@ -122,25 +136,25 @@ class Trace:
         Raises:
             RunError: a task failed, here or on another rank.
         """
-        calls = Calls()
-        for record, values in zip(self.records, self._values, strict=True):
-            calls.append(Call(values, len(record.launch.points), record.launch, None, calls))
-        self.run(calls)
+        self.run(Calls(self.launches, self._values))
 
     def run(self, calls: Calls) -> None:
         """Start a replay; returns at once unless two are under way, or the regions were used otherwise since.
 
         Args:
-            calls: one per record, in order.
+            calls: the run; every launch was made.
 
         Raises:
             RunError: a task failed, here or on another rank.
         """
         runtime = self._untraced.runtime
         runtime.check()
-        self._values = [call.values for call in calls]
         if runtime.world.size > 1:
-            runtime.world.control.call(f"trace {self.name!r}: {len(calls)} launches again", digest(self._values))
+            if calls.values is not self._values:
+                self._told = digest(calls.values)
+            text = f"trace {self.name!r}: {len(self.records)} launches again"
+            runtime.world.control.call(text, self._told, soon=False)
+        self._values = calls.values
         loaded = self._loaded[0] if self._loaded else None
         states = None
         if loaded is None or loaded.version != self._untraced.version:
@@ -167,8 +181,7 @@ class Trace:
             if loaded.template.applies(states):
                 self._loaded.insert(0, self._loaded.pop(position))
                 return loaded
-        launches = [record.launch for record in self.records]
-        template = lower(launches, states, self._untraced.machine, self._untraced.near)
+        template = lower(self.launches, states, self._untraced.machine, self._untraced.near)
         replay = self._untraced.runtime.load(template.schedule, self._regions)
         self._loaded.insert(0, _Loaded(template, replay))
         for old in self._loaded[KEPT_TEMPLATES:]:
@@ -195,28 +208,26 @@ class Replaying:
         self, trace: Trace, held: Callable[[], object], whole: Callable[[Replaying], object] | None = None
     ) -> None:
         self.trace = trace
-        self.calls = Calls()
+        self.calls = Calls(trace.launches, begin=self._begin_if_waiting)
         self.waiting = True
         self._held = held
         self._whole = whole
-        self._begin = self._begin_if_waiting  # one bound method for all calls
         self._records = trace.records
+        self._thread = get_ident()
 
-    def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> Call | None:
-        """Take in a launch; None if it is not the one that the recording has here."""
-        calls = self.calls
-        position = len(calls)
-        if position == len(self._records):
+    def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> int | None:
+        """Take in a launch; give which of the recording it is, None if it is not the next one or another thread's."""
+        made = self.calls.values
+        place = len(made)
+        if place == len(self._records) or get_ident() != self._thread:
             return None
-        record = self._records[position]
-        values = record.operation.take(task, domain, args)
+        values = self._records[place].take(task, domain, args)
         if values is None:
             return None
-        call = Call(values, len(record.launch.points), record.launch, self._begin, calls)
-        calls.append(call)
+        made.append(values)
         if self._whole is not None and self.complete:
             self._whole(self)
-        return call
+        return place
 
     def _begin_if_waiting(self) -> None:
         if self.waiting:
@@ -225,7 +236,7 @@ class Replaying:
     @property
     def complete(self) -> bool:
         """Whether every launch of the recording was made."""
-        return len(self.calls) == len(self._records)
+        return len(self.calls.values) == len(self._records)
 
     def run(self) -> None:
         """Start what was made: all of the recording."""
@@ -235,13 +246,13 @@ class Replaying:
     def release(self) -> list[tuple[Operation, Call]]:
         """Give up the replay; returns what was made so far, to be started in another way."""
         self.waiting = False
-        made = zip(self._records, self.calls, strict=False)
-        return [(replace(record.operation, values=call.values), call) for record, call in made]
+        made = zip(self._records, self.calls.values, strict=False)
+        return [(replace(record.operation, values=values), self.calls[i]) for i, (record, values) in enumerate(made)]
 
     def abandon(self) -> None:
         """Give up what was made so far for good: its futures will have no value."""
-        for _, call in self.release():
-            call.launch = None
+        self.waiting = False
+        self.calls.give_up()
 
     def mismatch(self, got: Operation | None) -> RequestError:
         """Describe the first launch that differs.
@@ -249,7 +260,7 @@ class Replaying:
         Args:
             got: the launch; None if the trace ended instead.
         """
-        position = len(self.calls)
+        position = len(self.calls.values)
         recorded = self._records[position].operation if position < len(self._records) else None
         renewed = ""
         if recorded is not None and got is not None and recorded.task is not got.task:

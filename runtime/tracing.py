@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError, nearest
@@ -37,19 +37,19 @@ class Traced(AbstractContextManager[None]):
         self._tracing = tracing
         self._name = name
         self._on_mismatch = on_mismatch
-        self._entered: list[AbstractContextManager[None]] = []
 
     def __enter__(self) -> None:
         """Begin a run of the block."""
-        entered = self._tracing.trace(self._name, self._on_mismatch)
-        entered.__enter__()
-        self._entered.append(entered)
+        self._tracing.begin(self._name, self._on_mismatch)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         """Record what was launched inside, or start its replay."""
-        return self._entered.pop().__exit__(kind, error, trace)
+        if kind is None:
+            self._tracing.end(self._name)
+        else:
+            self._tracing.break_off()
 
     def replay(self) -> None:
         """Replay the recording as it is, with the values of the latest run; no launch is made again.
@@ -110,7 +110,11 @@ class Tracing:
         if self.automatic is None or self._open is not None:
             return None
         found = self.automatic.begun_by(operation)
-        return None if found is None else self._begin(found).take(operation.task, operation.domain, args)
+        if found is None:
+            return None
+        replaying = self._begin(found)
+        place = replaying.take(operation.task, operation.domain, args)
+        return None if place is None else replaying.calls[place]
 
     def started(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
         """Take note of a launch that was started by itself; one that must not be kept spoils the recording."""
@@ -123,16 +127,15 @@ class Tracing:
             self.automatic.note(operation, launch)
             call.begin = self.automatic.interrupt
 
-    @contextmanager
-    def trace(self, name: str, on_mismatch: str) -> Iterator[None]:
-        """Record the launches inside, or replay them.
+    def begin(self, name: str, on_mismatch: str) -> None:
+        """Record the launches that follow, or replay them.
 
         Args:
             name: of the trace.
             on_mismatch: `error` or `rerecord`.
 
         Raises:
-            RequestError: the launches differ from the recording; none of this run was started.
+            RequestError: inside another trace, or the choice is none.
         """
         if on_mismatch not in MISMATCHES:
             raise RequestError(f"trace {name!r}: unknown on_mismatch {on_mismatch!r}{nearest(on_mismatch, MISMATCHES)}")
@@ -145,17 +148,29 @@ class Tracing:
             self.replaying = Replaying(known, lambda: self.pause("a value of a launch"))
         elif not plain:
             self._recording = Recording()
+
+    def end(self, name: str) -> None:
+        """Keep what was recorded, or start the replay.
+
+        Raises:
+            RequestError: the launches differ from the recording; none of this run was started.
+        """
         try:
-            yield
             if self.replaying is not None and not self.replaying.complete:
                 self._diverge(self.replaying, None)
         except BaseException:
-            self._resume()
-            self._recording = None
+            self.break_off()
             raise
-        finally:
-            self._open = None
+        self._open = None
         self._close(name)
+
+    def break_off(self) -> None:
+        """Start one by one what a replay holds back, and keep nothing of a recording: an exception left the block."""
+        try:
+            self._resume()
+        finally:
+            self._recording = None
+            self._open = None
 
     def replay(self, name: str) -> None:
         """Replay a recording with the values of its latest run.
@@ -267,6 +282,6 @@ class Tracing:
             return
         if self.automatic is not None:
             self.automatic.interrupt()
-            if self.replaying is not None and self.replaying.calls:
+            if self.replaying is not None and self.replaying.calls.values:
                 self.automatic.judge(candidate, finished=False)
         self._resume()

@@ -1,4 +1,4 @@
-"""Traffic: how long a movement takes and how long it holds each link, from what it sends from where to where.
+"""Traffic: how long a movement takes and what it holds meanwhile, from what it sends from where to where.
 
 A transfer holds every link of its route from its start, each for as long as that link needs for the bytes, and ends
 when the slowest link has passed them and the last one has arrived. A collective sends what the runtime sends (every
@@ -8,36 +8,89 @@ different times on different links, so it ends a latency per phase after the bus
     4 bytes from 0 over switch s to 1; links 0-s: 2 B/s, s-1: 1 B/s, 1 s of latency each
     0-s  ##..        held for 2 s
     s-1  ####        held for 4 s; the transfer ends at 6 s
+
+A GPU has engines that copy while it computes. A CPU processor copies what it sends (it reads and writes each byte) and
+folds what a reduction sends it, and computes nothing meanwhile: it is held as a link is.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from maniple.runtime.roofline import bandwidth
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from maniple.runtime.machine import Machine
     from maniple.runtime.route import Routes
 
 __all__: list[str] = []
 
+ENGINE = -1
+"""The carrier of a memory whose processors need not copy themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """What copies out of a memory, and folds into it.
+
+    Args:
+        processor: the first processor of the memory, or ENGINE.
+        bandwidth: bytes per second that it reads and writes.
+    """
+
+    processor: int
+    bandwidth: float
+
+
+def carriers(machine: Machine) -> tuple[Carrier, ...]:
+    """Give the carrier of each memory."""
+    found = []
+    for memory in machine.memories:
+        users = machine.processors_of(memory.id)
+        if users and machine.processor(users[0]).kind == "cpu":
+            found.append(Carrier(users[0], bandwidth(machine, machine.processor(users[0]))))
+        else:
+            found.append(Carrier(ENGINE, 1.0))
+    return tuple(found)
+
 
 def traffic_ns(
-    routes: Routes, pushes: Iterable[tuple[int, int, int]], phases: int
-) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """Give the nanoseconds of a movement (at least 1), and (link, nanoseconds that it is held) by ascending link.
+    routes: Routes,
+    pushes: Iterable[tuple[int, int, int]],
+    phases: int,
+    carried: tuple[Sequence[Carrier], dict[int, int]] = ((), {}),
+) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """Give the nanoseconds of a movement (at least 1), and for how many of them it holds what.
 
     Args:
         routes: the routes of the machine.
         pushes: (source memory, target memory, bytes).
         phases: 2 where some pushes wait for others of the same movement, else 1.
+        carried: the carriers of the memories, none where only links count; and by memory the bytes that folds of the
+            movement read and write.
+
+    Returns:
+        The nanoseconds; (processor, nanoseconds) and (link, nanoseconds), ascending.
     """
     load: dict[int, int] = {}
+    by_memory = dict(carried[1])
     latency = 0.0
     for source, target, size in pushes:
         route = routes.route(source, target)
         for link in route:
             load[link] = load.get(link, 0) + size
         latency = max(latency, sum(routes.rate(link)[0] for link in route))
+        by_memory[source] = by_memory.get(source, 0) + 2 * size
+    busy = tuple(
+        sorted(
+            (carrier.processor, int(1e9 * touched / carrier.bandwidth))
+            for memory, touched in by_memory.items()
+            if carried[0] and touched and (carrier := carried[0][memory]).processor != ENGINE
+        )
+    )
     held = tuple((link, int(1e9 * size / routes.rate(link)[1])) for link, size in sorted(load.items()))
-    return max(1, max(span for _, span in held) + int(1e9 * latency) * phases), held
+    longest = max(span for _, span in (*busy, *held))
+    return max(1, longest + int(1e9 * latency) * phases), busy, held

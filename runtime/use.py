@@ -47,7 +47,6 @@ class Move:
     """A movement that one use of the region needs before its tasks run.
 
     Args:
-        use: ordinal of the use in the step.
         kind: FOLD, COPY or a collective.
         processor: the processor of a fold; -1 between memories.
         accesses: the instances used; for a fold slot 0 is the target and 1.. the parts in fold order.
@@ -57,7 +56,6 @@ class Move:
         elements: how many elements leave a memory.
     """
 
-    use: int
     kind: RowKind
     processor: int
     accesses: tuple[Access, ...]
@@ -124,6 +122,27 @@ class AnalysedUse:
     accesses: tuple[tuple[int, Node, Access], ...]
     ordinal: int = -1
     evicted: int = -1
+
+
+class Placing:
+    """The uses of launches, the same object for launches that have their points and requirements in common.
+
+    Args:
+        machine: says in which memory a processor's instances are.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._known: dict[tuple[int, int], tuple[tuple[object, ...], tuple[PlacedUse, ...]]] = {}
+
+    def uses(self, launch: Launch, requirement: Requirement) -> tuple[PlacedUse, ...]:
+        """Give the uses of a launch's points that use a requirement's region at all."""
+        key = (id(launch.points), id(requirement))
+        known = self._known.get(key)
+        if known is None:
+            kept = (launch.points, requirement)  # what ids stand for must not be let go of
+            known = self._known[key] = kept, placed_uses(launch, requirement, self._machine)
+        return known[1]
 
 
 def placed_uses(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, final
 
 from maniple.runtime import environment
 from maniple.runtime.control import Control, SoloControl, place
-from maniple.runtime.inventory import available_cores
+from maniple.runtime.inventory import available_cores, bind_to
 from maniple.runtime.loopback import ControlHub, LoopbackHub
 from maniple.runtime.transport import Meter, Transport
 
@@ -43,6 +43,7 @@ class World:
         record: file for a timeline of the whole run, if the launcher was given one.
         deterministic: whether launches that are not traced run in the order of the program.
         device: what its processors are: `cpu`, `cuda`, or the `null` device.
+        machine: file of a machine in place of the one that is found; None for none.
         local: counts the bytes that go from one memory of this rank to another.
     """
 
@@ -62,6 +63,7 @@ class World:
     record: str | None = None
     deterministic: bool = False
     device: str = "cpu"
+    machine: str | None = None
     local: Meter = field(default_factory=Meter)
 
     @classmethod
@@ -184,6 +186,8 @@ def _join(launch: LaunchEnvironment) -> World:
     ending.attend(control)
     transport.connect(welcome.endpoints)
     atexit.register(leave)
+    if launch.bound:  # the threads of the control plane and of sockets, which run by now, go wherever a core is idle
+        bind_to(launch.bound)
     return World(
         rank=launch.rank,
         size=launch.world_size,
@@ -204,4 +208,5 @@ def _join(launch: LaunchEnvironment) -> World:
         record=launch.record,
         deterministic=launch.deterministic,
         device=launch.device,
+        machine=launch.machine,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -329,17 +331,69 @@ def test_an_illegal_answer_is_refused_before_the_first_step() -> None:
         make(mapper=Wrong())
 
 
-def test_a_label_out_of_range_fails_the_task_and_a_new_trainer_works_again() -> None:
+def test_a_label_out_of_range_leaves_the_parameters_and_a_new_trainer_goes_on() -> None:
     world = World.solo(processors=2, cores=1)
     broken = make(world)
     given = batch(0)
+    broken.step(**given)
+    before = broken.parameters()
     with pytest.raises(TaskFailed, match=r"cross_entropy.* failed on node 0 \(rank 0\)") as caught:
         broken.step(given["x"], torch.full((8,), 99))
     assert caught.value.__cause__ is not None
-    with pytest.raises(TaskFailed):
-        broken.step(**given)
+    for call in (lambda: broken.step(**given), lambda: broken.evaluate(x=given["x"]), broken.total_bytes):
+        with pytest.raises(RunError, match=r"goes no further: step 1 was stopped before any parameter was updated"):
+            call()
+    kept = broken.state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in before.items())
     with make(world) as fresh, make() as other:
+        fresh.load_state_dict(kept)
+        other.load_state_dict(kept)
         assert fresh.step(**given) == other.step(**given)
+
+
+def test_a_failure_between_updates_ends_the_trainers_of_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0's second update raises in step 1, after its first."""
+    worlds, graph = local_worlds(2), network()
+    bind, here, failing = mp.SGD.bind_update, threading.local(), threading.Event()
+
+    def binding(optimizer: mp.SGD, *given: object) -> Callable[[], None]:
+        update = bind(optimizer, *given)  # type: ignore[arg-type]
+        here.bound = getattr(here, "bound", 0) + 1
+        second = here.rank == 0 and here.bound == 2  # in the order of the lane
+
+        def run() -> None:
+            if second and failing.is_set():
+                raise ArithmeticError("the update of a block failed")
+            update()
+
+        return run
+
+    monkeypatch.setattr(mp.SGD, "bind_update", binding)
+
+    def main(world: World) -> list[str]:
+        here.rank = world.rank
+        trainer = mp.Trainer(graph, plan_for(graph), optimizer=SGD, world=world)
+        trainer.step(**batch(0))
+        world.control.gather(b"")
+        failing.set()
+        said = []
+        # Rank 1 may have done its share of a step when rank 0 fails.
+        more = [lambda: [*trainer.run(map(batch, (1, 2, 3)))], lambda: trainer.step(**batch(4)), trainer.parameters]
+        for call in more:
+            with pytest.raises(RunError) as caught:
+                call()
+            said.append(str(caught.value))
+        return said
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(main, worlds, timeout=TIMEOUT_S))
+    finally:
+        for world in worlds:
+            RankRuntime.of(world).close()
+    assert all("the update of a block failed" in text for said in found for text in said)
+    for text in found[0][1:]:
+        assert re.match("this trainer goes no further: step 1 was stopped after 2 tasks had begun to update", text)
 
 
 def test_ranks_give_the_same_losses_and_measure_what_was_predicted() -> None:

@@ -220,12 +220,16 @@ def bind_backward(
 
 def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
     """The kernel bound to the operator's stream."""
+    mask, shape, clock = drawn_of(context)
+    return bind_dropout(mask, shape, context.tile.result_rects[0], clock.numpy(), source, target)
+
+
+def drawn_of(context: TileContext) -> tuple[Mask, tuple[int, ...], Tensor]:
+    """What is drawn for a tile: which elements stay, the shape of the whole tensor, and the seed and step."""
     if context.stream is None:
         raise TypeError("dropout: needs a random stream")
     mask = Mask(context.stream.operator, cast("Dropout", context.operator).p)
-    shape = tuple(extent for _, extent in context.extents)
-    clock = context.stream.clock.numpy()
-    return bind_dropout(mask, shape, context.tile.result_rects[0], clock, source, target)
+    return mask, tuple(extent for _, extent in context.extents), context.stream.clock
 
 
 def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: Rect, dtype: torch.dtype) -> Tensor:

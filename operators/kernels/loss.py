@@ -13,37 +13,46 @@ from torch.nn import functional as F
 
 from maniple.operators.kernels import cross_entropy
 from maniple.operators.kernels.compiled import compiled
-from maniple.operators.kernels.scratch import Steps, in_matrix, out_matrix
+from maniple.operators.kernels.scratch import Steps, in_matrix, in_row, out_matrix, out_row
 from maniple.operators.operator import Kernels, TileContext
 
 if TYPE_CHECKING:
     from maniple.operators.library.loss import CrossEntropy
 
 
-class _Tensors:
+BindShare = Callable[[Tensor, Tensor, int, Tensor], Callable[[], object]]
+"""Binds the sum of the weights of the labels of a batch: labels, weights, the label that is ignored, the result."""
+
+
+def _bind_share(every: Tensor, weights: Tensor, ignored: int, share: Tensor) -> Callable[[], object]:
+    return compiled(cross_entropy.share_of, (every.numpy(), weights.numpy(), ignored, share.numpy()))
+
+
+class Tensors:
     """What both kernels read, as rows of classes.
 
     Args:
         context: The tile.
         operands: Of the operator.
         steps: Get the copies that the rows need.
+        bind_share: Binds what a loss counts for in the mean.
     """
 
-    def __init__(self, context: TileContext, operands: tuple[Tensor | None, ...], steps: Steps) -> None:
+    def __init__(
+        self, context: TileContext, operands: tuple[Tensor | None, ...], steps: Steps, bind_share: BindShare
+    ) -> None:
         logits, labels, every, weights = operands
         if logits is None or labels is None:
             raise TypeError("cross_entropy: needs logits and labels")
         self.operator = cast("CrossEntropy", context.operator)
         self.rows = in_matrix(logits.movedim(1, -1), steps)
-        self.labels = _flat(labels, steps)
+        self.labels = in_row(labels, steps)
         classes = self.rows.shape[1]
-        self.weights = torch.ones(classes, dtype=logits.dtype) if weights is None else _flat(weights, steps)
+        self.weights = torch.ones(classes, dtype=logits.dtype) if weights is None else in_row(weights, steps)
         self.share = torch.ones(1, dtype=logits.dtype)
         if every is not None:
-            ignored, batch = self.operator.ignore_index, _flat(every, steps)
-            steps.then(
-                compiled(cross_entropy.share_of, (batch.numpy(), self.weights.numpy(), ignored, self.share.numpy()))
-            )
+            ignored, batch = self.operator.ignore_index, in_row(every, steps)
+            steps.then(bind_share(batch, self.weights, ignored, self.share))
 
     def arrays(self) -> tuple[object, ...]:
         """The arguments that the fused kernels begin with."""
@@ -75,8 +84,8 @@ def bind_forward(
     """
     (result,) = results
     steps, after = Steps(), Steps()
-    read = _Tensors(context, operands, steps)
-    logarithms = _flat_target(saved[0], after)
+    read = Tensors(context, operands, steps, _bind_share)
+    logarithms = out_row(saved[0], after)
     if context.cores == 1:
         steps.then(compiled(cross_entropy.forward, (*read.arrays(), logarithms.numpy(), result.view(1).numpy())))
     else:
@@ -99,10 +108,10 @@ def bind_backward(
     if gradient is None or target is None:
         raise TypeError("cross_entropy: backward needs the loss's gradient and a place for the logits'")
     steps, after = Steps(), Steps()
-    read = _Tensors(context, operands, steps)
+    read = Tensors(context, operands, steps, _bind_share)
     rows = out_matrix(target.movedim(1, -1), after)
     if context.cores == 1:
-        logarithms = _flat(saved[0], steps)
+        logarithms = in_row(saved[0], steps)
         arrays = (*read.arrays(), logarithms.numpy(), gradient.view(1).numpy(), rows.numpy())
         return steps.then(compiled(cross_entropy.backward, arrays)).then(after).bound()
 
@@ -114,24 +123,6 @@ def bind_backward(
         rows.copy_(found)
 
     return steps.then(by_torch).then(after).bound()
-
-
-def _flat(tensor: Tensor, steps: Steps) -> Tensor:
-    """The elements in one dimension: a view where the strides allow, else a copy made by ``steps``."""
-    if tensor.is_contiguous():
-        return tensor.view(-1)
-    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
-    steps.then(lambda: scratch.copy_(tensor))
-    return scratch.view(-1)
-
-
-def _flat_target(tensor: Tensor, after: Steps) -> Tensor:
-    """One dimension to write ``tensor`` through: a view where the strides allow, else scratch that ``after`` copies."""
-    if tensor.is_contiguous():
-        return tensor.view(-1)
-    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
-    after.then(lambda: tensor.copy_(scratch))
-    return scratch.view(-1)
 
 
 KERNELS = Kernels(bind_forward, bind_backward)

@@ -29,8 +29,8 @@ Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
 Places = npt.NDArray[np.int64]
 
 # What max pooling saves of a window is its maximum's row and column in the tile's input, one in each half of an int64.
-_HALF = 32
-_LOW = (1 << _HALF) - 1
+HALF = 32
+_LOW = (1 << HALF) - 1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -45,7 +45,7 @@ def _max_forward(
                 first_row, last_row = max(r * sy - top, 0), min(r * sy - top + ky, height)
                 for q in range(out.shape[3]):
                     first, last = max(q * sx - left, 0), min(q * sx - left + kx, width)
-                    best, place = plane[first_row, first], (first_row << _HALF) | first
+                    best, place = plane[first_row, first], (first_row << HALF) | first
                     # Which element wins is random, so a selection is faster than a branch. The unrolled case is 2x2.
                     if last_row - first_row == 2 and last - first == 2:
                         for i in range(2):
@@ -53,14 +53,14 @@ def _max_forward(
                                 value = plane[np.uint64(first_row + i), np.uint64(first + j)]
                                 wins = (value > best) | np.isnan(value)  # a NaN wins, as in torch
                                 best = value if wins else best
-                                place = ((first_row + i) << _HALF) | (first + j) if wins else place
+                                place = ((first_row + i) << HALF) | (first + j) if wins else place
                     else:
                         for i in range(first_row, last_row):
                             for j in range(first, last):
                                 value = plane[np.uint64(i), np.uint64(j)]
                                 wins = (value > best) | np.isnan(value)
                                 best = value if wins else best
-                                place = (i << _HALF) | j if wins else place
+                                place = (i << HALF) | j if wins else place
                     out[b, c, r, q] = best
                     places[b, c, r, q] = place
 
@@ -74,7 +74,7 @@ def _max_backward(gradient: Floats, places: Places, target: Floats) -> None:
             for r in range(gradient.shape[2]):
                 for q in range(gradient.shape[3]):
                     place = places[b, c, r, q]
-                    plane[np.uint64(place >> _HALF), np.uint64(place & _LOW)] += gradient[b, c, r, q]
+                    plane[np.uint64(place >> HALF), np.uint64(place & _LOW)] += gradient[b, c, r, q]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -106,7 +106,7 @@ def _avg_backward(
                             target[b, c, i, j] += share
 
 
-def _window(context: TileContext) -> tuple[int, int, int, int, int, int]:
+def window_of(context: TileContext) -> tuple[int, int, int, int, int, int]:
     """Kernel, stride, and padding below of rows and columns."""
     operator = cast("MaxPool2d | AvgPool2d", context.operator)
     (top, _), (left, _) = context.tile.padding
@@ -121,7 +121,7 @@ def bind_max(
     (x,) = operands
     if x is None:
         raise TypeError("max_pool2d: forward needs its operand")
-    return _call(_max_forward, (x, result, saved[0]), _window(context))
+    return _call(_max_forward, (x, result, saved[0]), window_of(context))
 
 
 def bind_max_backward(
@@ -148,7 +148,7 @@ def bind_avg(
     (x,) = operands
     if x is None:
         raise TypeError("avg_pool2d: forward needs its operand")
-    return _call(_avg_forward, (x, result), _window(context))
+    return _call(_avg_forward, (x, result), window_of(context))
 
 
 def bind_avg_backward(
@@ -166,7 +166,7 @@ def bind_avg_backward(
     if result_gradient is None or target is None or rect is None:
         raise TypeError("avg_pool2d: backward needs the result's gradient and a place for the operand's")
     height, width = rect.shape[2:]
-    return _call(_avg_backward, (result_gradient, target), (*_window(context), height, width))
+    return _call(_avg_backward, (result_gradient, target), (*window_of(context), height, width))
 
 
 def _call(

@@ -78,6 +78,24 @@ def out_matrix(tensor: Tensor, steps: Steps) -> Tensor:
     return scratch.view(-1, tensor.shape[-1])
 
 
+def in_row(tensor: Tensor, steps: Steps) -> Tensor:
+    """The elements in one dimension: a view where the strides allow, else a copy made by ``steps``."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
+    steps.then(lambda: scratch.copy_(tensor))
+    return scratch.view(-1)
+
+
+def out_row(tensor: Tensor, after: Steps) -> Tensor:
+    """One dimension to write ``tensor`` through: a view where the strides allow, else scratch that ``after`` copies."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
+    after.then(lambda: tensor.copy_(scratch))
+    return scratch.view(-1)
+
+
 def _flat_view(tensor: Tensor) -> Tensor | None:
     """The leading dimensions joined without a copy, or None."""
     if tensor.ndim == 2:

@@ -12,7 +12,8 @@ from maniple.operators.library.convolution import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.draw import Draw
+from maniple.operators.library.dropout import Dropout, DropoutVariant
 from maniple.operators.library.embedding import Embedding
 from maniple.operators.library.extremum import Extremum
 from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
@@ -54,6 +55,8 @@ CATALOGUE: dict[str, type[AbstractOperator]] = {
         Triangle,
         Extremum,
         Dropout,
+        DropoutVariant,
+        Draw,
         Attention,
         Recurrent,
         RecurrentCell,

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from math import sqrt
+from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.library.axes import activation_axes, present_shape
 from maniple.operators.operator import AbstractOperator, BackwardReads, Cost, Kernels
 from maniple.operators.rule import Rule, Shape
 from maniple.operators.tile import Tile
+from maniple.operators.torch_operator import TorchOperator
 from maniple.regions.error import RequestError
+from maniple.regions.rectangle import Rect
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maniple.operators.operator import TileContext
+
+ALPHA = -1.7580993408473766
+"""What SELU gives for large negative numbers, to which alpha dropout sets elements (Klambauer et al., 2017)."""
 
 
 def check_probability(operator: str, p: float) -> None:
@@ -53,3 +64,65 @@ class Dropout(AbstractOperator):
         from maniple.operators.kernels.dropout import KERNELS
 
         return KERNELS
+
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``."""
+        from maniple.operators.kernels.cuda.dropout import KERNELS
+
+        return KERNELS
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DropoutVariant(TorchOperator):
+    """torch.nn.Dropout1d, 2d and 3d (``channels``), AlphaDropout (``alpha``) and FeatureAlphaDropout (both).
+
+    A channel's mask is that of its place in (samples, channels).
+
+    Args:
+        p: The probability of being dropped.
+        channels: Whether the whole of a channel of a sample is dropped.
+        alpha: Whether the dropped are set to SELU's lower bound and the result is scaled to keep mean and variance.
+    """
+
+    p: float = 0.5
+    channels: bool = False
+    alpha: bool = False
+
+    name: ClassVar[str] = "dropout_variant"
+    backward_reads: ClassVar[BackwardReads] = BackwardReads()
+    random: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_probability(self.name, self.p)
+
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """``"b c ... -> b c ..."``; see ``AbstractOperator.rule``."""
+        shape = present_shape(shapes[0], self.name)
+        if self.channels and len(shape) < 2:
+            raise RequestError(f"{self.name}.channels: expected (samples, channels, ...), got {shape}")
+        return Rule.parse("... -> ...", ellipsis=activation_axes(len(shape)))
+
+    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor:
+        """See ``TorchOperator.forward``."""
+        (x,) = operands
+        if x is None:
+            raise TypeError(f"{self.name}: forward needs its operand")
+        return self.dropped(context, x) if context.training else x
+
+    def dropped(self, context: TileContext, x: Tensor) -> Tensor:
+        """What training leaves of a tile."""
+        from maniple.operators.kernels.dropout import drawn_factors
+
+        if context.stream is None:
+            raise TypeError(f"{self.name}: needs a random stream")
+        rect, count = context.tile.result_rects[0], 2 if self.channels else x.ndim
+        whole = tuple(extent for _, extent in context.extents)[:count]
+        part = Rect(rect.lo[:count], rect.hi[:count])
+        factors = drawn_factors(context.stream, self.p, whole, part, x.dtype)
+        factors = factors.view(*factors.shape, *[1] * (x.ndim - count))
+        if not self.alpha or self.p == 1:
+            return x * factors
+        kept = factors * (1 - self.p)
+        scale = 1 / sqrt((ALPHA**2 * self.p + 1) * (1 - self.p))
+        return scale * (x * kept + ALPHA * (1 - kept) - ALPHA * self.p)

@@ -135,6 +135,12 @@ class CrossEntropy(AbstractOperator):
 
         return KERNELS
 
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``."""
+        from maniple.operators.kernels.cuda.loss import KERNELS
+
+        return KERNELS
+
 
 def _axes(rank: int) -> tuple[str, ...]:
     """The factors of the logits."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.operator import TileContext
 
-KINDS = ("mse", "l1", "smooth_l1", "huber", "bce", "bce_with_logits", "kl")
+KINDS = ("mse", "l1", "smooth_l1", "huber", "bce", "bce_with_logits", "kl", "soft_cross_entropy")
 REDUCTIONS = ("mean", "sum", "none", "batchmean")
 
 
@@ -29,12 +29,13 @@ class PointwiseLoss(TorchOperator):
     A tile contributes the sum over its elements, divided by the elements (or the samples) of the whole.
 
     Operands: the input, the target, a weight (of binary cross-entropy) and, with logits, the weight of positive
-    targets; these two are for the last dimension.
+    targets; these two are for the last dimension. Cross-entropy with probabilities takes log-probabilities, and a
+    weight for the classes, dimension 1; its mean is over places that have a distribution.
 
     Args:
-        kind: One of mse, l1, smooth_l1, huber, bce, bce_with_logits and kl.
+        kind: One of mse, l1, smooth_l1, huber, bce, bce_with_logits, kl and soft_cross_entropy.
         reduction: ``"mean"``, ``"sum"``, ``"none"``, or ``"batchmean"`` (of kl): the sum divided by the samples.
-        threshold: Of smooth_l1 (torch calls it beta) and huber (delta).
+        threshold: Of smooth_l1 (torch calls it beta), huber (delta) and soft_cross_entropy (label_smoothing).
         log_target: Whether the targets of kl are logarithms.
     """
 
@@ -57,6 +58,8 @@ class PointwiseLoss(TorchOperator):
         axes = activation_axes(len(present_shape(shapes[0], self.name)))
         whole = " ".join(axes)
         last = f", [{axes[-1]}], [{axes[-1]}]" if self.kind.startswith("bce") else ""
+        if self.kind == "soft_cross_entropy":
+            last = f", [{axes[1]}]"
         return Rule.parse(f"{whole}, {whole}{last} -> {whole if self.reduction == 'none' else ''}")
 
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor:
@@ -64,12 +67,22 @@ class PointwiseLoss(TorchOperator):
         x, target, *weights = operands
         if x is None or target is None:
             raise TypeError(f"{self.kind}: forward needs its input and its target")
-        each = self._each(x, target, *weights)
-        if self.reduction == "none":
-            return each
         extents = [extent for _, extent in context.extents]
         counts = {"mean": prod(extents), "sum": 1, "batchmean": extents[0]}
+        if self.kind == "soft_cross_entropy":
+            each = self._crossed(x, target, extents[1], *weights)
+            counts["mean"] //= extents[1]
+        else:
+            each = self._each(x, target, *weights)
+        if self.reduction == "none":
+            return each
         return each.sum() / counts[self.reduction]
+
+    def _crossed(self, x: Tensor, target: Tensor, classes: int, weight: Tensor | None = None) -> Tensor:
+        """The cross-entropy of every class of every place."""
+        smooth = target * (1 - self.threshold) + self.threshold / classes
+        found = -x * smooth
+        return found if weight is None else found * weight.view(-1, *[1] * (x.ndim - 2))
 
     def _each(
         self, x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None

@@ -65,6 +65,12 @@ class MaxPool2d(AbstractOperator):
 
         return MAX_POOL_KERNELS
 
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``."""
+        from maniple.operators.kernels.cuda.pooling import MAX_POOL_KERNELS
+
+        return MAX_POOL_KERNELS
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -100,5 +106,11 @@ class AvgPool2d(AbstractOperator):
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""
         from maniple.operators.kernels.pooling import AVG_POOL_KERNELS
+
+        return AVG_POOL_KERNELS
+
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``."""
+        from maniple.operators.kernels.cuda.pooling import AVG_POOL_KERNELS
 
         return AVG_POOL_KERNELS

@@ -32,8 +32,8 @@ class Recurrent(TorchOperator):
     result.
 
     Operands: the sequence, the first hidden state, the first cell state of an LSTM (both or none), then for each layer
-    and direction weight_ih, weight_hh and, with a bias, bias_ih and bias_hh. Results: the last layer's hidden states,
-    the last hidden state of every layer and direction, and for an LSTM the last cell states.
+    and direction weight_ih, weight_hh, with a bias bias_ih and bias_hh, and with projections weight_hr. Results: the
+    last layer's hidden states, the last hidden state of every layer and direction, for an LSTM the last cell states.
 
     Args:
         mode: ``"lstm"`` or ``"gru"``.
@@ -44,6 +44,7 @@ class Recurrent(TorchOperator):
         batch_first: Whether the sequence is (batch, steps, features) instead of (steps, batch, features).
         dropout: The probability that an element between two layers is zero in training.
         bidirectional: Whether each layer also runs backwards.
+        proj_size: Features that an LSTM's hidden state is projected to; 0: it is not.
     """
 
     mode: str
@@ -54,6 +55,7 @@ class Recurrent(TorchOperator):
     batch_first: bool = False
     dropout: float = 0.0
     bidirectional: bool = False
+    proj_size: int = 0
 
     name: ClassVar[str] = "recurrent"
     random: ClassVar[bool] = True
@@ -65,6 +67,16 @@ class Recurrent(TorchOperator):
         check_at_least(f"{self.mode}.hidden_size", self.hidden_size, 1)
         check_at_least(f"{self.mode}.num_layers", self.num_layers, 1)
         check_probability(self.mode, self.dropout)
+        if not 0 <= self.proj_size < self.hidden_size or (self.proj_size and self.mode != "lstm"):
+            raise RequestError(
+                f"{self.mode}.proj_size: expected 0, or of an lstm less than hidden_size {self.hidden_size}, "
+                f"got {self.proj_size}"
+            )
+
+    @property
+    def output_size(self) -> int:
+        """Features of a hidden state."""
+        return self.proj_size or self.hidden_size
 
     @property
     def directions(self) -> int:
@@ -82,10 +94,11 @@ class Recurrent(TorchOperator):
         if len(shape) != 3 or shape[2] != self.input_size:
             raise RequestError(f"{self.mode}: expected a sequence of 3 dimensions, {self.input_size} last, got {shape}")
         order = "b s! {0}" if self.batch_first else "s! b {0}"
-        state = f"{self.num_layers * self.directions} b {self.hidden_size}"
-        given = [order.format(self.input_size), *[f"[{state}]"] * self.states]
+        layers = self.num_layers * self.directions
+        states = [f"{layers} b {width}" for width in (self.output_size, self.hidden_size)][: self.states]
+        given = [order.format(self.input_size), *(f"[{state}]" for state in states)]
         given += [" ".join(map(str, spec.shape)) for spec in self.parameters()]
-        results = [order.format(self.directions * self.hidden_size), *[state] * self.states]
+        results = [order.format(self.directions * self.output_size), *states]
         return Rule.parse(f"{', '.join(given)} -> {', '.join(results)}")
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
@@ -93,11 +106,13 @@ class Recurrent(TorchOperator):
         initial = Initial("uniform", 1.0 / sqrt(self.hidden_size))
         gates, specs = _GATES[self.mode] * self.hidden_size, []
         for layer in range(self.num_layers):
-            width = self.input_size if layer == 0 else self.directions * self.hidden_size
+            width = self.input_size if layer == 0 else self.directions * self.output_size
             for suffix in ("", "_reverse")[: self.directions]:
-                shapes: dict[str, Shape] = {"weight_ih": (gates, width), "weight_hh": (gates, self.hidden_size)}
+                shapes: dict[str, Shape] = {"weight_ih": (gates, width), "weight_hh": (gates, self.output_size)}
                 if self.bias:
                     shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}
+                if self.proj_size:
+                    shapes["weight_hr"] = (self.proj_size, self.hidden_size)
                 specs += [ParameterSpec(f"{key}_l{layer}{suffix}", shape, initial) for key, shape in shapes.items()]
         return tuple(specs)
 
@@ -121,9 +136,12 @@ class Recurrent(TorchOperator):
             raise TypeError(f"{self.mode}: forward needs its sequence")
         weights = [weight for weight in operands[1 + self.states :] if weight is not None]
         batch = x.shape[0 if self.batch_first else 1]
-        zeros = x.new_zeros((self.num_layers * self.directions, batch, self.hidden_size))
-        first = [zeros if state is None else state for state in operands[1 : 1 + self.states]]
-        each = self.directions * (4 if self.bias else 2)
+        layers, widths = self.num_layers * self.directions, (self.output_size, self.hidden_size)
+        first = [
+            x.new_zeros((layers, batch, width)) if state is None else state
+            for width, state in zip(widths, operands[1 : 1 + self.states], strict=False)
+        ]
+        each = self.directions * ((4 if self.bias else 2) + (self.proj_size > 0))
         last: list[tuple[Tensor, ...]] = []
         for layer in range(self.num_layers):
             states = [state[layer * self.directions : (layer + 1) * self.directions] for state in first]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -31,14 +30,10 @@ def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
     torch.export runs the module's Python once, on tensors without values (`strict=False`), and writes down the
     operators that it calls. Layers stay one operator each.
 
-    Meanwhile torch replaces ``min`` and ``max`` of the whole process by its own. A kernel that another thread compiled
-    beside it would find those and be refused: so the export holds the compiler's lock.
-
     Raises:
         RequestError: The module's Python asks for values that are not there, or fails; names the line.
     """
-    with global_compiler_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about torch's own future, not about the module
+    with exporting():
         try:
             return torch.export.export(step, examples, strict=False)
         except RequestError:
@@ -48,18 +43,15 @@ def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """A stretch of work whose objects outlive it: a collector that runs meanwhile looks at them in vain.
+def exporting() -> Iterator[None]:
+    """A stretch in which torch exports a program, or writes one anew.
 
-    An export makes a million of them; a tenth of an import's time went into collections that freed next to nothing.
+    Meanwhile torch replaces ``min`` and ``max`` of the whole process by its own. A kernel that another thread compiled
+    beside it would find those and be refused: so the export holds the compiler's lock.
     """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with global_compiler_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about torch's own future, not about the module
         yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _refusal(name: str, error: Exception) -> RequestError:

@@ -16,6 +16,7 @@ from maniple.operators.builder import Tensor
 from maniple.operators.graph import Graph
 from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
     arithmetic,
+    draws,
     indexing,
     layers,
     layout,
@@ -23,7 +24,7 @@ from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
     pools,
 )
 from maniple.operators.torch_import.call import Known
-from maniple.operators.torch_import.capture import capture, uncollected
+from maniple.operators.torch_import.capture import capture
 from maniple.operators.torch_import.mutation import functional
 from maniple.operators.torch_import.names import Names
 from maniple.operators.torch_import.pruning import pruned
@@ -32,6 +33,7 @@ from maniple.operators.torch_import.request import Examples, Loss, Request, Step
 from maniple.operators.torch_import.table import handler
 from maniple.operators.torch_import.translation import Translation
 from maniple.regions.error import RequestError
+from maniple.runtime.collector import uncollected
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

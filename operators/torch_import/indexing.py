@@ -52,6 +52,27 @@ def _along(into: Translation, call: Call) -> Any:
     return into.results(call, Aten(written, rule, call.dtypes), given)
 
 
+@handles("select_scatter", "slice_scatter")
+def _inserted(into: Translation, call: Call) -> Any:
+    """A tensor with other values in some places along one dimension."""
+    given = [into.tensor(call["self"]), into.tensor(call["src"])]
+    written, _ = spelled(call)
+    axis = dimension(call["dim"], len(call.shape))
+    names = axes(given[0])
+    whole = [f"{name}!" if place == axis else name for place, name in enumerate(names)]
+    rows = [str(given[1].shape[axis])] if call.packet == "slice_scatter" else []
+    rule = text([whole, [*names[:axis], *rows, *names[axis + 1 :]]], [whole])
+    return into.apply(Aten(written, rule, call.dtypes), given)[0]
+
+
+@handles("one_hot")
+def _one_hot(into: Translation, call: Call) -> Any:
+    tensor = into.tensor(call["self"])
+    names = axes(tensor)
+    rule = text([names], [[*names, str(call.shape[-1])]])
+    return into.apply(Aten(f"one_hot(x0, {call.shape[-1]})", rule, call.dtypes), (tensor,))[0]
+
+
 @handles("index.Tensor")
 def _index(into: Translation, call: Call) -> Any:
     """Elements of a tensor at indices that repeat along each other; a range of all indices is only another order."""

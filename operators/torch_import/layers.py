@@ -18,14 +18,14 @@ from maniple.operators.library.convolution import (
     ConvTranspose3d,
     TransposedConvolution,
 )
-from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.dropout import Dropout, DropoutVariant
 from maniple.operators.library.embedding import Embedding
 from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
 from maniple.operators.library.layout import Pad
 from maniple.operators.library.linear import Linear
 from maniple.operators.library.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.pattern_text import text, whole
-from maniple.operators.library.recurrent import Recurrent
+from maniple.operators.library.recurrent import Recurrent, RecurrentCell
 from maniple.operators.library.softmax import Softmax
 from maniple.operators.operator import FLOAT_DTYPES
 from maniple.operators.torch_import.arithmetic import added, matmul
@@ -122,9 +122,19 @@ def _dropout(into: Translation, call: Call) -> Any:
     return into.apply(Dropout(call["p"]), (x,))[0] if call["train"] and call["p"] and x.shape else x
 
 
-@handles("feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-def _no_dropout(into: Translation, call: Call) -> Any:
-    return None if call["train"] and call["p"] else into.tensor(call["input"])
+@handles("native_dropout")
+def _native_dropout(into: Translation, call: Call) -> Any:
+    return [_dropout(into, call)]  # the mask is torch's backward's
+
+
+@handles("feature_dropout", "alpha_dropout", "feature_alpha_dropout", "maniple::dropout_variant")
+def _dropout_variant(into: Translation, call: Call) -> Any:
+    x, name = into.tensor(call["input"]), call.arguments.get("name", call.packet)
+    channels = name.startswith("feature")
+    if not call["train"] or not call["p"]:
+        return x
+    operator = DropoutVariant(call["p"], channels, "alpha" in name)
+    return into.apply(operator, (x,))[0] if len(x.shape) > channels else None
 
 
 @handles("layer_norm")
@@ -157,20 +167,38 @@ def _rms_norm(into: Translation, call: Call) -> Any:
 
 @handles("batch_norm")
 def _batch_norm(into: Translation, call: Call) -> Any:
+    found = normalized(into, call)
+    if found is not None and call["training"]:
+        for argument, value in zip(("running_mean", "running_var"), found[1:], strict=True):
+            into.assign(call, argument, value)
+    return None if found is None else found[0]
+
+
+@handles("_native_batch_norm_legit_functional")
+def _functional_batch_norm(into: Translation, call: Call) -> Any:
+    """Of a functionalised program: the statistics in between are torch's backward's."""
+    found = normalized(into, call)
+    return None if found is None else [found[0], None, None, *found[1:]]
+
+
+def normalized(into: Translation, call: Call) -> list[Tensor] | None:
+    """What a batch norm gives, and the next running statistics."""
     x, affine = into.tensor(call["input"]), [item for item in (call["weight"], call["bias"]) if item is not None]
-    mean, variance = call["running_mean"], call["running_var"]
-    if mean is None or len(x.shape) < 2 or len(affine) == 1 or not all(is_parameter(into, item) for item in affine):
+    if call["running_mean"] is None or len(x.shape) < 2 or len(affine) == 1:
         return None
+    if not all(is_parameter(into, item) for item in affine):
+        return None
+    mean, variance = into.tensor(call["running_mean"]), into.tensor(call["running_var"])
     if not call["training"]:
-        written, operands = spelled(call)
+        given = [x, *affine, mean, variance]
+        parts = ["x1", "x2"] if affine else ["None", "None"]
+        parts += [f"x{len(given) - 2}", f"x{len(given) - 1}"]
+        written = f"batch_norm(x0, {', '.join(parts)}, False, {call['momentum']}, {call['eps']}, False)"
         names = axes(x)
-        rule = text([names, *[[names[1]]] * (len(operands) - 1)], [names])
-        return into.results(call, Aten(written, rule, call.dtypes), [into.tensor(operand) for operand in operands])
+        rule = text([names, *[[names[1]]] * (len(given) - 1)], [names])
+        return [into.apply(Aten(written, rule, call.dtypes[:1]), given)[0], mean, variance]
     operator = BatchNorm(x.shape[1], len(x.shape), call["eps"], call["momentum"], bool(affine))
-    found, *following = into.apply(operator, (x, into.tensor(mean), into.tensor(variance)), affine)
-    for argument, value in zip(("running_mean", "running_var"), following, strict=True):
-        into.assign(call, argument, value)
-    return found
+    return list(into.apply(operator, (x, mean, variance), affine))
 
 
 @handles("softmax.int", "log_softmax.int", "_softmax", "_log_softmax")
@@ -198,21 +226,23 @@ def _attention(into: Translation, call: Call) -> Any:
 def _gated(into: Translation, call: Call) -> Any:
     x, weights = into.tensor(call["input"]), call["params"]
     states = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
-    each = 4 if call["has_biases"] else 2
+    sizes = [state.value.shape[-1] if isinstance(state, Known) else state.shape[-1] for state in states]
+    projected = len(set(sizes)) > 1
+    each = (4 if call["has_biases"] else 2) + projected
     directions = 2 if call["bidirectional"] else 1
-    # With projections there are more weights.
     owned = all(is_parameter(into, weight) for weight in weights)
     if len(x.shape) != 3 or len(weights) != each * directions * call["num_layers"] or not owned:
         return _recurrent(into, call)
     operator = Recurrent(
         call.packet,
         x.shape[2],
-        weights[1].shape[1],
+        sizes[-1],
         call["num_layers"],
         call["has_biases"],
         call["batch_first"],
         float(call["dropout"]) if call["train"] else 0.0,
         call["bidirectional"],
+        sizes[0] if projected else 0,
     )
     first = [None if is_zero(state) else into.tensor(state) for state in states]
     return list(into.apply(operator, (x, *first), weights))
@@ -221,6 +251,23 @@ def _gated(into: Translation, call: Call) -> Any:
 def is_zero(value: Tensor | Known) -> bool:
     """Whether a value is known to be zero everywhere."""
     return isinstance(value, Known) and not bool(value.value.any())
+
+
+@handles("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+def _cell(into: Translation, call: Call) -> Any:
+    """One step of one layer; of other weights than parameters, or of a plain cell, only samples are split."""
+    x, weights = into.tensor(call["input"]), [call[name] for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
+    states = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
+    given, own = [x, *map(into.tensor, states)], [weight for weight in weights if weight is not None]
+    if len(x.shape) != 2:
+        return None
+    if call.packet.startswith("rnn") or not all(is_parameter(into, weight) for weight in weights):
+        written, operands = spelled(call)
+        along = [0] * len(given) + [None] * len(own)
+        return cut(into, call, written, [*map(into.tensor, operands)], along, [0] * len(call.shapes))
+    operator = RecurrentCell(call.packet.partition("_")[0], x.shape[1], given[1].shape[1], len(own) == 4)
+    found = into.apply(operator, given, own)
+    return list(found) if call.many else found[0]
 
 
 @handles("rnn_tanh.input", "rnn_relu.input")
@@ -256,6 +303,15 @@ def _padded(into: Translation, call: Call) -> Any:
     pairs = [(edges[place], edges[place + 1]) for place in range(0, len(edges), 2)]
     pads = (*[(0, 0)] * (len(tensor.shape) - len(pairs)), *reversed(pairs))
     return into.apply(Pad(pads, tensor.dtype, float(value)), (tensor,))[0] if any(map(any, pads)) else tensor
+
+
+@handles("_weight_norm", "_weight_norm_interface")
+def _weight_norm(into: Translation, call: Call) -> Any:
+    """A weight as a direction and a length along one dimension, which may be split."""
+    given, axis = [into.tensor(call["v"]), into.tensor(call["g"])], call["dim"]
+    if not 0 <= axis < len(given[0].shape) or len(given[1].shape) != len(given[0].shape):
+        return None
+    return cut(into, call, f"_weight_norm(x0, x1, {axis})", given, [axis, axis], [axis])
 
 
 def batchwise(into: Translation, call: Call, sample: Tensor | Known) -> Any:

@@ -66,7 +66,7 @@ def _ravel(into: Translation, call: Call) -> Any:
     return None if call.many else reshape(into, into.tensor(call["self"]), call.shape)
 
 
-@handles("permute", "transpose.int", "t", "movedim.int", "swapaxes", "swapdims", "numpy_T", "mT", "adjoint")
+@handles("permute", "transpose.int", "t", "movedim.int", "swapaxes", "swapdims", "numpy_T", "mT", "matrix_H", "adjoint")
 def _permute(into: Translation, call: Call) -> Any:
     tensor = into.tensor(call["self"])
     rank = len(tensor.shape)
@@ -80,7 +80,7 @@ def _permute(into: Translation, call: Call) -> Any:
             order.insert(dimension(call["destination"], rank), order.pop(dimension(call["source"], rank)))
         case "t":
             order = order[::-1]
-        case "mT" | "adjoint":
+        case "mT" | "matrix_H" | "adjoint":  # real numbers are their own conjugates
             order[-2:] = order[:-3:-1]
         case _:
             first, second = [dimension(axis, rank) for name, axis in call.arguments.items() if name != "self"]
@@ -186,7 +186,7 @@ def _stack(into: Translation, call: Call) -> Any:
     return into.apply(found, given)[0]
 
 
-@handles("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+@handles("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_empty", "empty_like")
 def _filled(into: Translation, call: Call) -> Any:
     """Values that do not depend on the operand's."""
     value = 1 if "ones" in call.packet else call.arguments.get("fill_value", 0)

@@ -7,6 +7,8 @@ from typing import Any
 from maniple.operators.library.aten import Aten
 from maniple.operators.library.loss import CrossEntropy
 from maniple.operators.library.pattern_text import broadcast, text
+from maniple.operators.library.pointwise_loss import PointwiseLoss
+from maniple.operators.library.softmax import Softmax
 from maniple.operators.torch_import.arithmetic import total
 from maniple.operators.torch_import.call import Call, spelled
 from maniple.operators.torch_import.layout import axes
@@ -20,9 +22,14 @@ NONE, MEAN = 0, 1
 @handles("cross_entropy_loss")
 def _cross_entropy(into: Translation, call: Call) -> Any:
     scores, labels = into.tensor(call["self"]), into.tensor(call["target"])
-    if len(scores.shape) < 2 or labels.dtype != "int64" or call["reduction"] == NONE:
+    if len(scores.shape) < 2 or call["reduction"] == NONE:
         return by_sample(into, call)
     mean = call["reduction"] == MEAN
+    if labels.dtype != "int64":
+        likely = into.apply(Softmax(1, len(scores.shape), log=True), (scores,))[0]
+        soft = PointwiseLoss("soft_cross_entropy", "mean" if mean else "sum", float(call["label_smoothing"]))
+        weight = None if call["weight"] is None else into.tensor(call["weight"])
+        return into.apply(soft, (likely, labels, weight))[0]
     operator = CrossEntropy(call["ignore_index"], "mean" if mean else "sum", float(call["label_smoothing"]))
     weight = None if call["weight"] is None else into.tensor(call["weight"])
     return into.apply(operator, (scores, labels, labels if mean else None, weight))[0]

@@ -2,45 +2,146 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import operator
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import Tensor
 
-from maniple.operators.aten import Overload, Schema, schema
+from maniple.operators.aten import Overload, Schema, overload, schema
+from maniple.operators.torch_import.capture import exporting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.export import ExportedProgram
-    from torch.fx import Graph, Node
+    from torch.fx import Graph, GraphModule, Node
+
+GRADIENT_MODE = "wrap_with_set_grad_enabled"
+"""torch's name for the call of a part of a program in a gradient mode of its own."""
+
+DETACH = overload("detach")
+
+VARIANTS = tuple(overload(name) for name in ("feature_dropout", "alpha_dropout", "feature_alpha_dropout"))
+"""Dropouts that torch functionalises into draws, which would no longer be left out of an evaluation."""
+
+
+@torch.library.custom_op(
+    "maniple::dropout_variant", mutates_args=(), schema="(Tensor input, float p, bool train, str name) -> Tensor"
+)
+def _dropout_variant(x: Tensor, p: float, train: bool, name: str) -> Tensor:  # noqa: FBT001
+    """Stand for one of these, which torch then keeps whole; never run."""
+    return x.clone()
+
+
+_dropout_variant.register_fake(lambda x, p, train, name: torch.empty_like(x))  # noqa: ARG005
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
     """The program, such that an in-place operator changes no value but the one that it is given.
 
-    Where a written tensor has views, or is one, that are used later, torch functionalises the whole program; that
-    keeps layers whole as well, but takes as long as the export.
+    Where a written tensor has views that are used later, is a view of a buffer, is given as ``out=``, or is written
+    without gradients, torch functionalises the whole program; that keeps layers whole as well, but takes as long as the
+    export. It forgets where gradients were disabled, so these parts become operators on detached tensors before.
     """
-    return program.run_decompositions({}) if _writes_to_views(program.graph) else program
+    owner = program.graph_module
+    if not _writes_to_views(program.graph) and not any(_writes(part.graph) for _, part in _ungraded(owner)):
+        return program
+    _inline(owner, program.graph_signature.replace_all_uses)
+    for node in owner.graph.nodes:
+        if node.target in VARIANTS:
+            node.args = (*node.args, node.target.name().removeprefix("aten::"))
+            node.target = torch.ops.maniple.dropout_variant.default
+    owner.recompile()
+    with exporting():
+        found: ExportedProgram = program.run_decompositions({})
+    return found
+
+
+def _ungraded(owner: GraphModule) -> list[tuple[Node, GraphModule]]:
+    """The calls of parts that run in a gradient mode of their own, with these parts."""
+    return [
+        (node, getattr(owner, str(node.args[1].target)))
+        for node in owner.graph.nodes
+        if getattr(node.target, "__name__", "") == GRADIENT_MODE and isinstance(node.args[1], torch.fx.Node)
+    ]
+
+
+def _writes(program: Graph) -> bool:
+    """Whether an operator of a program is an in-place one, or a part of it may be."""
+    nodes = [node for node in program.nodes if node.op == "call_function"]
+    return any((found.mutable if (found := _schema(node)) else node.target is not operator.getitem) for node in nodes)
+
+
+def _inline(owner: GraphModule, renamed: Callable[[str, str], object]) -> None:
+    """Put the operators of such parts where they are called; without gradients they read what is detached.
+
+    Args:
+        owner: The program, or a part of it.
+        renamed: Told the name of a part's result, and then that of the operator that gives it.
+    """
+    for node, part in _ungraded(owner):
+        _inline(part, lambda before, after: None)  # noqa: ARG005 (the results of a part of a part have no names)
+        results = _copied(owner.graph, node, part)
+        for user in list(node.users):
+            value = results[int(str(user.args[1]))]
+            user.replace_all_uses_with(value)
+            renamed(user.name, value.name)
+            owner.graph.erase_node(user)
+        owner.graph.erase_node(node)
+
+
+def _copied(graph: Graph, node: Node, part: GraphModule) -> list[Node]:
+    """The results of a part's operators, copied to where it is called. To detach is to view, so writes go through."""
+    enabled, _, *given = node.args
+    copied: dict[Node, Any] = {}
+    results: list[Node] = []
+    with graph.inserting_before(node):
+        for inner in part.graph.nodes:
+            match inner.op:
+                case "placeholder":
+                    value = cast("Node", given[len(copied)])
+                    copied[inner] = value if enabled else graph.call_function(DETACH, (value,))
+                    copied[inner].meta = dict(value.meta)
+                case "output":
+                    results += [copied[item] for item in inner.args[0]]
+                case _:
+                    copied[inner] = graph.node_copy(inner, copied.__getitem__)
+    return results
 
 
 def _writes_to_views(program: Graph) -> bool:
-    """Whether an operator writes to a storage of which another tensor is used afterwards."""
+    """Whether an operator writes to a storage of which another tensor is used afterwards.
+
+    | program | view of a buffer | used afterwards |
+    |---|---|---|
+    | ``ema.mul_(0.9).add_(x)`` | no: what an in-place operator gives is what it wrote | no |
+    | ``queue[0].copy_(x)`` | yes | |
+    | ``row = h[0]; h.mul_(2); row + 1`` | | ``row`` |
+    """
     storage: dict[Node, Node] = {}
+    itself: dict[Node, Node] = {}
     place = {node: number for number, node in enumerate(program.nodes)}
     members: dict[Node, list[Node]] = {}
     written: list[tuple[Node, Node]] = []
     for node in program.nodes:
-        root = node
+        root = same = node
         found = _schema(node)
+        if found is not None and any(argument.written and argument.name in node.kwargs for argument in found.arguments):
+            return True
         for argument, value in zip(found.arguments, node.args, strict=False) if found is not None else ():
             if isinstance(value, torch.fx.Node) and argument.alias:
                 root = storage[value]
                 if argument.written:
                     written.append((node, value))
+                    same = itself[value]
         if found is None and node.op == "call_function" and node.args and isinstance(node.args[0], torch.fx.Node):
             root = storage[node.args[0]]  # an element of a list that an operator gave
-        storage[node] = root
+        storage[node], itself[node] = root, same
         members.setdefault(root, []).append(node)
     for writer, target in written:
+        if storage[target].op == "placeholder" and itself[target] is not storage[target]:
+            return True
         for other in members[storage[target]]:
             later = any(place[user] > place[writer] for user in other.users)
             if later and other not in (writer, target) and place[other] < place[writer]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from maniple.operators.library.aten import AtenCall
+from maniple.operators.library.draw import Draw, Sizes
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
@@ -62,27 +63,39 @@ class Recount:
         for node, other in zip(self._graph.nodes, self._other.nodes, strict=True):
             if isinstance(node.operator, AtenCall) and isinstance(other.operator, AtenCall):
                 found.append(self._recounted(node.operator, other.operator, samples))
+            elif isinstance(node.operator, Draw) and isinstance(other.operator, Draw):
+                found.append(node.operator.with_sizes(self._sizes(node.operator.sizes, other.operator.sizes, samples)))
             else:
                 found.append(node.operator)
         return found
 
     def _recounted(self, first: AtenCall, second: AtenCall, samples: int) -> AbstractOperator:
         """The operator of two imports for another number of samples."""
-        numbers = [int(text) for text in _NUMBER.findall(first.call)]
-        others = [int(text) for text in _NUMBER.findall(second.call)]
-        if _NUMBER.sub("", first.call) != _NUMBER.sub("", second.call) or len(first.windows) != len(second.windows):
+        if len(first.windows) != len(second.windows):
             raise self._refusal(first.call)
-        counted = iter([self._line(*pair, samples) for pair in zip(numbers, others, strict=True)])
-        sizes = dict(second.sizes)
         return replace(
             first,
-            call=_NUMBER.sub(lambda _: str(next(counted)), first.call),
-            sizes=tuple((name, self._line(size, sizes.get(name, size), samples)) for name, size in first.sizes),
+            call=self._text(first.call, second.call, samples),
+            text=self._text(first.text, second.text, samples),
+            sizes=self._sizes(first.sizes, second.sizes, samples),
             windows=tuple(
                 (mine[0], *(self._line(a, b, samples) for a, b in zip(mine[1:], theirs[1:], strict=True)))  # type: ignore[misc]
                 for mine, theirs in zip(first.windows, second.windows, strict=True)
             ),
         )
+
+    def _text(self, first: str, second: str, samples: int) -> str:
+        """A call or a rule of two imports for another number of samples."""
+        if _NUMBER.sub("", first) != _NUMBER.sub("", second):
+            raise self._refusal(first)
+        numbers, others = (map(int, _NUMBER.findall(text)) for text in (first, second))
+        counted = iter([self._line(*pair, samples) for pair in zip(numbers, others, strict=True)])
+        return _NUMBER.sub(lambda _: str(next(counted)), first)
+
+    def _sizes(self, first: Sizes, second: Sizes, samples: int) -> Sizes:
+        """Extents of two imports for another number of samples."""
+        sizes = dict(second)
+        return tuple((name, self._line(size, sizes.get(name, size), samples)) for name, size in first)
 
     def _line(self, at_batch: int, at_next: int, samples: int) -> int:
         """A number that is linear in the samples, from its values for n and n + 1 of them."""

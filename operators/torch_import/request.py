@@ -186,8 +186,18 @@ def _check_parameters(module: nn.Module) -> None:
 
 
 def _check_norms(module: nn.Module) -> None:
-    """Refuse batch norms whose momentum is a count of batches, which torch.export takes for a number to branch on."""
+    """Refuse norms whose running statistics an exported program does not have.
+
+    A momentum of None is a count of batches, which torch.export takes for a number to branch on; and what an instance
+    norm writes to its statistics is in no program.
+    """
     for name, part in module.named_modules():
+        alone = isinstance(part, nn.InstanceNorm1d | nn.InstanceNorm2d | nn.InstanceNorm3d)
+        if alone and part.training and part.track_running_stats:
+            raise RequestError(
+                f"from_torch: '{name}' has track_running_stats=True, and torch.export does not say what an instance "
+                "norm writes to them; make it without, or import it in evaluation mode"
+            )
         norm = isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
         if norm and part.training and part.track_running_stats and part.momentum is None:
             raise RequestError(

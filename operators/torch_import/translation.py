@@ -88,6 +88,12 @@ class Translation:
         call = Call.of(node, node.target, self.value)
         if call.packet in IGNORED:
             return None
+        if _depends_on_values(node.meta.get("val")):
+            raise RequestError(
+                f"from_torch: {call.name} at {source(node)} gives a number or a shape that depends on values; two ways "
+                "out: keep what is masked in its place (torch.where, one_hot, a product with the mask) instead of "
+                "picking it out, or compute it before the step and pass the result as an input"
+            )
         found = self._written(call)
         self._check(call, found)
         if call.schema.mutable:
@@ -149,7 +155,10 @@ class Translation:
         self.assign(call, next(argument.name for argument in call.schema.arguments if argument.written), found)
 
     def assign(self, call: Call, argument: str, value: Any) -> None:
-        """Let an argument of a call stand for another value from here on; a buffer has it as its next one."""
+        """Let an argument of a call stand for another value from here on; a buffer has it as its next one.
+
+        What an in-place operator gives is what it wrote: ``buffer.mul_(0.9).add_(x)`` writes to the buffer twice.
+        """
         place = [item.name for item in call.schema.arguments].index(argument)
         target = call.node.args[place] if place < len(call.node.args) else call.node.kwargs[argument]
         if not isinstance(target, torch.fx.Node):
@@ -157,6 +166,8 @@ class Translation:
         buffer = self._buffers.get(target, self._values[target])
         if isinstance(buffer, Tensor) and self.graph.tensor(buffer.name).kind == "buffer":
             self._buffers[target] = buffer
+            if call.schema.mutable:
+                self._buffers[call.node] = buffer
             self.assigned[buffer.name] = value
         self._values[target] = value
 
@@ -245,6 +256,8 @@ class Translation:
         """Refuse results that are not what torch says: a fault of the import, never of the user."""
         results = found if isinstance(found, list) else [found]
         for value, shape, dtype in zip(results, call.shapes, call.dtypes, strict=False):
+            if value is None:
+                continue
             have = (
                 (tuple(value.value.shape), str(value.value.dtype)[6:])
                 if isinstance(value, Known)
@@ -276,6 +289,15 @@ def compact(value: torch.Tensor) -> torch.Tensor:
         if extent > 1 and torch.equal(first.expand_as(value), value):
             value = first
     return value
+
+
+def _depends_on_values(result: object) -> bool:
+    """Whether a result is known only when the program runs: a number, or a tensor of an unknown shape."""
+    if isinstance(result, list | tuple):
+        return any(_depends_on_values(item) for item in result)
+    if isinstance(result, torch.Tensor):
+        return not all(isinstance(extent, int) for extent in result.shape)
+    return isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def _random(call: Call) -> bool:

@@ -91,7 +91,9 @@ def cli() -> None:
 @click.option("--ranks-per-node", "--nproc-per-node", default=1, show_default=True, help="Processes of each node.")
 @click.option("--processors", default=1, show_default=True, help="Processors of each rank.")
 @click.option("--device", default="cpu", show_default=True, help="What the processors are: cpu, cuda, null.")
+@click.option("--machine", type=click.Path(path_type=Path), metavar="FILE", help="Machine (TOML) that this run is.")
 @click.option("--cores", type=int, help="Cores of each processor.  [default: the host's, shared evenly]")
+@click.option("--bind/--no-bind", default=None, help="Keep ranks to cores.  [default: if they take up all]")
 @click.option("--mapper", metavar="NAME", help="Mapper that the program uses by default.")
 @click.option("--deterministic", is_flag=True, help="Run launches that are not traced in the order of the program.")
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
@@ -108,7 +110,9 @@ def run(
     ranks_per_node: int,
     processors: int,
     device: str,
+    machine: Path | None,
     cores: int | None,
+    bind: bool | None,  # noqa: FBT001
     mapper: str | None,
     deterministic: bool,  # noqa: FBT001  (click passes flags by name)
     port: int | None,
@@ -135,7 +139,9 @@ def run(
         ranks_per_node=ranks_per_node,
         processors=processors,
         device=device,
+        machine=machine,
         cores=cores,
+        bind=bind,
         port=port,
         join_timeout_s=join_timeout,
         mapper=mapper,

@@ -75,6 +75,7 @@ def _document(found: Prediction, taken: float) -> dict[str, object]:
         "rows": found.rows,
         "simulate_s": taken,
         "memory_bytes": list(found.memory_bytes),
+        "memory_planned": found.planned,
         "link_bytes": dict(found.link_bytes),
         "critical_path": [{"name": n, "start_s": a / 1e9, "end_s": b / 1e9} for n, a, b in found.critical_path],
         "sources": dict(found.sources),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from math import isnan
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -14,16 +15,18 @@ from maniple.mappers.registry import make_mapper
 from maniple.operators.batch import check_batch
 from maniple.operators.expansion import Expansion
 from maniple.operators.placement import mapped
-from maniple.operators.program import FragmentCache, Port, lower
+from maniple.operators.program import FragmentCache, lower
 from maniple.operators.state import checked_state, initial_values, with_ties
 from maniple.operators.weight import weights
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.digest import digest
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.interruption import uninterrupted
+from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.measurement import gather_bytes, gather_timeline
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.world import World, current
+from maniple.step_run import LoadedProgram, StepRun, StoppedStep
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from maniple.operators.program import Program
     from maniple.regions.rectangle import Rect
     from maniple.runtime.mapper import Mapper
-    from maniple.runtime.replay import Replay, Run
+    from maniple.runtime.replay import Run
     from maniple.runtime.schedule import Schedule
     from maniple.runtime.timeline import Timeline
 
@@ -47,27 +50,6 @@ Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
 DIGEST_EVERY = 100
 # Programs for batches smaller than the graph's that stay loaded.
 KEPT_SIZES = 4
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """A program ready to run, with the ports through which values enter and leave it, and the losses not yet taken."""
-
-    replay: Replay
-    inputs: dict[str, Port]
-    results: dict[str, Port]
-    clock: Port | None
-    unread: deque[_Step] = field(default_factory=deque)
-
-
-@dataclass(eq=False)
-class _Step:
-    """A step under way; others of its program may be asked for their loss before or after it."""
-
-    run: Run
-    loaded: _Loaded
-    number: int
-    loss: float | None = None
 
 
 class Trainer:
@@ -119,11 +101,12 @@ class Trainer:
         self._name = "trainer" if number == 1 else f"trainer {number}"
         self._cache = FragmentCache(self.machine)
         self._weights = weights(graph, self.plan, self.machine, optimizer, self._runtime.regions)
-        self._loaded: dict[tuple[str, int], _Loaded] = {}
+        self._loaded: dict[tuple[str, int], LoadedProgram] = {}
         self._last: Run | None = None
         self._steps = 0
         self._closed = False
         self._broken = ""
+        self._stopped: StoppedStep | None = None
         self._seed = seed
         self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._load("step", graph.batch)
@@ -138,7 +121,7 @@ class Trainer:
                 for rect in rects if number in memories else ():
                     memories[number].assign(weight.value, rect, values(tensor, rect))
 
-    def _load(self, what: str, size: int) -> _Loaded:
+    def _load(self, what: str, size: int) -> LoadedProgram:
         """Lower and bind a program once per batch size."""
         checked = self._runtime.debugging
         key = (f"{what}, checked" if checked else what, size)
@@ -157,7 +140,7 @@ class Trainer:
             program = expansion.fetch_weights()
         schedule = lower(program, self._cache)
         replay = self._runtime.load(schedule, program.homes)
-        loaded = self._loaded[key] = _Loaded(replay, expansion.inputs, expansion.results, expansion.clock)
+        loaded = self._loaded[key] = LoadedProgram(replay, expansion.inputs, expansion.results, expansion.clock)
         self._forget_sizes()
         return loaded
 
@@ -194,7 +177,7 @@ class Trainer:
         Args:
             batches: each a mapping from input names, or a sequence in the graph's order.
         """
-        waiting: deque[_Step] = deque()
+        waiting: deque[StepRun] = deque()
         for batch in batches:
             named = batch if isinstance(batch, Mapping) else {}
             waiting.append(self._submit(() if isinstance(batch, Mapping) else tuple(batch), named, keep=True))
@@ -203,7 +186,9 @@ class Trainer:
         while waiting:
             yield self._collect(waiting.popleft())
 
-    def _submit(self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], *, keep: bool = False) -> _Step:
+    def _submit(
+        self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], *, keep: bool = False
+    ) -> StepRun:
         self._check_open()
         names = [tensor.name for tensor in self.graph.inputs]
         batch, size = check_batch(self.graph, args, kwargs, names)
@@ -211,12 +196,14 @@ class Trainer:
         self._call(f"step {self._steps} of {size} samples", batch, whole=self._steps % DIGEST_EVERY == 0)
         if keep:
             batch = {name: value.clone() for name, value in batch.items()}
-        loaded.replay.prepare()
+        with self._watched():
+            loaded.replay.prepare()
         with uninterrupted():
             self._feed(loaded, batch)
+            begun_ns = perf_counter_ns()
             self._steps += 1
             self._last = run = loaded.replay.commit()
-            step = _Step(run, loaded, self._steps - 1)
+            step = StepRun(run, loaded, self._steps - 1, begun_ns)
             loaded.unread.append(step)
         return step
 
@@ -226,9 +213,10 @@ class Trainer:
             given = digest(batch[name] for name in sorted(batch)) if batch and whole else b""
             if batch and not whole:
                 given = digest((batch[name] for name in sorted(batch)), sampled=True)
-            self._world.control.call(f"{self._name}.{text}", given)
+            with self._watched():
+                self._world.control.call(f"{self._name}.{text}", given)
 
-    def _feed(self, loaded: _Loaded, batch: Mapping[str, torch.Tensor]) -> None:
+    def _feed(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> None:
         """Queue the inputs that this rank's tasks will take."""
         for name, port in loaded.inputs.items():
             port.put(batch[name], self._runtime.memories)
@@ -236,8 +224,9 @@ class Trainer:
             seed = self._seed if self._seed < 1 << 63 else self._seed - (1 << 64)
             loaded.clock.put(torch.tensor([seed, self._steps]), self._runtime.memories)
 
-    def _collect(self, step: _Step) -> float:
-        step.run.wait()
+    def _collect(self, step: StepRun) -> float:
+        with self._watched():
+            step.run.wait()
         losses = step.loaded.results["loss"].of(self._runtime.memories)
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())
@@ -294,15 +283,31 @@ class Trainer:
         self._write(lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))], named)
 
     def _lasting(self, call: str) -> dict[str, torch.Tensor]:
-        """Give every parameter and buffer whole."""
+        """Give every parameter and buffer whole; also what a step left as it was that failed on the only rank."""
+        if self._stopped is not None and self._world.size == 1 and not self._closed:
+            kept = self._kept()
+            if not self._stopped.step.written():  # also not while they were read
+                return kept
         self._check_open()
         loaded = self._load("parameters", self.graph.batch)
         self._call(call)
         return self._results(loaded, {})
 
-    def _results(self, loaded: _Loaded, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _kept(self) -> dict[str, torch.Tensor]:
+        """Read every parameter and buffer whole from the memories of the only rank."""
+        found = {}
+        for tensor in self.graph.lasting:
+            whole = found[tensor.name] = torch.empty(tensor.shape, dtype=torch_dtype(tensor.dtype))
+            weight = self._weights[tensor.name]
+            for number, rects in weight.home:
+                for rect in rects:
+                    whole[rect.slices((0,) * rect.ndim)] = self._runtime.memories[number].view(weight.value, rect)
+        return found
+
+    def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run a program and take its results, and no others: an interrupted call may have left some."""
-        self._runtime.drain()
+        with self._watched():
+            self._runtime.drain()
         loaded.replay.prepare()
         with uninterrupted():
             for port in loaded.results.values():
@@ -347,9 +352,20 @@ class Trainer:
         if self._closed:
             msg = "the trainer is closed; make another"
             raise RequestError(msg)
-        if self._broken:
-            raise RunError(f"this trainer goes no further: {self._broken}; make another, from a state before that step")
-        self._runtime.check()
+        if broken := self._broken or (str(self._stopped) if self._stopped is not None else ""):
+            raise RunError(f"this trainer goes no further: {broken}; make another, from a state before that step")
+        with self._watched():
+            self._runtime.check()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Wait for steps; what stops one ends the trainer, which from then on says how far that step came."""
+        try:
+            yield
+        except RunError as error:
+            unread = [step for loaded in self._loaded.values() for step in loaded.unread]
+            self._stopped = self._stopped or StoppedStep.first(unread, error)
+            raise
 
     def close(self) -> None:
         """Wait for what is under way and free the trainer's storage; the world stays."""

@@ -25,6 +25,8 @@ __all__: list[str] = []
 MATRIX, COPIED = 512, 1 << 24
 """Rows of the matrices that are multiplied; elements (float32) that are copied, more than caches hold."""
 REPEATS = 7
+WARM_UP_S = 0.1
+"""Seconds that a processor works before it is measured: the first calls find cold caches and a clock at rest."""
 
 
 @final
@@ -114,7 +116,9 @@ def _together(calls: Sequence[Callable[[], object]]) -> float:
     barrier = threading.Barrier(len(calls))
 
     def repeat(call: Callable[[], object]) -> None:
-        call()
+        warm = time.perf_counter() + WARM_UP_S
+        while time.perf_counter() < warm:
+            call()
         for _ in range(REPEATS):
             barrier.wait()
             begun = time.perf_counter()

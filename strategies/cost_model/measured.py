@@ -12,6 +12,7 @@ import numpy as np
 from maniple.runtime.roofline import task_ns
 from maniple.strategies.cost_model.measurement import measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
+from maniple.strategies.cost_model.neighbor import neighbors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,8 @@ class Measured:
     Args:
         machine: the machine.
         measurements: those to begin with; new ones are added to it.
-        measuring: whether tasks without a measurement are timed, on this computer, while the time box lasts.
+        measuring: whether tasks without a measurement are timed, on this computer, while the time box lasts; the cores
+            of the machine's other processors, as far as this computer has any, work meanwhile.
         time_box_s: seconds of measuring in all.
         timer: measures one task.
         clock: seconds.
@@ -61,6 +63,7 @@ class Measured:
         self._machine = machine
         self._left = time_box_s if measuring else 0.0
         self._timer, self._clock = timer, clock
+        self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
         self._factors: dict[tuple[str, str], list[tuple[int, float]]] = {}
         self._rooflines: dict[TaskKey, int] = {}
 
@@ -85,7 +88,8 @@ class Measured:
         found = self.measurements.tasks.get(key)
         if found is None and self._left > 0 and launch.binder is not None:
             begun = self._clock()
-            found = self.measurements.tasks[key] = self._timer(launch, point, cores)
+            with neighbors(self._cores - cores):
+                found = self.measurements.tasks[key] = self._timer(launch, point, cores)
             self._left -= self._clock() - begun
         if found is not None:
             if key not in self._rooflines:

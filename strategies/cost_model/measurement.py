@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -18,7 +19,7 @@ from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import torch
 
@@ -30,6 +31,9 @@ VERSION = 1
 """The version of the file."""
 WARM_UP, RUNS, LEAST_S = 2, 7, 2e-3
 """Runs before timing; timed runs, each of as many calls as take LEAST_S."""
+FOOTPRINT_BYTES, MOST_COPIES = 1 << 26, 64
+"""What the calls of a run touch before they come back to the same tensors, and the most copies of them: a step touches
+all its weights and activations before it runs the same task again, so most of them have left the core's own cache."""
 
 
 @final
@@ -108,7 +112,7 @@ def work(launch: Launch, point: int) -> int:
 
 
 def measure(launch: Launch, point: int, cores: int, clock: Callable[[], int] = time.perf_counter_ns) -> Measurement:
-    """Time a task's body on fresh tensors: warm-up, median and spread.
+    """Time a task's body on tensors that take turns: warm-up, median and spread.
 
     Args:
         launch: the launch; it must have a body.
@@ -123,16 +127,14 @@ def measure(launch: Launch, point: int, cores: int, clock: Callable[[], int] = t
 
     if launch.binder is None:
         raise RequestError(f"{launch.name}: there is no body to measure")
-    views = [
-        None if (rect := requirement.rects[point]).is_empty else _tensor(rect.bounds.shape, requirement.region.dtype)
-        for requirement in launch.requirements
-    ]
+    size = sum(r.rects[point].volume * r.region.itemsize for r in launch.requirements)
+    copies = max(1, min(MOST_COPIES, FOOTPRINT_BYTES // max(1, size)))
     threads = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
         with torch.no_grad():
-            body = launch.binder(point, views, cores)
-            runs = _timed(body, clock)
+            bodies = [launch.binder(point, _views(launch, point), cores) for _ in range(copies)]
+            runs = _timed(cycle(bodies), copies, clock)
     finally:
         torch.set_num_threads(threads)
     median = statistics.median(runs)
@@ -140,19 +142,26 @@ def measure(launch: Launch, point: int, cores: int, clock: Callable[[], int] = t
     return Measurement(max(1, round(median)), round(spread), work(launch, point))
 
 
-def _timed(body: Callable[[], object], clock: Callable[[], int]) -> list[float]:
-    for _ in range(WARM_UP):
+def _timed(bodies: Iterator[Callable[[], object]], copies: int, clock: Callable[[], int]) -> list[float]:
+    for body in islice(bodies, max(WARM_UP, copies)):
         body()
     begun = clock()
-    body()
+    next(bodies)()
     calls = max(1, round(LEAST_S * 1e9 / max(1, clock() - begun)))
     runs = []
     for _ in range(RUNS):
         begun = clock()
-        for _ in range(calls):
+        for body in islice(bodies, calls):
             body()
         runs.append((clock() - begun) / calls)
     return runs
+
+
+def _views(launch: Launch, point: int) -> list[torch.Tensor | None]:
+    return [
+        None if (rect := requirement.rects[point]).is_empty else _tensor(rect.bounds.shape, requirement.region.dtype)
+        for requirement in launch.requirements
+    ]
 
 
 def _tensor(shape: tuple[int, ...], dtype: str) -> torch.Tensor:

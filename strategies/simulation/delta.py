@@ -66,6 +66,8 @@ Lanes = tuple[Column, Column]
 Blocks = tuple[Table, Table, Table, Table]
 """(First, number) of new rows, of rows that are gone, of new spans, of spans that are gone."""
 
+Bounds = tuple[int, int, int, int, int, int, int, int, int]
+
 SAME, FRESH, GONE, LATER, EARLIER = range(5)
 """What changed about a row: nothing; it is new; it has left; others come before it, in whose stead none is gone on
 which it waited last; or one is."""
@@ -275,13 +277,7 @@ def _take(
 
 @inner
 def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, row by row, takes twice the time)
-    tables: Tables,
-    times: Times,
-    state: State,
-    queue: Agenda,
-    sequences: Sequences,
-    lanes: Lanes,
-    bounds: tuple[int, int, int, int, int, int, int, int, int],
+    tables: Tables, times: Times, state: State, queue: Agenda, sequences: Sequences, lanes: Lanes, bounds: Bounds
 ) -> tuple[int, int, int]:
     """Time rows in sequence until nothing can differ from before, and take over the others; see `settle`."""
     (keys, rows, holds, (spans, targets, heads, _)), (old, new), (waiting, marks) = tables, times, state

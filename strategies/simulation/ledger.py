@@ -279,9 +279,10 @@ def _grown(table: Values, need: int, blank: int) -> Values:
     """The table, or where it has not that many rows one twice as large, filled with blanks."""
     if need <= len(table):
         return table
-    larger = np.full((2 * need, *table.shape[1:]), blank, dtype=table.dtype)
+    larger: Any = np.full((2 * need, *table.shape[1:]), blank, dtype=table.dtype)
     larger[: len(table)] = table
-    return larger
+    grown: Values = larger
+    return grown
 
 
 def _entered(blocks: Sequence[Placed]) -> Table:

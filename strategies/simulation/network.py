@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maniple.runtime.traffic import ENGINE, carriers
 from maniple.strategies.simulation.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, Table
 from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, REDUCE_SCATTER
@@ -21,8 +22,9 @@ __all__: list[str] = []
 
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 Rates = np.ndarray[tuple[int], np.dtype[np.float64]]
-Wires = tuple[Column, Column, Rates, Rates]
-"""Starts of routes (by source * memories + target) and their links; latency (s) and bandwidth (bytes/s) of links."""
+Wires = tuple[Column, Column, Rates, Rates, Column, Rates]
+"""Starts of routes (by source * memories + target) and their links; latency (s) and bandwidth (bytes/s) of links; by
+memory the processor that copies and folds, or ENGINE, and the bytes per second that it reads and writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,10 @@ class Network:
         rates = np.ones((2, size))
         for link in sorted(set(links)):
             rates[:, link] = routes.rate(link)
-        wires = (starts, np.asarray(links, dtype=np.int64), rates[0].copy(), rates[1].copy())
+        found = carriers(machine)
+        carrier = np.asarray([one.processor for one in found], dtype=np.int64)
+        speed = np.asarray([one.bandwidth for one in found])
+        wires = (starts, np.asarray(links, dtype=np.int64), rates[0].copy(), rates[1].copy(), carrier, speed)
         return cls(len(machine.processors), wires)
 
     @property
@@ -62,9 +67,10 @@ class Network:
 
 
 @inner
-def _load(wires: Wires, memories: int, loads: Column, source: int, target: int, size: int) -> float:
-    """Add a push to the links of its route; returns the route's latency in seconds."""
-    starts, links, latencies, _ = wires
+def _load(wires: Wires, memories: int, loads: Column, touched: Column, source: int, target: int, size: int) -> float:
+    """Add a push to the links of its route, and to what its source touches; returns the route's latency in seconds."""
+    starts, links, latencies = wires[:3]
+    touched[source] += 2 * size
     latency = 0.0
     pair = source * memories + target
     for place in range(starts[pair], starts[pair + 1]):
@@ -97,14 +103,14 @@ def traffic(
     sizes = np.zeros(len(moves), dtype=np.int64)
     held = np.zeros((4 * len(moves) + 16, 3), dtype=np.int64)
     loads = np.zeros(len(bandwidths), dtype=np.int64)
+    touched = np.zeros(memories, dtype=np.int64)
     every_link = np.arange(len(bandwidths))
     used = 0
     for number in range(len(moves)):
         kind = moves[number, KIND]
         if kind == FOLD:
             columns[number, 1], columns[number, 2] = fold_ns[number], 1
-            held = _room(held, used + 1)
-            held[used, 0], held[used, 1], held[used, 2] = moves[number, BY], fold_ns[number], 0
+            held = _holding(held, used, moves[number, BY], fold_ns[number], 0)
             used += 1
             continue
         sizes[number] = moves[number, ELEMENTS] * itemsize
@@ -112,17 +118,22 @@ def traffic(
         if kind == COPY:
             pair = moves[number, FROM] * memories + moves[number, TO]
             used_links = np.sort(wires[1][wires[0][pair] : wires[0][pair + 1]])
-            latency = _load(wires, memories, loads, moves[number, FROM], moves[number, TO], sizes[number])
+            group = moves[number : number + 1, FROM : FROM + 1]
+            latency = _load(wires, memories, loads, touched, moves[number, FROM], moves[number, TO], sizes[number])
         else:
             used_links = every_link
             group = members[moves[number, GROUP] : moves[number, GROUP] + moves[number, GROUP_SIZE]]
-            latency = _group_load(wires, memories, loads, group, kind, itemsize)
+            latency = _group_load(wires, memories, loads, touched, group, kind, itemsize)
         slowest, before = 0, used
+        for memory in group[:, 0]:
+            if touched[memory] and wires[4][memory] != ENGINE:
+                held = _holding(held, used, wires[4][memory], int(1e9 * touched[memory] / wires[5][memory]), 0)
+                slowest = max(slowest, held[used, 1])
+                used += 1
+            touched[memory] = 0
         for link in used_links:
             if loads[link]:
-                held = _room(held, used + 1)
-                held[used, 0], held[used, 1] = processors + link, int(1e9 * loads[link] / bandwidths[link])
-                held[used, 2] = loads[link]
+                held = _holding(held, used, processors + link, int(1e9 * loads[link] / bandwidths[link]), loads[link])
                 slowest = max(slowest, held[used, 1])
                 loads[link] = 0
                 used += 1
@@ -132,27 +143,33 @@ def traffic(
 
 
 @inner
-def _group_load(wires: Wires, memories: int, loads: Column, group: Table, kind: int, itemsize: int) -> float:
-    """Add what a collective sends: contributions to the owner of each block, blocks to all others, or both."""
+def _group_load(
+    wires: Wires, memories: int, loads: Column, touched: Column, group: Table, kind: int, itemsize: int
+) -> float:
+    """Add what a collective sends and folds: contributions to the owner of each block, blocks to others, or both."""
     latency = 0.0
     for owner in range(len(group)):
         size = group[owner, 1] * itemsize
         if size == 0:
             continue
+        if kind in (ALL_REDUCE, REDUCE_SCATTER):
+            touched[group[owner, 0]] += (len(group) + 1) * size
         for other in range(len(group)):
             if other == owner:
                 continue
             if kind in (ALL_REDUCE, REDUCE_SCATTER):
-                latency = max(latency, _load(wires, memories, loads, group[other, 0], group[owner, 0], size))
+                latency = max(latency, _load(wires, memories, loads, touched, group[other, 0], group[owner, 0], size))
             if kind != REDUCE_SCATTER:
-                latency = max(latency, _load(wires, memories, loads, group[owner, 0], group[other, 0], size))
+                latency = max(latency, _load(wires, memories, loads, touched, group[owner, 0], group[other, 0], size))
     return latency
 
 
 @inner
-def _room(table: Table, need: int) -> Table:
-    if need <= len(table):
-        return table
-    larger = np.zeros((2 * need, table.shape[1]), dtype=np.int64)
-    larger[: len(table)] = table
-    return larger
+def _holding(held: Table, used: int, lane: int, span: int, size: int) -> Table:
+    """Write down a hold behind those there are, in a larger table where there is no room."""
+    if used == len(held):
+        larger = np.zeros((2 * used, held.shape[1]), dtype=np.int64)
+        larger[:used] = held
+        held = larger
+    held[used, 0], held[used, 1], held[used, 2] = lane, span, size
+    return held

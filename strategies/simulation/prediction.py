@@ -52,8 +52,9 @@ class Prediction:
         rows: tasks and movements.
         bytes: payload bytes that leave one memory for another.
         link_bytes: (name, bytes) of every link that carries any.
-        memory_bytes: by memory the bytes of all instances: the runtime allocates them once, for the whole step, so
-            this is the peak at any time.
+        memory_bytes: by memory what the runtime allocates for a step, if `planned`: instances that are never alive
+            together take turns. Else the sum of all instances, which is more.
+        planned: whether the step was lowered as the runtime does, to see; large ones are not.
         critical_path: (name, start, end) of the rows that leave no gap from the first to the last, in nanoseconds.
         sources: how many durations come from where, such as (``analytic``, 40).
         timeline: what runs when.
@@ -64,6 +65,7 @@ class Prediction:
     bytes: int
     link_bytes: tuple[tuple[str, int], ...]
     memory_bytes: tuple[int, ...]
+    planned: bool
     critical_path: tuple[tuple[str, int, int], ...]
     sources: tuple[tuple[str, int], ...]
     timeline: Timeline
@@ -76,7 +78,9 @@ def prediction(
     named: Sequence[Named],
     links: Column,
     total: int,
-    memory_bytes: Column,
+    memory_bytes: tuple[int, ...],
+    *,
+    planned: bool,
 ) -> Prediction:
     """Put a prediction together from a settled ledger.
 
@@ -88,6 +92,7 @@ def prediction(
         links: bytes by lane.
         total: payload bytes.
         memory_bytes: by memory.
+        planned: whether these are what the runtime plans.
     """
     names = {row.number: row.name for row in named}
     routes, first = machine.routes, network.processors
@@ -96,7 +101,8 @@ def prediction(
         len(named),
         total,
         tuple((routes.name(lane - first), int(links[lane])) for lane in range(first, network.lanes) if links[lane]),
-        tuple(int(size) for size in memory_bytes),
+        memory_bytes,
+        planned,
         tuple((names[row], *_times(ledger, row)) for row in critical_path(ledger, sorted(names))),
         tuple(sorted(Counter(row.source for row in named).items())),
         _timeline(machine, ledger, named),

@@ -41,6 +41,10 @@ TASKS = (1 << REQUIREMENT_BITS) - 1
 """What stands in a task's key where a movement's has the number of its requirement: tasks come after movements."""
 
 
+MOST_LOWERED = 50_000
+"""Rows times memories up to which a step is lowered to see what the runtime allocates: some seconds' worth."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Region:
     """What one region adds to the step, as it is now."""
@@ -99,7 +103,8 @@ class Simulation:
         self.cache = cache or RegionCache(machine)
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
-        self._outline = Outline(graph, dict(plan.semantics), machine, optimizer or SGD(lr=0.1, momentum=0.9))
+        self._optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
+        self._outline = Outline(graph, dict(plan.semantics), machine, self._optimizer)
         self._program = Program(self._outline, plan, self.costs)
         self._launches: dict[int, Placed] = {}
         self._regions: dict[RegionKey, _Region] = {}
@@ -226,7 +231,13 @@ class Simulation:
             np.add.at(links, region.rows.held[:, 0], region.rows.held[:, 2])
             total += int(region.rows.bytes.sum())
         rows = [*self._named_tasks(), *self._named_movements()]
-        return prediction(self.machine, self.cache.network, self.ledger, rows, links, total, self.memory_bytes)
+        planned = len(rows) * len(self.machine.memories) <= MOST_LOWERED
+        memory: tuple[int, ...] = tuple(self.memory_bytes.tolist())
+        if planned:
+            from maniple.strategies.simulation.allocation import allocated_bytes  # which needs torch
+
+            memory = allocated_bytes(self.graph, self.machine, self.plan, self._optimizer)
+        return prediction(self.machine, self.cache.network, self.ledger, rows, links, total, memory, planned=planned)
 
     def _named_tasks(self) -> Iterator[Named]:
         for place, block in sorted(self._launches.items()):

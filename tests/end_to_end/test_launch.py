@@ -106,6 +106,55 @@ def test_a_process_that_runs_is_seen() -> None:
     assert are_gone([child.pid])
 
 
+CORES = """
+import os
+import maniple as mp
+
+@mp.task
+def lane() -> list:
+    return sorted(os.sched_getaffinity(0))
+
+mine = [mp.launch(lane).get(), len(os.sched_getaffinity(0))]
+seen = mp.index_launch(lane, 2)
+print(mine, seen[0], seen[1], mp.Machine.detect().processors[0].cores)
+"""
+
+
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="one core, or no affinity")
+def test_ranks_keep_to_cores_of_their_own_and_know_of_all(tmp_path: Path) -> None:
+    script = tmp_path / "cores.py"
+    script.write_text(CORES, encoding="utf-8")
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    result = run("--nodes", "2", "--cores", "1", "--bind", str(script), logs=tmp_path)
+    assert (result.status, result.err) == (0, "")
+    assert result.out == f"[[{first}], 1] [{first}] [{second}] 1\n"
+
+
+LATE = """
+import time
+import maniple as mp
+
+@mp.task
+def put(value: float, x: mp.WriteDiscard) -> None:
+    x.fill_(value)
+
+x = mp.region((4,), name="x")
+for run in range(3):
+    with mp.trace("step"):
+        mp.launch(put, float(run * mp.world().rank if run == 2 else 0), x)
+mp.fence()
+time.sleep(60)
+"""
+
+
+def test_a_run_of_a_trace_that_differs_is_told_though_nothing_else_is(tmp_path: Path) -> None:
+    script = tmp_path / "late.py"
+    script.write_text(LATE, encoding="utf-8")
+    result = run("--nodes", "2", str(script), logs=tmp_path, seconds=30)
+    assert result.status == 1
+    assert "its inputs differ: it called `trace 'step': 1 launches again" in result.err
+
+
 @pytest.fixture
 def pids(tmp_path: Path) -> Iterator[Path]:
     """A folder where scripts leave their process ids; what a failed test left running is ended."""

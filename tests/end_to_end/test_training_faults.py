@@ -14,12 +14,13 @@ import pytest
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
-SCRIPT = Path(__file__).resolve().parent / "scripts" / "train.py"
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+SCRIPT = SCRIPTS / "train.py"
 STOP_S = 10.0
 FOR_EVER = "1000000"
 
 
-def launch(logs: Path, *arguments: str) -> subprocess.Popen[str]:
+def launch(logs: Path, *arguments: str, script: Path = SCRIPT, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
@@ -29,7 +30,8 @@ def launch(logs: Path, *arguments: str) -> subprocess.Popen[str]:
         "2",
         "--log-dir",
         str(logs),
-        str(SCRIPT),
+        *options,
+        str(script),
         *arguments,
     ]
     return subprocess.Popen(
@@ -103,6 +105,28 @@ def test_a_rank_that_is_killed_or_frozen_stops_all(tmp_path: Path, rank: int, nu
     assert f"node {rank} (rank {rank})" in errors
     assert "trainer.step" in errors
     assert_gone(pids)
+
+
+@pytest.mark.parametrize("transport", ["shared", "zmq"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_between_launches_that_are_not_traced_stops_all(
+    tmp_path: Path, rank: int, transport: str
+) -> None:
+    run = launch(tmp_path, script=SCRIPTS / "untraced.py", options=("--transport", transport))
+    pids = pids_of(run)
+    if transport == "shared" and sys.platform == "linux":
+        maps = Path(f"/proc/{pids[rank]}/maps").read_text(encoding="utf-8")
+        assert f"memfd:maniple-{1 - rank}" in maps, "tiles go through the other rank's memory"
+    os.kill(pids[rank], signal.SIGKILL)
+    status, errors, seconds = finish(run)
+    assert status == 1
+    assert seconds < STOP_S
+    messages = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert len(messages) == 1, errors
+    assert f"node {rank} (rank {rank}) was killed by signal 9 (SIGKILL)" in messages[0]
+    assert "Traceback" not in errors
+    assert_gone(pids)  # and with them their memory, which has no name
+    assert [path for path in Path("/dev/shm").glob("*") if "maniple" in path.name] == []
 
 
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import torch
 from torch import Tensor
 
 from maniple.operators.graph import Graph
+from maniple.operators.kernels.draw import uniforms
 from maniple.operators.kernels.dropout import drawn_factors
 from maniple.operators.library.attention import Attention
-from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.draw import DISTRIBUTIONS, Draw
+from maniple.operators.library.dropout import Dropout, DropoutVariant
+from maniple.operators.node import Node
 from maniple.operators.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
 
@@ -62,5 +65,56 @@ def masks_of(graph: Graph, seed: int, step: int) -> Iterator[None]:
     with (
         mock.patch("torch.nn.functional.dropout", dropout),
         mock.patch("torch.nn.functional.scaled_dot_product_attention", attention),
+        ExitStack() as stack,
     ):
+        _replace_draws(stack, [node for node in graph.nodes if isinstance(node.operator, Draw | DropoutVariant)], clock)
         yield
+
+
+def _replace_draws(stack: ExitStack, nodes: Sequence[Node], clock: Tensor) -> None:
+    """Let torch's functions that draw, in the order of their calls, give what the graph's operators draw.
+
+    Args:
+        stack: ends it.
+        nodes: of the graph.
+        clock: seed and step.
+    """
+    following = iter(nodes)
+
+    def draw(shape: Sequence[int], dtype: torch.dtype, *parameters: float | Tensor) -> Tensor:
+        node = next(following)
+        assert isinstance(node.operator, Draw)
+        whole = tuple(shape)
+        u, v = map(torch.from_numpy, uniforms(RandomStream.of(node.name, clock), whole, Rect.of_shape(whole)))
+        given = [torch.as_tensor(parameter, dtype=torch.float64) for parameter in parameters]
+        return DISTRIBUTIONS[node.operator.distribution](u, v, *given).to(dtype)
+
+    def variant(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        node = next(following)
+        assert isinstance(node.operator, DropoutVariant)
+        count = 2 if node.operator.channels else x.ndim
+        shape = tuple(x.shape)[:count]
+        factors = drawn_factors(RandomStream.of(node.name, clock), p, shape, Rect.of_shape(shape), x.dtype)
+        factors = factors.reshape(*shape, *[1] * (x.ndim - count))
+        if not node.operator.alpha:
+            return x * factors
+        # torch: noise.bernoulli_(1 - p); a = 1 / sqrt((alpha^2 p + 1)(1 - p)); x * noise * a + alpha a (noise - 1 + p)
+        noise, alpha = factors * (1 - p), 1.7580993408473766
+        a = 1 / math.sqrt((alpha**2 * p + 1) * (1 - p))
+        return x * (noise * a) + (noise - 1) * alpha * a + alpha * a * p
+
+    functions: dict[str, Callable[..., Tensor]] = {
+        "randn_like": lambda x: draw(x.shape, x.dtype, 0, 1),
+        "rand_like": lambda x: draw(x.shape, x.dtype, 0, 1),
+        "rand": lambda *shape, dtype: draw(shape, dtype, 0, 1),
+        "randint_like": lambda x, high: draw(x.shape, x.dtype, 0, high),
+        "normal": lambda mean, deviation: draw(mean.shape, mean.dtype, mean, deviation),
+        "bernoulli": lambda x: draw(x.shape, x.dtype, x),
+        "Tensor.bernoulli_": lambda x, p: draw(x.shape, x.dtype, p),
+        "Tensor.exponential_": lambda x: draw(x.shape, x.dtype, 1),
+        "Tensor.uniform_": lambda x, low, high: draw(x.shape, x.dtype, low, high),
+    }
+    for name in ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"):
+        functions[f"nn.functional.{name}"] = variant
+    for name, function in functions.items():
+        stack.enter_context(mock.patch(f"torch.{name}", function))

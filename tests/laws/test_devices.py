@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import test_launches_against_oracle as launched
+import test_library_trains as library
 import test_traces_against_oracle as traced
 import torch
 from device_machine import device_machine
@@ -56,6 +57,26 @@ def test_two_devices_of_each_rank_train_as_four_ranks_do(name: str, strategy: st
     assert on_devices.losses == pytest.approx(on_cpus.losses, rel=0, abs=1e-12)
     for key, value in on_cpus.parameters.items():
         assert torch.allclose(on_devices.parameters[key], value, rtol=0, atol=1e-12), key
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [("decoder", "random"), ("encoder", "data_parallel"), ("images", "random"), ("recurrent", "data_parallel")],
+)
+def test_networks_of_the_library_train_on_null_devices_as_torch_does(name: str, strategy: str) -> None:
+    network = library.NETWORKS[name]
+
+    def body(world: World) -> library.Trained:
+        machine = mp.Machine.cpu(1, ranks=2)
+        return library.train(network, world, mp.search(network.build(), machine, strategy=strategy, seed=3))
+
+    library.check(network, run_on_worlds(local_worlds(2, device="null"), body))
+
+
+def test_every_operator_of_first_light_was_trained_on_devices() -> None:
+    graphs = [NETWORKS[name].graph("float64") for name in ("digits", "residual", "mlp13")]
+    first = {"conv2d", "linear", "relu", "add", "max_pool2d", "avg_pool2d", "flatten", "reshape", "cross_entropy"}
+    assert first <= {node.operator.name for graph in graphs for node in graph.nodes}
 
 
 @settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))

@@ -140,6 +140,7 @@ SEARCHING = settings().max_examples > 100
 DEEP = {"densenet121", "inception_v3", "inception_v4", "resnet101", "resnet152", "resnext101", "snn", "transformer"}
 LONG = {"alexnet", "residual_lstm", "resnet50", "resnext50", "rnntc", "vgg16", "wide_resnet"}
 NAMES = [*ENTRIES, *TORCH, "gpt2", "bert", "llama", "vit"]
+DEADLINE_S = 900 if SEARCHING else 240  # lowering takes what it takes; ranks that wait for each other never end
 
 
 def cases() -> list[tuple[str, str, int]]:
@@ -155,6 +156,7 @@ def cases() -> list[tuple[str, str, int]]:
     return found
 
 
+@pytest.mark.timeout(DEADLINE_S + 60)
 @pytest.mark.parametrize(("name", "strategy", "samples"), cases())
 def test_an_imported_module_trains_as_in_torch(name: str, strategy: str, samples: int) -> None:
     found, graph = network(name)
@@ -165,7 +167,7 @@ def test_an_imported_module_trains_as_in_torch(name: str, strategy: str, samples
         return found.trained(graph, plan, world, samples)
 
     losses, state = found.judged(graph, samples)
-    for ours, ours_state in run_on_ranks(2, train, nodes=2, deadline_s=240):
+    for ours, ours_state in run_on_ranks(2, train, nodes=2, deadline_s=DEADLINE_S):
         assert ours == pytest.approx(losses, rel=found.tolerance, abs=found.tolerance)
         assert sorted(ours_state) == sorted(state)
         for key, value in state.items():

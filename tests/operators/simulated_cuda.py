@@ -7,6 +7,8 @@ above a block.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
+from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +17,21 @@ import torch
 from numba import config, cuda
 from torch.nn import functional as F
 
+import maniple as mp
+from maniple.operators.kernels import pooling
+from maniple.operators.kernels.cuda import pooling as on_cuda
 from maniple.operators.kernels.cuda.cross_entropy import bind_cross_entropy, bind_cross_entropy_backward
 from maniple.operators.kernels.cuda.descent import bind_descent
 from maniple.operators.kernels.cuda.dropout import bind_dropout
 from maniple.operators.kernels.dropout import Mask
 from maniple.operators.kernels.dropout import bind_dropout as bind_dropout_on_cpu
+from maniple.operators.operator import AbstractOperator, Kernels
 from maniple.operators.optimizer import SGD
 from maniple.regions.rectangle import Rect
 from maniple.runtime.cuda_kernels import THREADS, bind_fold, bind_pack, bind_unpack, packing
+from maniple.runtime.null_device import NullTensor
+from maniple.runtime.rank import RankRuntime
+from maniple.runtime.world import local_worlds
 
 Floats = npt.NDArray[np.float64]
 
@@ -148,3 +157,74 @@ def test_a_label_that_is_no_class_gives_no_number() -> None:
     z, result = cuda.to_device(np.zeros(2)), cuda.to_device(np.zeros(1))
     bind_cross_entropy(x, y, s, w, -100, 0.0, z, result)()
     assert np.isnan(result.copy_to_host()[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "out"), [((2, 2), (2, 2), (0, 0), (2, 3)), ((3, 2), (1, 2), (1, 0), (5, 3))]
+)
+def test_pooling_is_the_cpus(
+    kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], out: tuple[int, int], dtype: str
+) -> None:
+    x = torch.from_numpy(drawn(2, 2, 5, 6, dtype=dtype))
+    x[0, 1, 2, 3] = torch.nan
+    gradient = torch.from_numpy(drawn(2, 2, *out, seed=1, dtype=dtype))
+    tile = SimpleNamespace(
+        padding=tuple((before, before) for before in padding), operand_rects=(Rect.of_shape(x.shape),)
+    )
+    context = SimpleNamespace(operator=SimpleNamespace(name="pool", kernel_size=kernel, stride=stride), tile=tile)
+    for variants, count in (
+        ((pooling.MAX_POOL_KERNELS, on_cuda.MAX_POOL_KERNELS), 1),
+        ((pooling.AVG_POOL_KERNELS, on_cuda.AVG_POOL_KERNELS), 0),
+    ):
+        found = []
+        for variant in variants:
+            result, saved = torch.full_like(gradient, 9), [torch.zeros(gradient.shape, dtype=torch.int64)] * count
+            variant.bind_forward(context, (x,), (result,), tuple(saved))()  # type: ignore[arg-type]
+            back = torch.full_like(x, 9)
+            variant.bind_backward(context, (gradient,), (x,), (result,), tuple(saved), (back,))()  # type: ignore[arg-type]
+            found.append((result, back))
+        tolerance = 0 if count else {"float32": 1e-6, "float64": 1e-15}[dtype]  # of averages: the CPU divides in double
+        for on_cpu, on_gpu in zip(*found, strict=True):
+            assert np.allclose(on_cpu.numpy(), on_gpu.numpy(), rtol=0, atol=tolerance, equal_nan=True)
+
+
+def small() -> mp.Graph:
+    """Every operator that has kernels for GPUs of its own."""
+    g = mp.Graph("small")
+    x, y = g.input("x", (4, 1, 6, 6), "float64"), g.input("y", (4,), dtype="int64")
+    h = g.avg_pool2d(g.max_pool2d(x, kernel_size=2), kernel_size=2, stride=1)
+    h = g.linear(g.dropout(g.flatten(h), 0.3), 3)
+    g.loss(g.cross_entropy(h, y))
+    return g
+
+
+def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A null device whose tensors say that they are on CUDA, in numba's simulator of CUDA."""
+    chosen: set[str] = set()
+    variant = AbstractOperator.variant
+
+    def noted(operator: AbstractOperator, tensors: Iterable[torch.Tensor | None]) -> Kernels:
+        found = variant(operator, tensors)
+        chosen.add(found.bind_forward.__module__)
+        return found
+
+    graph, optimizer = small(), SGD(0.1, 0.9, 0.02)
+    batch = {"x": torch.from_numpy(drawn(4, 1, 6, 6)), "y": torch.tensor([2, 0, 1, 2])}
+    trained = []
+    for device in ("cpu", "null"):
+        if device == "null":
+            monkeypatch.setattr(AbstractOperator, "variant", noted)
+            monkeypatch.setattr(NullTensor, "is_cuda", True)
+        (world,) = local_worlds(1, device=device)
+        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+        with mp.Trainer(graph, plan, optimizer=optimizer, world=world) as trainer:
+            losses = [trainer.step(**batch) for _ in range(2)]
+            trained.append((losses, trainer.parameters()))
+        RankRuntime.of(world).close()
+    (expected, weights), (losses, found) = trained
+    assert losses == pytest.approx(expected, rel=0, abs=1e-12)
+    for name, value in weights.items():
+        assert torch.allclose(found[name], value, rtol=0, atol=1e-12), name
+    there = "maniple.operators.kernels.cuda"
+    assert {f"{there}.{name}" for name in ("pooling", "dropout", "loss")} <= chosen

@@ -128,6 +128,16 @@ class Branching(nn.Module):
         return found if found > 0 else -found
 
 
+class Picking(Branching):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x[x[:, 0] > 0]).sum()
+
+
+class Reading(Branching):
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.layer(x) * x.max().item()).sum()
+
+
 class Lossless(nn.Linear):
     pass
 
@@ -183,13 +193,13 @@ def test_frozen_parameters_stay_and_a_module_of_these_alone_is_refused() -> None
 @pytest.mark.parametrize(
     "draw",
     [
-        torch.rand_like,
-        torch.bernoulli,
-        lambda x: torch.normal(x, 1.0),
-        lambda x: torch.randn(4, 3),
+        torch.poisson,
+        lambda x: torch.multinomial(x, 3),
+        lambda x: torch.randperm(12).view(4, 3),
+        lambda x: torch.randn(()),
         lambda x: nn.functional.rrelu(x, training=True),
     ],
-    ids=["rand_like", "bernoulli", "normal", "randn", "rrelu"],
+    ids=["poisson", "multinomial", "randperm", "one number", "rrelu"],
 )
 def test_random_numbers_that_a_plan_would_change_are_refused(draw: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(RequestError, match=r"test_from_torch.py:\d+ draws random numbers that a plan would change"):
@@ -200,6 +210,8 @@ def test_random_numbers_that_a_plan_would_change_are_refused(draw: Callable[[Ten
     ("module", "examples", "said"),
     [
         (Branching(), (torch.zeros(4, 3),), "test_from_torch.py.*two ways out"),
+        (Picking(), (torch.zeros(4, 3),), r"test_from_torch.py:\d+ gives a number or a shape .*two ways out"),
+        (Reading(), (torch.zeros(4, 3),), r"test_from_torch.py:\d+.*two ways out"),
         (Lossless(3, 2), (torch.zeros(4, 3),), "gives no loss"),
         (Lossless(3, 2), torch.zeros(4, 3), "a tuple or a dict"),
         (Lossless(3, 2), (torch.zeros(4, 3), 1), r"takes \(input"),
@@ -209,7 +221,19 @@ def test_random_numbers_that_a_plan_would_change_are_refused(draw: Callable[[Ten
         (Counted(), (torch.zeros(4, 3),), "parameter 'count' is torch.int64; expected a float"),
         ("no module", (), "expected a torch.nn.Module"),
     ],
-    ids=["branch", "no loss", "no tuple", "arguments", "device", "complex", "empty", "integer", "no module"],
+    ids=[
+        "branch",
+        "pick",
+        "item",
+        "no loss",
+        "no tuple",
+        "arguments",
+        "device",
+        "complex",
+        "empty",
+        "integer",
+        "no module",
+    ],
 )
 def test_what_cannot_be_imported_is_refused(module: nn.Module, examples: object, said: str) -> None:
     with pytest.raises(RequestError, match=said):

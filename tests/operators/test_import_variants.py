@@ -39,6 +39,11 @@ VARIANTS: dict[str, tuple[Forward, tuple[nn.Module, ...], str]] = {
         (),
         "cross_entropy_loss",
     ),
+    "weighted targets that are probabilities": (
+        lambda _, h: F.cross_entropy(h, probabilities(h), torch.linspace(1, 2, 6, dtype=h.dtype), reduction="sum"),
+        (),
+        "cross_entropy_loss",
+    ),
     "a recurrent layer with projections": (
         lambda m, h: m.layers[0](h.reshape(-1, 2, 6))[0].square().sum(),
         (nn.LSTM(6, 5, 2, proj_size=3, batch_first=True),),
@@ -79,3 +84,10 @@ def test_a_batch_norm_that_counts_its_batches_is_refused() -> None:
     with pytest.raises(RequestError, match=r"'layers.0' has momentum=None.*give it a momentum"):
         mp.from_torch(module, (torch.zeros(4, 6),))
     assert mp.from_torch(module.eval(), (torch.zeros(4, 6),)).opaque == ()
+
+
+def test_an_instance_norm_that_keeps_statistics_is_refused() -> None:
+    layer = nn.InstanceNorm1d(2, track_running_stats=True)
+    module = Variant(lambda m, h: m.layers[0](h.view(-1, 2, 3)).square().sum(), layer)
+    with pytest.raises(RequestError, match=r"'layers.0' has track_running_stats=True.*make it without"):
+        mp.from_torch(module, (torch.zeros(4, 6),))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import maniple as mp
+from maniple.operators.library.draw import Draw
+from maniple.operators.operator import TileContext
+from maniple.operators.random_stream import RandomStream
 from maniple.regions.error import RequestError
 
 
@@ -98,3 +103,62 @@ def test_what_drops_nothing_is_left_alone() -> None:
     with mp.InjectedDropout(graph, 0, 0):
         assert torch.equal(F.dropout(x, 0.5, training=False), x)
         assert torch.equal(nn.Dropout(0.0)(x), x)
+
+
+class Noisy(nn.Module):
+    """Draws of every kind, and channels dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.drop = nn.Linear(6, 6), nn.Dropout1d(0.4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The loss."""
+        h = self.drop(self.layer(x))
+        h = h + torch.randn_like(h) * torch.bernoulli(h.detach().sigmoid()) + torch.rand(4, 1, 6, dtype=h.dtype)
+        h = (
+            h * h.new_empty(4, 1, 1).bernoulli_(0.7)
+            + torch.normal(h.detach(), 0.5)
+            + torch.empty_like(h).uniform_(-1, 1)
+        )
+        h = F.alpha_dropout(F.gumbel_softmax(h), 0.3, training=True)
+        return F.fractional_max_pool2d(h.unsqueeze(1), 2, output_size=(2, 3)).square().mean()
+
+
+def test_a_module_with_injected_draws_has_the_losses_of_the_trainer(tmp_path: Path) -> None:
+    module, (x, _) = Noisy().double(), batch()
+    graph = mp.from_torch(module, (x,))
+    graph.save(tmp_path / "graph.json")
+    assert mp.Graph.load(tmp_path / "graph.json").fingerprint() == graph.fingerprint()
+    plan = mp.search(graph, mp.Machine.cpu(2), strategy="random", seed=2)
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.0), seed=5) as trainer:
+        losses = [trainer.step(x) for _ in range(2)]
+    assert losses[0] != losses[1]
+    for step, loss in enumerate(losses):
+        with mp.InjectedDropout(graph, seed=5, step=step):
+            assert module(x).item() == pytest.approx(loss, rel=1e-12)
+
+
+def test_draws_have_the_moments_of_their_distributions() -> None:
+    clock = torch.tensor([3, 1])
+    for distribution, parameters, mean, variance in (
+        ("uniform", (-1.0, 3.0), 1.0, 4 / 3),
+        ("normal", (2.0, 0.5), 2.0, 0.25),
+        ("bernoulli", (0.3,), 0.3, 0.21),
+        ("exponential", (2.0,), 0.5, 0.25),
+        ("integers", (0.0, 6.0), 2.5, 35 / 12),
+    ):
+        operator = Draw(distribution, f"{', ' * (len(parameters) - 1)} -> b c", "float64", (("b", 200), ("c", 50)))
+        bound = operator.rule(((),) * len(parameters)).bind(((),) * len(parameters))
+        (tile,) = bound.tiles({})
+        context = TileContext(tile, bound.extents(), operator, stream=RandomStream.of("noise", clock))
+        found = operator.forward(context, tuple(torch.tensor(value) for value in parameters))
+        assert found.shape == (200, 50)
+        deviation = (variance / found.numel()) ** 0.5
+        assert abs(found.mean().item() - mean) < 4 * deviation, distribution
+        assert found.var().item() == pytest.approx(variance, rel=0.1), distribution
+
+
+def test_an_unknown_distribution_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"unknown 'nromal'.*did you mean 'normal'"):
+        Draw("nromal", "-> b", "float64")

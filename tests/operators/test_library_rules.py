@@ -20,7 +20,8 @@ from maniple.operators.library.convolution import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.draw import Draw
+from maniple.operators.library.dropout import Dropout, DropoutVariant
 from maniple.operators.library.embedding import Embedding
 from maniple.operators.library.extremum import Extremum
 from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
@@ -117,6 +118,10 @@ CASES: dict[str, Case] = {
     "window_pool of maxima": Case(WindowPool("max", (2,), (2,), (1,), (2,), ceil_mode=True), ((2, 2, 7),)),
     "adaptive_pool": Case(AdaptivePool("avg", (3, 2)), ((2, 2, 7, 5),)),
     "embedding": Case(Embedding(5, 3), ((4, 2), (5, 3)), ((0, 5),)),
+    "dropout of channels": Case(DropoutVariant(0.4, channels=True), ((3, 4, 5),)),
+    "dropout to SELU's bound": Case(DropoutVariant(0.3, alpha=True), ((3, 4),)),
+    "draw": Case(Draw("normal", "b 1, -> b c", "float64", (("c", 3),)), ((4, 1), ())),
+    "draw of bits": Case(Draw("bernoulli", "b c -> b c", "float64"), ((4, 3),)),
     "dropout": Case(Dropout(0.4), ((3, 4, 5),)),
     "scaled_dot_product_attention": Case(
         Attention(is_causal=True, enable_gqa=True), ((1, 4, 3, 2), (1, 2, 3, 2), (1, 2, 3, 2), (1, 1, 3, 3))
@@ -128,12 +133,19 @@ CASES: dict[str, Case] = {
         Recurrent("lstm", 3, 2, 2, dropout=0.3),
         ((2, 4, 3), (2, 4, 2), (2, 4, 2), (8, 3), (8, 2), (8,), (8,), (8, 2), (8, 2), (8,), (8,)),
     ),
+    "recurrent with projections": Case(
+        Recurrent("lstm", 3, 4, bidirectional=True, bias=False, proj_size=2),
+        ((2, 3, 3), (2, 3, 2), (2, 3, 4), *((16, 3), (16, 2), (2, 4)) * 2),
+    ),
     "recurrent_cell": Case(RecurrentCell("gru", 3, 2), ((4, 3), (4, 2), (6, 3), (6, 2), (6,), (6,))),
     "rms_norm": Case(RMSNorm((4,), 3), ((2, 3, 4), (4,))),
     "group_norm": Case(GroupNorm(2, 4, 4), ((2, 4, 3, 2), (4,), (4,))),
     "nll_loss": Case(NegativeLogLikelihood(1), ((4, 3, 2), (4, 2), (4, 2), (3,)), ((1, 3), (2, 3))),
     "pointwise_loss": Case(PointwiseLoss("huber", threshold=0.5), ((3, 4), (3, 4))),
     "pointwise_loss of elements": Case(PointwiseLoss("mse", "none"), ((3, 4), (3, 4))),
+    "cross-entropy with probabilities": Case(
+        PointwiseLoss("soft_cross_entropy", threshold=0.1), ((3, 4, 2), (3, 4, 2), (4,))
+    ),
     "pad": Case(Pad(((1, 2), (0, 0), (-1, 1)), "float64", 2.0), ((2, 3, 4),)),
     "triangle": Case(Triangle(3, -1), ((2, 4, 3),)),
     "triangle above": Case(Triangle(2, 1, upper=True), ((3, 5),)),

@@ -49,6 +49,14 @@ def test_regions_that_are_used_alike_share_a_fragment() -> None:
     assert again.text() == schedule.text()
 
 
+def test_ranks_of_one_process_share_what_one_of_them_has_analysed() -> None:
+    program = Program((write(X), read(X)), {})
+    (key,) = program.keys(MACHINE)
+    one, other, apart = FragmentCache(MACHINE), FragmentCache(MACHINE), FragmentCache(Machine.cpu(1, ranks=2, nodes=2))
+    assert one.fragment(key) is other.fragment(key)
+    assert one.fragment(key) is not apart.fragment(key)
+
+
 def test_a_home_is_part_of_the_key() -> None:
     program = Program((read(X),), {0: ((0, (WHOLE,)),)})
     assert lower(program, FragmentCache(MACHINE)).total_bytes == 24

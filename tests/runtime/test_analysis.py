@@ -34,9 +34,9 @@ def on(memory: int, rect: IndexSpace, point: int = 0) -> PlacedUse:
     return PlacedUse(point, (point,), memory, memory, rect)
 
 
-def fresh(*, persistent: bool = True, moving: bool = False) -> RegionAnalysis:
+def fresh(*, moving: bool = False) -> RegionAnalysis:
     """Without movers, or with one where the only processor of a memory has its number."""
-    return RegionAnalysis(WHOLE, {}, persistent=persistent, mover=(lambda memory: memory) if moving else None)
+    return RegionAnalysis(WHOLE, {}, mover=(lambda memory: memory) if moving else None)
 
 
 def at(space: IndexSpace) -> list[int]:
@@ -48,11 +48,18 @@ def test_a_far_read_brings_a_copy_between_its_dependences() -> None:
     ((_, written),) = region.use(WRITE_DISCARD, [on(0, WHOLE)])
     ((_, seen),) = region.use(READ, [on(1, span(2, 5))])
     (move,) = region.moves
-    assert (move.use, move.kind, move.elements, move.processor) == (1, RowKind.COPY, 3, -1)
+    assert (move.kind, move.elements, move.processor) == (RowKind.COPY, 3, -1)
     (push,) = move.transfers
     assert (push.source, push.target, push.rect) == (written.instance, seen.instance, span(2, 5))
     copy = Node(0, -1, 0)
     assert region.edges == [(Node(0, 0, 0), copy), (copy, Node(0, 1, 0))]
+
+
+def test_replicas_in_one_memory_wait_for_what_came_before_and_not_for_each_other() -> None:
+    region = fresh()
+    region.use(WRITE_DISCARD, [on(0, WHOLE)])
+    region.use(WRITE_DISCARD, [PlacedUse(point, (0,), 0, 0, WHOLE) for point in range(2)])
+    assert region.edges == [(Node(0, 0, 0), Node(0, 1, point)) for point in range(2)]
 
 
 def test_a_near_read_moves_nothing() -> None:
@@ -135,17 +142,6 @@ def test_take_numbers_the_movements_of_the_whole_step() -> None:
     region.use(READ, [on(2, WHOLE)])
     first, moves, _ = region.take()
     assert (first, len(moves)) == (1, 1)
-
-
-def test_a_step_forgets_values_unless_they_persist() -> None:
-    lasting, passing = fresh(), fresh(persistent=False)
-    for region in (lasting, passing):
-        region.use(WRITE_DISCARD, [on(0, WHOLE)])
-        region.begin_step()
-    lasting.use(READ, [on(0, WHOLE)])
-    assert lasting.edges == [(Node(0, 0, 0), Node(1, 0, 0))]
-    with pytest.raises(UnwrittenRead):
-        passing.use(READ, [on(0, WHOLE)])
 
 
 def test_forgotten_nodes_are_waited_for_no_more() -> None:

@@ -108,7 +108,7 @@ def test_a_launch_of_all_tiles_is_one_operation_of_linear_cost(monkeypatch: pyte
 
 def test_other_regions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = []
-    for count in SIZES:
+    for count in (SIZES[0], *SIZES):  # the first one fills what is kept of equal partitions
         program = ProgramAnalysis(Machine.cpu(1, ranks=2))
         regions = [LogicalRegion(index, "x", tile(0), "float32") for index in range(count)]
         for region in regions:
@@ -116,4 +116,4 @@ def test_other_regions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             program.launch(single(region, WRITE_DISCARD, 0, 0))
         launch = single(regions[count // 2], READ_WRITE, 0, 1)
         costs.append(counted(lambda launch=launch, program=program: program.launch(launch), monkeypatch))
-    assert len(set(costs)) == 1
+    assert len(set(costs[1:])) == 1

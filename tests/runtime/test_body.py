@@ -39,7 +39,8 @@ def bind(task: Task[..., object], *values: object, debug: bool = False) -> tuple
     call = Call(values, 2)
     privileges = [parameter.privilege for parameter in task.parameters if parameter.privilege is not None]
     requirements = tuple(Requirement(REGION, privilege, (REGION.bounds,) * 2) for privilege in privileges)
-    return TaskBinder(task, POINTS, requirements, (task.variants["cpu"],) * 2, Frames([Calls([call])]), 0, debug), call
+    frames, bodies = Frames([Calls.of([call])]), (task.variants["cpu"],) * 2
+    return TaskBinder(task, POINTS, requirements, bodies, frames, 0, debug), call
 
 
 def test_arguments_come_in_the_order_of_the_signature_and_contributions_start_from_the_identity() -> None:
@@ -86,8 +87,8 @@ def test_runs_that_take_turns_have_values_and_results_of_their_own() -> None:
     run = TaskBinder(twice, POINTS[:1], (), (twice.variants["cpu"],), frames, 0, debug=False)(0, [], 1)
     calls = [Call((number,), 1) for number in range(4)]
     for first, second in (calls[:2], calls[2:]):
-        frames.enter(Calls([first]))
-        frames.enter(Calls([second]))
+        frames.enter(Calls.of([first]))
+        frames.enter(Calls.of([second]))
         for turn in range(2):
             frames.now[POINTS[0].processor] = frames.runs[turn]
             run()

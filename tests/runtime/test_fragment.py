@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import pairwise
 
-from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import Rect
 from maniple.regions.validity import UnwrittenRead
-from maniple.runtime.analysis import Node, PlacedUse
-from maniple.runtime.fragment import FragmentKey, analyse
+from maniple.runtime.analysis import Node, PlacedUse, RegionAnalysis
+from maniple.runtime.fragment import MANY_USES, FragmentKey, analyse
 from maniple.runtime.schedule import InstanceKind, RowKind
 
 WHOLE = Rect((0,), (6,))
@@ -25,7 +29,7 @@ def on(memory: int, rect: Rect = WHOLE, point: int = 0) -> PlacedUse:
 def test_a_value_of_one_step_is_written_again_only_after_its_readers() -> None:
     fragment = analyse(FragmentKey(WHOLE, (), ((WRITE_DISCARD, (on(0),)), (READ, (on(1),)))), far)
     (copy,) = fragment.moves
-    assert (copy.use, copy.kind) == (1, RowKind.COPY)
+    assert (fragment.serves, copy.kind) == ((1,), RowKind.COPY)
     moved = Node(0, -1, 0)
     assert fragment.edges == ((Node(0, 0, 0), moved), (moved, Node(0, 1, 0)))
     assert set(fragment.carried) >= {(moved, Node(1, 0, 0)), (Node(0, 1, 0), Node(1, -1, 0))}
@@ -66,3 +70,44 @@ def test_a_key_says_nothing_of_the_region() -> None:
     second = FragmentKey(WHOLE, (), ((WRITE_DISCARD, (on(0),)),))
     assert hash(first) == hash(second)
     assert analyse(first, far) == analyse(second, far)
+
+
+Uses = tuple[tuple[Privilege, tuple[PlacedUse, ...]], ...]
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Uses:
+    """A first write of everything, and then uses of a few kinds, by tiles in several memories or by replicas."""
+    kinds = [(WRITE_DISCARD, (on(0),))]
+    for _ in range(draw(st.integers(1, 4))):
+        privilege = draw(st.sampled_from([READ, READ, READ_WRITE, WRITE_DISCARD, reduce("+")]))
+        count = draw(st.integers(1, 3))
+        cuts = sorted(draw(st.sets(st.integers(0, 6), min_size=count + 1, max_size=count + 1)))
+        replicas = draw(st.booleans())
+        tasks = [
+            PlacedUse(number, (0 if replicas else number,), memory, memory, WHOLE if replicas else Rect((a,), (b,)))
+            for number, (a, b) in enumerate(pairwise(cuts))
+            for memory in [draw(st.integers(0, 2))]
+        ]
+        kinds.append((privilege, tuple(tasks)))
+    count = draw(st.sampled_from([3, 6, 2 * MANY_USES]))
+    order = draw(st.lists(st.integers(0, len(kinds) - 1), min_size=count, max_size=count))
+    return (kinds[0], *(kinds[number] for number in order))
+
+
+@given(steps())
+def test_a_fragment_is_what_two_steps_in_a_row_come_to(uses: Uses) -> None:
+    """The next step is worked out from what the first leaves, and uses that recur from memory: here all is analysed."""
+    fragment = analyse(FragmentKey(WHOLE, (), uses), far)
+    region = RegionAnalysis(WHOLE, {}, near=far)
+    entered = region.validity
+    accesses = tuple(tuple(region.use(privilege, tasks)) for privilege, tasks in uses)
+    assert (fragment.accesses, fragment.moves, fragment.leaves) == (accesses, tuple(region.moves), region.validity)
+    assert fragment.instances == tuple(region.extents.values())
+    assert set(fragment.edges) == set(region.edges)
+    region.step, region.uses, region.moved, region.validity = 1, 0, 0, entered
+    region.take()
+    for privilege, tasks in uses:
+        region.use(privilege, tasks)
+    between = {(before, after) for before, after in region.edges if before.step != after.step}
+    assert set(fragment.carried) == between

@@ -145,7 +145,7 @@ def test_what_a_device_has_no_room_for_goes_to_the_host() -> None:
                 session.launch(grow, region, mapper=Placed([1]))
     found = [region.read().unique().tolist() for region in regions]
     assert found == [[2.0 * number] for number in range(6)]
-    assert device(session, 1).peak <= 450
+    assert device(session, 1).room.peak <= 450
     large = session.region((200,), name="large")
     with pytest.raises(RequestError, match=r"does not fit into memory 1 .*it holds 450 B"):
         session.launch(grow_all, large, mapper=Placed([1]))

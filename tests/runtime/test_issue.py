@@ -32,7 +32,7 @@ def runtime() -> Iterator[RankRuntime]:
 
 
 def live() -> LiveRegion:
-    return LiveRegion(REGION, RegionAnalysis(WHOLE, {}, persistent=True))
+    return LiveRegion(REGION, RegionAnalysis(WHOLE, {}))
 
 
 def node(use: int) -> Node:

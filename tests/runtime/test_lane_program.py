@@ -13,15 +13,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from launched import TIMEOUT_S, on_ranks
+from launched import TIMEOUT_S, made, on_ranks
 
 import maniple as mp
 from maniple.regions.error import RunError
 from maniple.runtime.kernels import Push, Wire
 from maniple.runtime.lane_kernel import COPY_AXES, copy_box
-from maniple.runtime.lane_program import CompiledLane
+from maniple.runtime.lane_program import CompiledLane, Entry, Meeting
+from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
 from maniple.runtime.variant import CompiledBody
+from maniple.runtime.world import local_worlds
 
 CELLS, PIECES = 8, 4
 OWN = mp.blocks((PIECES,))
@@ -34,6 +36,16 @@ class Compiled(mp.Mapper):
 
     def map_task(self, task: mp.TaskView) -> mp.TaskMapping:
         return mp.TaskMapping("numba" if "numba" in task.variants else task.variants[0])
+
+
+class Second(mp.Mapper):
+    """Places every task on rank 1."""
+
+    def shard(self, launch: mp.LaunchView) -> list[int]:
+        return [1] * len(launch.colors)
+
+    def select_processor(self, task: mp.TaskView) -> int:
+        return 1
 
 
 @mp.task
@@ -121,6 +133,54 @@ def test_compiled_lanes_compute_what_interpreted_ones_do(size: int) -> None:
     ranks = on_ranks(size, program)
     assert all(compiled == plain for plain, compiled, _ in ranks)
     assert any(used for _, _, used in ranks)
+
+
+@mp.task
+def put(value: float, x: mp.WriteDiscard) -> None:
+    x.fill_(value)
+
+
+def moved(session: Session, mapper: mp.Mapper | None) -> tuple[list[object], list[int]]:
+    """Steps of a stencil on half of two regions; rank 1's instances grow, so move, when it writes the other half."""
+    x = [session.region((2 * CELLS,), dtype="float64", name=f"x{parity}") for parity in range(2)]
+    own = mp.rectangles([((0,), (CELLS // 2,)), ((CELLS // 2,), (CELLS,))])
+    around = mp.rectangles([((0,), (CELLS // 2 + 1,)), ((CELLS // 2 - 1,), (CELLS,))])
+    rest = mp.rectangles([((CELLS,), (2 * CELLS,))])
+    session.index_launch(put, 2, 1.0, x[0][own])
+    met = []
+    for run in range(10):
+        with session.trace("step"):
+            for step in range(4):
+                source, target = x[step % 2], x[1 - step % 2]
+                session.index_launch(smooth, 2, step, 0.5, False, source[around], target[own], mapper=mapper)
+        session.fence()
+        if mapper is not None and run > 0:
+            steps = (entries(lane) for lane in lanes(session) if lane is not None)
+            met.append(sum(isinstance(entry.call, Meeting) for taken in steps for entry in taken))
+        if run in {4, 6}:
+            session.launch(put, float(run), x[run // 2 % 2][rest][0], mapper=Second())
+    return [region.read().tolist() for region in x], met
+
+
+def entries(lane: CompiledLane) -> list[Entry]:
+    """The steps that compiled code takes."""
+    return [entry for stretch in lane.stretches for entry in lane._entries[stretch.start : stretch.end]]
+
+
+def test_compiled_code_meets_ranks_and_follows_instances_that_move() -> None:
+    worlds = local_worlds(2, shared=True)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            compiled = list(pool.map(lambda world: moved(made(world), Compiled()), worlds, timeout=TIMEOUT_S))
+            plain = list(pool.map(lambda world: moved(made(world), None), worlds, timeout=TIMEOUT_S))
+    finally:
+        for world in worlds:
+            RankRuntime.of(world).close()
+    for rank in range(2):
+        assert compiled[rank][0] == plain[rank][0]
+    # The first replay binds the pushes, the next one finds out what can be compiled. Rank 0 learns that it pushes
+    # elsewhere when it meets rank 1, inside compiled code; rank 1 binds all its steps anew before.
+    assert [met for _, met in compiled] == [[0, 0, 1, 1, 0, 0, 0, 0, 1]] * 2
 
 
 def test_all_but_the_body_that_returns_a_value_is_compiled(session: Session) -> None:

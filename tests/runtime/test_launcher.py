@@ -87,6 +87,39 @@ def test_cores_are_shared_evenly(
     assert command(LaunchRequest((script,), nodes, 1, processors), 0)[1]["MANIPLE_CORES"] == str(share)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "processors", "cores", "bind", "found"),
+    [
+        (2, 1, 2, None, ((4, 5), (6, 7))),  # they take up all
+        (2, 2, 1, None, ((4, 5), (6, 7))),
+        (2, 1, 1, None, ((), ())),
+        (2, 1, 1, True, ((4,), (5,))),
+        (2, 1, 2, False, ((), ())),
+        (1, 1, 4, None, ((),)),
+        (5, 1, 1, None, ((),) * 5),
+    ],
+)
+def test_ranks_that_take_up_all_cores_keep_to_their_own(
+    script: str,
+    monkeypatch: pytest.MonkeyPatch,
+    nodes: int,
+    processors: int,
+    cores: int,
+    bind: bool | None,
+    found: tuple[tuple[int, ...], ...],
+) -> None:
+    monkeypatch.setattr(launcher, "core_numbers", lambda: (4, 5, 6, 7))
+    request = LaunchRequest((script,), nodes, 1, processors, cores, bind=bind)
+    told = [environment.read(command(request, rank, "tcp://127.0.0.1:1", "secret")[1]) for rank in range(nodes)]
+    assert tuple(one.bound for one in told if one is not None) == found
+
+
+def test_more_ranks_than_cores_are_not_bound(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "core_numbers", lambda: (4, 5))
+    with pytest.raises(RequestError, match="--bind: expected at least 3 cores for 3 ranks, got 2"):
+        LaunchRequest((script,), 3, cores=1, bind=True)
+
+
 def test_the_default_folder_of_logs_is_fresh_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     first, second = launcher._log_folder(None), launcher._log_folder(None)

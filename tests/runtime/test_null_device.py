@@ -124,5 +124,5 @@ def test_memory_has_an_end_and_is_used_again() -> None:
         device.allocate((10,), torch.float32)
     del first
     device.allocate((25,), torch.float32)
-    assert device.peak == 100
+    assert device.room.peak == 100
     device.close()

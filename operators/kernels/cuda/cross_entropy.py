@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from maniple.operators.kernels.cross_entropy import row_loss
-from maniple.runtime.cuda_kernels import THREADS, DeviceArray, cuda, flat, seen_by_numba
+from maniple.runtime.cuda_kernels import THREADS, DeviceArray, cuda, current_stream, flat, seen_by_numba
 
 _DOUBLE = np.float64
 
@@ -141,6 +141,26 @@ def _gradient(
             if c == label:
                 slope -= hit
             place[c] = zero if label == ignore else part * slope
+
+
+@cuda.jit
+def _share(every: Any, weights: Any, ignore: int, share: Any) -> None:
+    """What a loss counts for in the mean; one block."""
+    shared = cuda.shared.array(THREADS, _DOUBLE)
+    total = 0.0
+    for n in range(cuda.threadIdx.x, every.size, THREADS):
+        label = every[n]
+        if label != ignore:
+            total += weights[label] if 0 <= label < weights.size else nan
+    total = _block_sum(total, shared)
+    if cuda.threadIdx.x == 0:
+        share[0] = 1 / total if total != 0 else inf
+
+
+def bind_share(every: DeviceArray, weights: DeviceArray, ignore: int, share: DeviceArray) -> Callable[[], None]:
+    """A function that computes what a loss counts for; see ``maniple.operators.kernels.cross_entropy.share_of``."""
+    kernel, arguments = _share[1, THREADS, current_stream()], (flat(every), flat(weights), ignore, flat(share))
+    return lambda: kernel(*arguments)
 
 
 def bind_cross_entropy(

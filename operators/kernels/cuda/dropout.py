@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from maniple.operators.kernels.dropout import Mask, Word, chosen, keyed, philox, runs
+from maniple.operators.kernels.dropout import Mask, Word, chosen, drawn_of, keyed, philox, runs
+from maniple.operators.kernels.scratch import Steps, in_row, out_row
+from maniple.operators.operator import Kernels, TileContext
 from maniple.regions.rectangle import Rect
-from maniple.runtime.cuda_kernels import DeviceArray, cuda, flat, launched
+from maniple.runtime.cuda_kernels import DeviceArray, cuda, current_stream, flat, launched
 
 
 @cuda.jit
@@ -57,3 +60,41 @@ def bind_dropout(
     numbers = (*(np.uint64(word) for word in (mask.operator, mask.threshold)), written.dtype.type(mask.scale))
     arguments = (flat(source), written, cuda.to_device(starts), length, flat(clock), *numbers)
     return launched(_dropout, len(starts) * (length // 4 + 2), arguments, stream)
+
+
+def bind_forward(
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
+) -> Callable[[], None]:
+    """What dropout leaves of the tile; see ``maniple.operators.operator.BindForward``."""
+    (x,), (result,) = operands, results
+    if x is None:
+        raise TypeError("dropout: forward needs its operand")
+    if not context.training:
+        return lambda: result.copy_(x)  # type: ignore[return-value]
+    return _bind(context, x, result)
+
+
+def bind_backward(
+    context: TileContext,
+    result_gradients: tuple[Tensor | None, ...],
+    operands: tuple[Tensor | None, ...],
+    results: tuple[Tensor | None, ...],
+    saved: tuple[Tensor, ...],
+    operand_gradients: tuple[Tensor | None, ...],
+) -> Callable[[], None]:
+    """The same mask on the gradient; see ``maniple.operators.operator.BindBackward``."""
+    (gradient,), (target,) = result_gradients, operand_gradients
+    if gradient is None or target is None:
+        raise TypeError("dropout: backward needs the result's gradient and a place for the operand's")
+    return _bind(context, gradient, target)
+
+
+def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
+    mask, shape, clock = drawn_of(context)
+    before, after = Steps(), Steps()
+    given, made = in_row(source, before), out_row(target, after)
+    rect = context.tile.result_rects[0]
+    return before.then(bind_dropout(mask, shape, rect, clock, given, made, current_stream())).then(after).bound()
+
+
+KERNELS = Kernels(bind_forward, bind_backward)

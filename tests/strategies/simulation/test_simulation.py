@@ -218,7 +218,8 @@ def assert_region_as_analysed(cache: RegionCache, program: Program, number: int,
     ]
     home = boxes_of((memory, rect) for memory, rects in program.homes.get(region.id, ()) for rect in rects)
     rows = cache.rows((region.bounds.hi, region.itemsize), home, uses)
-    expected = [(move.use, int(move.kind), move.processor) for move in fragment.moves]
+    served = zip(fragment.serves, fragment.moves, strict=True)
+    expected = [(use, int(move.kind), move.processor) for use, move in served]
     assert [tuple(row) for row in rows.moves[:, :3].tolist()] == expected
     for row, move in zip(rows.moves, fragment.moves, strict=True):
         folded = sum(access.rect.volume for access in move.accesses)

@@ -1,0 +1,93 @@
+"""Lowering: what dependence analysis and composition cost, for training steps and for traces.
+
+    python benchmarks/lowering.py                prints tables and one JSON object
+    python benchmarks/lowering.py --json         prints the JSON object alone
+
+A training step is lowered for one rank, as every rank does, with nothing known from before: `data_parallel`, whose
+layers share their analysis, and a random plan, whose layers share next to nothing. A trace is one rank's: `chain`
+writes ten tiles again and again, `stencil` has four points that read their neighbours. Times are of this thread.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import click
+
+import maniple as mp
+from maniple.models import model
+from maniple.operators.expansion import Expansion
+from maniple.operators.program import FragmentCache, lower
+from maniple.operators.weight import weights
+from maniple.regions.logical_region import LogicalRegion
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD
+from maniple.regions.rectangle import Rect
+from maniple.regions.validity import Validity
+from maniple.runtime import template
+from maniple.runtime.launch import Launch, Point, Requirement
+from maniple.runtime.machine import Machine
+from maniple.runtime.region_table import RegionTable
+
+CLOCK = time.thread_time
+Figures = dict[str, float | int | str]
+
+
+def step(name: str, graph: mp.Graph, strategy: str, ranks: int) -> Figures:
+    """Lower a training step."""
+    machine = Machine.cpu(1, ranks=ranks)
+    plan = mp.search(graph, machine, strategy=strategy, seed=1)
+    optimizer, table = mp.SGD(lr=0.1, momentum=0.9), RegionTable()
+    expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, optimizer, table), table)
+    program = expansion.training_step(optimizer)
+    begun = CLOCK()
+    schedule = lower(program, FragmentCache(machine))
+    return {"what": f"{name}, {strategy}", "ranks": ranks, **figures(len(schedule), CLOCK() - begun)}
+
+
+def trace(pattern: str, tasks: int) -> Figures:
+    """Lower a trace."""
+    width = 10 if pattern == "chain" else 4
+    regions = [LogicalRegion(number, f"x{number}", Rect.of_shape((width,)), "float32") for number in range(2)]
+    own = tuple(Rect((i,), (i + 1,)) for i in range(width))
+    near = tuple(Rect((max(0, i - 1),), (min(width, i + 2),)) for i in range(width))
+    points = tuple(Point((i,), 0) for i in range(width))
+    uses = [
+        (Requirement(regions[0], READ_WRITE, own),)
+        if pattern == "chain"
+        else (Requirement(regions[turn], WRITE_DISCARD, own), Requirement(regions[1 - turn], READ, near))
+        for turn in range(2)
+    ]
+    launches = [Launch("work", points, uses[number % 2]) for number in range(tasks // width)]
+    states = {region.id: Validity.held({0: region.bounds}) for region in regions}
+    begun = CLOCK()
+    made = template.lower(launches, states, Machine.cpu(1), lambda _: lambda first, second: int(first != second))
+    return {"what": f"trace, {pattern}", "ranks": 1, **figures(len(made.schedule), CLOCK() - begun)}
+
+
+def figures(rows: int, seconds: float) -> Figures:
+    """What is told of a lowering."""
+    return {"rows": rows, "seconds": round(seconds, 3), "us_per_row": round(seconds / rows * 1e6, 1)}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--model", "name", default="resnet50", help="Model of the training steps.")
+@click.option("--image", default=64, help="Side of its images.")
+@click.option("--ranks", multiple=True, type=int, default=(2, 4), help="Ranks of the training steps.")
+@click.option("--tasks", multiple=True, type=int, default=(1_000, 10_000, 100_000), help="Tasks of a trace.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON object alone.")
+def main(*, name: str, image: int, ranks: tuple[int, ...], tasks: tuple[int, ...], as_json: bool) -> None:
+    """Measure and print."""
+    graph = model(name, 64, image=image)
+    found = [step(name, graph, strategy, count) for strategy in ("data_parallel", "random") for count in ranks]
+    found += [trace(pattern, count) for pattern in ("chain", "stencil") for count in tasks]
+    if not as_json:
+        for entry in found:
+            print(
+                "{what:30} {ranks:3} ranks {rows:7} rows {seconds:8.3f} s {us_per_row:8.1f} us per row".format(**entry)
+            )
+    print(json.dumps({"results": found}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Runs of steps: programs that are ready, their steps under way, and what is left of one that a failure ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from maniple.operators.body import AssignBinder, UpdateBinder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from maniple.operators.program import Port
+    from maniple.runtime.replay import Replay, Run
+
+__all__: list[str] = []
+
+
+@dataclass(frozen=True)
+class LoadedProgram:
+    """A program ready to run, with the ports through which values enter and leave it, and the losses not yet taken."""
+
+    replay: Replay
+    inputs: dict[str, Port]
+    results: dict[str, Port]
+    clock: Port | None
+    unread: deque[StepRun] = field(default_factory=deque)
+
+
+@dataclass(eq=False)
+class StepRun:
+    """A step under way; others of its program may be asked for their loss before or after it.
+
+    Args:
+        run: of its program.
+        loaded: its program.
+        number: from 0.
+        begun_ns: when it was submitted.
+        loss: once it was taken.
+    """
+
+    run: Run
+    loaded: LoadedProgram
+    number: int
+    begun_ns: int
+    loss: float | None = None
+
+    def written(self) -> int:
+        """Count the updates of parameters and buffers that have begun at this rank."""
+        replay = self.run.replay
+        schedule, (begun, _) = replay.schedule, replay.times[self.run.slot]
+        return sum(
+            begun[row] >= self.begun_ns
+            for row in range(len(schedule))
+            if replay.here(row)
+            and schedule.point[row] >= 0
+            and isinstance(schedule.launches[schedule.launch[row]].binder, UpdateBinder | AssignBinder)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedStep:
+    """A step that a failure ended; tasks that had begun elsewhere on this rank may still end.
+
+    Args:
+        step: which.
+        reason: the failure.
+    """
+
+    step: StepRun
+    reason: str
+
+    @classmethod
+    def first(cls, steps: Iterable[StepRun], error: BaseException) -> StoppedStep | None:
+        """Give the first of some steps that this rank has not done its share of; None where there is none."""
+        stopped = min((step for step in steps if step.run.left), key=lambda step: step.number, default=None)
+        return None if stopped is None else cls(stopped, str(error))
+
+    def __str__(self) -> str:
+        """What messages say."""
+        written = self.step.written()
+        found = (
+            f"after {written} tasks had begun to update parameters at this rank, which are of two steps now"
+            if written
+            else "before any parameter was updated at this rank"
+        )
+        return f"step {self.step.number} was stopped {found} ({self.reason})"

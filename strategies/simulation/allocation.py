@@ -1,0 +1,39 @@
+"""Allocation: what the runtime will allocate in each memory for a step, by the lowering and the plan that it makes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from maniple.operators.expansion import Expansion
+from maniple.operators.program import FragmentCache, lower
+from maniple.operators.weight import weights
+from maniple.runtime.binding import Storage
+from maniple.runtime.lane import Layout
+from maniple.runtime.memory import Memory
+from maniple.runtime.region_table import RegionTable
+
+if TYPE_CHECKING:
+    from maniple.operators.graph import Graph
+    from maniple.operators.optimizer import SGD
+    from maniple.operators.plan import Plan
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+
+def allocated_bytes(graph: Graph, machine: Machine, plan: Plan, optimizer: SGD) -> tuple[int, ...]:
+    """Give the bytes of each memory that a training step takes, where instances never alive together take turns."""
+    table = RegionTable()
+    expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, optimizer, table), table)
+    program = expansion.training_step(optimizer)
+    schedule = lower(program, FragmentCache(machine))
+    devices = any(processor.kind == "gpu" for processor in machine.processors)
+    found: dict[int, int] = {}
+    for rank in sorted({memory.rank for memory in machine.memories}):
+        here = machine.memories_of(rank)
+        names = {machine.hosts[machine.memories[memory].host].name for memory in here}  # nodes of one host share memory
+        near = () if devices else tuple(m.id for m in machine.memories if machine.hosts[m.host].name in names)
+        storage = Storage(schedule, {memory: Memory(memory) for memory in here}, program.homes, near)
+        storage.plan(Layout(schedule, here, near, storage.temporary).lanes().lifetimes)
+        found.update(storage.needs())
+    return tuple(size for _, size in sorted(found.items()))
