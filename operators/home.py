@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from maniple.operators.graph import Graph
+    from maniple.operators.node import Node, TensorInfo
     from maniple.runtime.machine import Machine
 
 __all__: list[str] = []
@@ -45,36 +46,51 @@ def default_home(
     Raises:
         RequestError: no such parameter, buffer or processor.
     """
-    table = dict(operators)
-    shape, users = _users(graph, table, parameter)
+    tensors = {tensor.name: tensor for tensor in graph.lasting}
+    if parameter not in tensors:
+        raise RequestError(
+            f"plan: weights.{parameter}: the graph has no such parameter{nearest(parameter, [*tensors])}"
+        )
+    return _home(graph, dict(operators), tensors[parameter], _readers(graph), machine)
+
+
+def default_homes(graph: Graph, operators: Operators, machine: Machine) -> tuple[tuple[str, WeightPlan], ...]:
+    """The default homes of all parameters and buffers, by name in order of creation; see ``default_home``."""
+    table, readers = dict(operators), _readers(graph)
+    return tuple((tensor.name, _home(graph, table, tensor, readers, machine)) for tensor in graph.lasting)
+
+
+def _readers(graph: Graph) -> dict[int, list[tuple[Node, int]]]:
+    """The nodes that read each tensor, and the places at which they do."""
+    found: dict[int, list[tuple[Node, int]]] = {}
+    for node in graph.nodes:
+        for place, operand in enumerate(node.operands):
+            if operand is not None:
+                found.setdefault(operand, []).append((node, place))
+    return found
+
+
+def _home(
+    graph: Graph,
+    operators: dict[str, OperatorPlan],
+    tensor: TensorInfo,
+    readers: dict[int, list[tuple[Node, int]]],
+    machine: Machine,
+) -> WeightPlan:
+    """See ``default_home``."""
+    users: dict[Rect, set[int]] = {}
+    for node, place in readers.get(tensor.id, ()):
+        plan = operators[node.name]
+        for point, tile in enumerate(graph.bound(node).tiles(dict(plan.degrees))):
+            rect = tile.operand_rects[place]
+            if rect is not None and not rect.is_empty and not tile.is_empty:
+                users.setdefault(rect, set()).update(plan.of_point(point))
     everyone = sorted({user for processors in users.values() for user in processors}) or _writers(
-        graph, table, parameter
+        graph, operators, tensor.name
     )
     for user in everyone:
         machine.processor(user)
-    return _in_place(shape, users) or _spread(shape, everyone)
-
-
-def _users(
-    graph: Graph, operators: dict[str, OperatorPlan], parameter: str
-) -> tuple[tuple[int, ...], dict[Rect, set[int]]]:
-    """The parameter's shape, and the processors that use each tile of it."""
-    names = {tensor.name: tensor.id for tensor in graph.lasting}
-    if parameter not in names:
-        raise RequestError(f"plan: weights.{parameter}: the graph has no such parameter{nearest(parameter, [*names])}")
-    tensor = names[parameter]
-    users: dict[Rect, set[int]] = {}
-    for node in graph.nodes:
-        places = [place for place, operand in enumerate(node.operands) if operand == tensor]
-        if not places:
-            continue
-        plan = operators[node.name]
-        for point, tile in enumerate(graph.bound(node).tiles(dict(plan.degrees))):
-            for place in places:
-                rect = tile.operand_rects[place]
-                if rect is not None and not rect.is_empty and not tile.is_empty:
-                    users.setdefault(rect, set()).update(plan.of_point(point))
-    return graph.tensors[tensor].shape, users
+    return _in_place(tensor.shape, users) or _spread(tensor.shape, everyone)
 
 
 def _writers(graph: Graph, operators: dict[str, OperatorPlan], buffer: str) -> list[int]:

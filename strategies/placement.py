@@ -6,7 +6,8 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from maniple.operators.plan import OperatorPlan, Plan, Term, default_home
+from maniple.operators.home import default_homes
+from maniple.operators.plan import OperatorPlan, Plan, Term
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
@@ -152,9 +153,7 @@ def complete(
         graph=graph.fingerprint(),
         machine=machine.fingerprint(),
         operators=operators,
-        weights=tuple(
-            (parameter.name, default_home(graph, operators, parameter.name, machine)) for parameter in graph.lasting
-        ),
+        weights=default_homes(graph, operators, machine),
         strategy=strategy,
         explanation=explanation,
     )

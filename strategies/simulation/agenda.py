@@ -25,7 +25,7 @@ Line = tuple[Column, Column, Numbers, Numbers, Numbers]
 Heap = tuple[Column, Numbers]
 """Times and rows."""
 Agenda = tuple[Buckets, Line, Heap]
-"""Functions that run for every row take its arrays one by one: one that is taken out of a tuple is counted each time."""
+"""What runs for every row takes its arrays one by one: an array that comes out of a tuple is counted each time."""
 NONE = -1
 
 

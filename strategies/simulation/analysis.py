@@ -68,15 +68,22 @@ def analyse(
         if privilege != WRITE_DISCARD:
             _move(given, state, past, use, first, last)
         _leave(state, privilege)
-        for task in range(first, last):
-            history.depend(past, task, tasks[task, MEMORY], task_boxes[task : task + 1], privilege != READ)
-        for task in range(first, last):
-            history.record(past, task, tasks[task, MEMORY], task_boxes[task : task + 1], privilege != READ)
+        _touch(given, past, first, last, privilege != READ)
         if past[7][FULL]:
             break
     sizes = past[7]
     moves, members, edges = past[0][: sizes[MOVES]], past[1][: sizes[MEMBERS]], past[2][: sizes[EDGES]]
     return moves.copy(), members.copy(), edges.copy(), given[5]
+
+
+@inner
+def _touch(given: Given, past: History, first: int, last: int, writes: bool) -> None:  # noqa: FBT001
+    """Let tasks wait for conflicting uses of their boxes, and then remember their own."""
+    tasks, task_boxes = given[0], given[1]
+    for task in range(first, last):
+        history.depend(past, task, tasks[task, MEMORY], task_boxes[task : task + 1], writes)
+    for task in range(first, last):
+        history.record(past, task, tasks[task, MEMORY], task_boxes[task : task + 1], writes)
 
 
 @inner

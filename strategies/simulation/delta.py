@@ -66,6 +66,8 @@ Lanes = tuple[Column, Column]
 Blocks = tuple[Table, Table, Table, Table]
 """(First, number) of new rows, of rows that are gone, of new spans, of spans that are gone."""
 
+Bounds = tuple[int, int, int, int, int, int, int, int, int]
+
 SAME, FRESH, GONE, LATER, EARLIER = range(5)
 """What changed about a row: nothing; it is new; it has left; others come before it, in whose stead none is gone on
 which it waited last; or one is."""
@@ -114,13 +116,13 @@ def settle(
     since = min(since, _earliest(tables[3], times, state[1], blocks))
     alive = _roots(times, state, queue, since, rows)
     taken, latest = _take(tables, times, state, queue, sequences, lanes, (since, before, shift))
-    bounds = (since >> shift, shift, taken, alive, before, pending, until, latest, limit)
+    bounds = ((since >> shift) - 1, shift, taken, alive, before, pending, until, latest, limit)
     return _sweep(tables, times, state, queue, sequences, lanes, bounds)
 
 
 @inner
 def _mark(links: Links, times: Times, marks: Marks, blocks: Blocks) -> tuple[int, int, int]:
-    """Mark what changed: the earliest time that may change, until when it may be felt, how many rows are to be timed."""
+    """Mark what changed: the earliest time that may change, until when it is felt, how many rows are to be timed."""
     old, (fresh, gone, come, cut) = times[0], blocks
     since, until, pending = NEVER, 0, 0
     for block in range(len(fresh)):
@@ -163,23 +165,15 @@ def _stamp(links: Links, old: Table, marks: Marks, changed: Table, cutting: int)
 @inner
 def _earliest(links: Links, times: Times, marks: Marks, blocks: Blocks) -> int:
     """The earliest time at which a row that is new or may be earlier may be ready, for what is known of it."""
-    (spans, targets, _, _), (old, new), (fresh, _, come, cut) = links, times, blocks
-    earliest = NEVER
-    for changed in (come, cut):
-        for block in range(len(changed)):
-            for span in range(changed[block, 0], changed[block, 0] + changed[block, 1]):
-                for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                    new[targets[at], READY] = 0
-    for block in range(len(fresh)):
-        for row in range(fresh[block, 0], fresh[block, 0] + fresh[block, 1]):
-            new[row, READY] = 0
-    for block in range(len(come)):
-        for span in range(come[block, 0], come[block, 0] + come[block, 1]):
-            row = spans[span, ROW]
-            end = old[row, END] if old[row, READY] >= 0 else NEVER  # a new one is ready earlier than who waits for it
+    (spans, targets, _, _), new, (fresh, _, come, cut) = links, times[1], blocks
+    for block in range(len(cut)):
+        for span in range(cut[block, 0], cut[block, 0] + cut[block, 1]):
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                if end < NEVER or marks[targets[at]] == FRESH:
-                    new[targets[at], READY] = max(new[targets[at], READY], end)
+                new[targets[at], READY] = 0
+    for block in range(len(fresh)):
+        new[fresh[block, 0] : fresh[block, 0] + fresh[block, 1], READY] = 0
+    _await(links, times, marks, come)
+    earliest = NEVER
     for block in range(len(fresh)):
         for row in range(fresh[block, 0], fresh[block, 0] + fresh[block, 1]):
             earliest = min(earliest, new[row, READY])
@@ -192,6 +186,21 @@ def _earliest(links: Links, times: Times, marks: Marks, blocks: Blocks) -> int:
 
 
 @inner
+def _await(links: Links, times: Times, marks: Marks, come: Table) -> None:
+    """Let rows that are new or may be earlier be ready when the rows end that they newly wait for, as far as known."""
+    (spans, targets, _, _), (old, new) = links, times
+    for block in range(len(come)):
+        for span in range(come[block, 0], come[block, 0] + come[block, 1]):
+            row = spans[span, ROW]
+            known = old[row, READY] >= 0
+            end = old[row, END] if known else NEVER  # a new one is ready earlier than who waits for it
+            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                mark = marks[targets[at]]
+                if mark == FRESH or (known and mark == EARLIER):
+                    new[targets[at], READY] = max(new[targets[at], READY], end)
+
+
+@inner
 def _is_kept(old: Table, marks: Marks, row: int, since: int) -> bool:
     """Whether a row keeps its times because it is ready before the first change."""
     return 0 <= old[row, READY] < since and marks[row] != GONE
@@ -199,7 +208,7 @@ def _is_kept(old: Table, marks: Marks, row: int, since: int) -> bool:
 
 @inner
 def _roots(times: Times, state: State, queue: Agenda, since: int, rows: int) -> int:
-    """Queue the rows that wait for nothing, and let those that have left have no time; returns how many rows there are."""
+    """Queue the rows that wait for nothing, let those that have left have no time; returns how many rows there are."""
     (old, new), (waiting, marks), (buckets, following) = times, state, queue[0]
     buckets[:] = NONE
     count = 0
@@ -267,14 +276,8 @@ def _take(
 
 
 @inner
-def _sweep(
-    tables: Tables,
-    times: Times,
-    state: State,
-    queue: Agenda,
-    sequences: Sequences,
-    lanes: Lanes,
-    bounds: tuple[int, int, int, int, int, int, int, int, int],
+def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, row by row, takes twice the time)
+    tables: Tables, times: Times, state: State, queue: Agenda, sequences: Sequences, lanes: Lanes, bounds: Bounds
 ) -> tuple[int, int, int]:
     """Time rows in sequence until nothing can differ from before, and take over the others; see `settle`."""
     (keys, rows, holds, (spans, targets, heads, _)), (old, new), (waiting, marks) = tables, times, state
@@ -282,7 +285,6 @@ def _sweep(
     line_times, line_keys, line_rows, order, _ = line
     bucket, shift, place, total, before, pending, until, latest, limit = bounds
     taken, size, retimed, at, lined = place, 0, 0, 0, 0
-    bucket -= 1
     while place < total:
         while at == lined and size == 0 and bucket + 1 < len(buckets):
             bucket += 1
@@ -295,34 +297,25 @@ def _sweep(
             time, row = heap_times[0], heap_rows[0]
             size = agenda.drop_first(heap_times, heap_rows, keys, size)
         else:
-            break
+            break  # a circle
         if pending == 0 and time > until:
             break
-        start = time
-        first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
+        start, first, count = time, rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
         for hold in range(first, first + count):
             start = max(start, free[holds[hold] & LANE_MASK])
         for hold in range(first, first + count):
-            lane, span = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
+            lane, length = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
             if start + left[lane] > limit:
                 return start + left[lane], NONE, retimed
-            free[lane] = start + span
-            left[lane] -= span
+            free[lane] = start + length
+            left[lane] -= length
         end = start + rows[row, DURATION]
-        latest = max(latest, end)
-        new[row, END] = end
-        if marks[row] != SAME:
-            pending -= 1
-        if marks[row] == FRESH:
-            until = max(until, end)
-            retimed += 1
-        elif end != old[row, END]:
+        latest, new[row, END] = max(latest, end), end
+        pending -= marks[row] != SAME
+        if marks[row] == FRESH or end != old[row, END] or time != old[row, READY]:
             until = max(until, end, old[row, END], old[row, READY])
             retimed += 1
-        elif time != old[row, READY]:
-            until = max(until, old[row, READY])
-        waiting[row] = NONE
-        sequence[place] = row
+        waiting[row], sequence[place] = NONE, row
         place += 1
         span = heads[row]
         while span != NONE:

@@ -137,9 +137,7 @@ def record(history: History, node: int, memory: int, table: Boxes, writes: bool)
 
 
 @inner
-def _hide(
-    touches: Boxes, following: Column, heads: Column, node: int, memory: int, table: Boxes, row: int
-) -> None:
+def _hide(touches: Boxes, following: Column, heads: Column, node: int, memory: int, table: Boxes, row: int) -> None:
     """Forget the uses in a memory that lie inside a box and are not the node's own."""
     before, touch = NONE, heads[memory]
     while touch != NONE:

@@ -154,18 +154,8 @@ class Ledger:
         """Add rows; they get times in `settle`."""
         first, first_hold = self._take(_ROWS, len(block.columns)), self._take(_HOLDS, len(block.held))
         held = block.held[:, :2]
-        tables.add_rows(
-            self.keys,
-            self._rows,
-            self._holds,
-            self._load,
-            self._links,
-            first,
-            block.columns,
-            first_hold,
-            held,
-            block.bases,
-        )
+        own = (self.keys, self._rows, self._holds, self._load, self._links)
+        tables.add_rows(own, first, block.columns, first_hold, held, block.bases)
         placed = Placed(first, len(block.columns), first_hold, len(block.held))
         self._rows_added.append(placed)
         return placed
@@ -203,13 +193,9 @@ class Ledger:
             RunError: the edges form a circle.
         """
         self._make_room()
-        dead, come = (sum(block.count for block in blocks) for blocks in (self._dead, self._rows_added))
-        blocks: Blocks = (
-            _entered(self._rows_added),
-            _entered(self._dead),
-            _entered(self._edges_added),
-            _entered(self._gone),
-        )
+        dead, added = (sum(block.count for block in blocks) for blocks in (self._dead, self._rows_added))
+        rows, gone, come, cut = map(_entered, (self._rows_added, self._dead, self._edges_added, self._gone))
+        blocks: Blocks = (rows, gone, come, cut)
         horizon = max(self.makespan, int(self._load.max()))
         shift = max(0, (4 * horizon // len(self._agenda[0][0])).bit_length() - 1)
         self._times.reverse()
@@ -226,7 +212,7 @@ class Ledger:
             blocks,
             (self._room[_ROWS].used, self._lengths[0], shift, limit),
         )
-        if self._lengths[1] not in (self._lengths[0] - dead + come, tables.NONE):
+        if self._lengths[1] not in (self._lengths[0] - dead + added, tables.NONE):
             raise RunError("simulation: the dependences form a circle; this is a defect of the lowering: report it")
         self._before, self.makespan = self.makespan, int(makespan)
         return self.makespan
@@ -293,9 +279,10 @@ def _grown(table: Values, need: int, blank: int) -> Values:
     """The table, or where it has not that many rows one twice as large, filled with blanks."""
     if need <= len(table):
         return table
-    larger = np.full((2 * need, *table.shape[1:]), blank, dtype=table.dtype)
+    larger: Any = np.full((2 * need, *table.shape[1:]), blank, dtype=table.dtype)
     larger[: len(table)] = table
-    return larger
+    grown: Values = larger
+    return grown
 
 
 def _entered(blocks: Sequence[Placed]) -> Table:

@@ -43,11 +43,7 @@ NUMBER_MASK = (1 << NUMBER_BITS) - 1
 
 @kernel
 def add_rows(
-    keys: Column,
-    rows: Table,
-    holds: Column,
-    load: Column,
-    links: Links,
+    tables: tuple[Column, Table, Column, Column, Links],
     first: int,
     columns: Table,
     first_hold: int,
@@ -55,8 +51,8 @@ def add_rows(
     bases: Column,
 ) -> None:
     """Write rows where nothing is, and add what they hold to the load of the lanes; see `RowBlock`."""
+    keys, rows, holds, load, (_, _, heads, degrees) = tables
     at = first_hold
-    _, _, heads, degrees = links
     for number in range(len(columns)):
         row, key = first + number, columns[number, 0]
         keys[row] = bases[key >> NUMBER_BITS] + (key & NUMBER_MASK)

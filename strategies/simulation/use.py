@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+KEPT = 50_000
+"""So many regions and shapes are kept to be found again; beyond, those go that were found longest ago."""
 NOWHERE: Boxes = np.empty((0, WIDTH), dtype=np.int64)
 """The home of what does not outlive a step."""
 
@@ -92,18 +97,25 @@ class RegionRows:
 
 
 class Shapes:
-    """The use shapes of a simulation; equal ones are one."""
+    """The use shapes of a simulation; equal ones are one, as long as they are kept.
 
-    def __init__(self) -> None:
+    Args:
+        kept: how many are.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
         self._found: dict[tuple[int, bytes, bytes, bytes], UseShape] = {}
+        self._kept, self._made = kept, 0
 
     def shape(self, access: int, points: Column, colors: Column, boxes: Boxes) -> UseShape:
         """Give a use shape; the arguments are those of `UseShape`."""
         key = (access, points.tobytes(), colors.tobytes(), boxes.tobytes())
-        found = self._found.get(key)
+        found = self._found.pop(key, None)
         if found is None:
             disjoint = access == GRADIENT and are_disjoint(boxes)
-            found = self._found[key] = UseShape(access, points, colors, boxes, len(self._found), disjoint)
+            found = UseShape(access, points, colors, boxes, self._made, disjoint)
+            self._made += 1
+        _keep(self._found, key, found, self._kept)
         return found
 
 
@@ -127,9 +139,11 @@ class RegionCache:
 
     Args:
         machine: the machine.
+        kept: how many regions are kept.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, kept: int = KEPT) -> None:
+        self._kept = kept
         self.network = Network.of(machine)
         self.hits = self.misses = 0
         self._memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
@@ -152,12 +166,13 @@ class RegionCache:
         """
         alone = sum(use.shape.access == GRADIENT for use in uses) == 1
         key = (alone, layout, home.tobytes(), *[use.key for use in uses])
-        found = self._found.get(key)
+        found = self._found.pop(key, None)
         if found is None:
             self.misses += 1
-            found = self._found[key] = self._analysed(layout, home, uses, [_privilege(u, alone=alone) for u in uses])
+            found = self._analysed(layout, home, uses, [_privilege(u, alone=alone) for u in uses])
         else:
             self.hits += 1
+        _keep(self._found, key, found, self._kept)
         return found
 
     def _analysed(
@@ -194,6 +209,13 @@ class RegionCache:
         edges = edges[np.argsort(edges[:, 0], kind="stable")]
         sources = int(np.count_nonzero(np.diff(edges[:, 0]))) + (len(edges) > 0)
         return RegionRows(moves, members, columns, held, sizes, edges, sources, nodes, elements * itemsize)
+
+
+def _keep(table: dict[K, V], key: K, value: V, kept: int) -> None:
+    """Put an entry last in a table; where it has too many, the first goes."""
+    table[key] = value
+    if len(table) > kept:
+        del table[next(iter(table))]
 
 
 def _privilege(use: Use, *, alone: bool) -> int:

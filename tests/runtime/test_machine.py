@@ -193,6 +193,7 @@ class FakeWorld:
     processors: int = 2
     cores: int = 3
     device: str = "cpu"
+    machine: str | None = None
 
 
 def test_detection_describes_the_launched_world_alike_on_every_rank() -> None:

@@ -16,6 +16,7 @@ from maniple.operators.program import FragmentCache, Program
 from maniple.operators.weight import weights
 from maniple.regions import movement_plan
 from maniple.regions.error import RequestError
+from maniple.regions.rectangle import Rect
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import Fragment, analyse, distance
 from maniple.runtime.launch import Launch, Requirement
@@ -154,6 +155,22 @@ def test_a_limit_says_whether_a_proposal_exceeds_it(seed: int) -> None:
         assert simulation.propose(changes) == makespan
         simulation.accept()
     assert_as_lowered(simulation)
+
+
+def test_caches_keep_so_much_and_no_more() -> None:
+    """What was found longest ago goes, and is analysed again when it is needed."""
+    _, graph, machine, plan = drawn(4)
+    cache = RegionCache(machine, kept=3)
+    simulation = Simulation(graph, machine, plan, cache=cache)
+    assert len(cache._found) == 3
+    assert simulation.makespan_ns == Simulation(graph, machine, plan).makespan_ns
+    shapes, points = Shapes(kept=1), np.arange(1)
+    box = boxes_of([(0, Rect((0,), (4,)))])
+    first = shapes.shape(READ, points, points, box)
+    assert shapes.shape(READ, points, points, box) is first
+    other = shapes.shape(REDUCE, points, points, box)
+    again = shapes.shape(READ, points, points, box)
+    assert len({first.number, other.number, again.number}) == 3
 
 
 def implied(edges: list[tuple[int, int]], size: int) -> list[frozenset[int]]:
