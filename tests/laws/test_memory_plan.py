@@ -316,7 +316,8 @@ def test_the_allocator_hands_out_what_is_predicted(name: str, strategy: str, sha
             whole = trainer.schedule.memory_bytes()[world.rank]
         del trainer
         settle(world)
-        predicted = Simulation(graph, machine, plan, optimizer=OPTIMIZER).predict()
+        names = [host if shared else replace(host, name=f"far{host.id}") for host in machine.hosts]  # else they share
+        predicted = Simulation(graph, replace(machine, hosts=tuple(names)), plan, optimizer=OPTIMIZER).predict()
         assert predicted.planned
         return found, whole, allocated(world), list(predicted.memory_bytes)
 
