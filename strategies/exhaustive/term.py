@@ -213,7 +213,8 @@ def _reads(use: PlacedUse, side: str, target: Placed, *, of_gradient: bool) -> b
 
 def _times(region: Region, use: int, target: Placed) -> Table:
     tasks = region.rows.tasks[region.rows.tasks[:, 0] == use, 1]
-    return target.durations[region.uses[use].launch][tasks].astype(np.float64)
+    found: Table = target.durations[region.uses[use].launch][tasks].astype(np.float64)
+    return found
 
 
 def _ways(rows: RegionRows, source: int, target: int, *, moving: bool) -> Table:
