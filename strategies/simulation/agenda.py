@@ -62,7 +62,7 @@ def opened(before: Numbers, line: Line, keys: Column, ready: Table, row: int) ->
 
 @inner
 def _is_before(times: Column, ranks: Column, i: int, j: int) -> bool:
-    return times[i] < times[j] or (times[i] == times[j] and ranks[i] < ranks[j])
+    return bool(times[i] < times[j] or (times[i] == times[j] and ranks[i] < ranks[j]))
 
 
 @inner
@@ -91,7 +91,7 @@ def _merge(times: Column, ranks: Column, order: Numbers, result: Numbers, left: 
 @inner
 def leads(times: Column, ranks: Column, first: int, heap_times: Column, heap_rows: Numbers, keys: Column) -> bool:
     """Whether the first row of the line comes before the first of the heap."""
-    return times[first] < heap_times[0] or (times[first] == heap_times[0] and ranks[first] < keys[heap_rows[0]])
+    return bool(times[first] < heap_times[0] or (times[first] == heap_times[0] and ranks[first] < keys[heap_rows[0]]))
 
 
 @inner
