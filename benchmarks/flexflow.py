@@ -19,6 +19,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 import click
@@ -57,6 +58,12 @@ WARM_UP = 2
 def graph_for(name: str, machine: Machine, batch: int | None) -> Graph:
     """Build a model with a batch of so many samples in all; None: with the published batch for each GPU."""
     return model(name, batch=batch or (256 if name == "alexnet" else 64) * len(machine.processors))
+
+
+def roomy(name: str) -> Machine:
+    """Build a preset whose memories hold anything, as the published search knows no memory."""
+    machine = Machine.preset(name)
+    return replace(machine, memories=tuple(replace(memory, capacity_bytes=1 << 50) for memory in machine.memories))
 
 
 def named(strategy: str, graph: Graph, machine: Machine) -> Plan:
@@ -141,17 +148,17 @@ def transfers(name: str, machine_name: str, batch: int | None, budget: float, *,
 def plans(
     names: Sequence[str], searches: Sequence[str], machine_name: str, batch: int | None, budget: float, *, as_json: bool
 ) -> None:
-    """Figure 2: found plans against data parallelism and the expert's plan."""
-    machine, rows = Machine.preset(machine_name), []
+    """Figure 2: found plans against data parallelism and the expert's plan, whatever memory they take."""
+    machine, rows = roomy(machine_name), []
     for name in names:
         graph = graph_for(name, machine, batch)
         steps = {s: predicted(graph, machine, named(s, graph, machine)) for s in ("data_parallel", "expert")}
         for strategy in searches:
             steps[strategy] = predicted(graph, machine, search(graph, machine, strategy=strategy, budget=budget))
-        usable = [steps[s].step_ns for s in ("data_parallel", "expert") if fits(machine, steps[s])]
+        usual = min(steps[s].step_ns for s in ("data_parallel", "expert"))
         row: Row = {"model": name, "machine": machine_name}
         row |= {f"{s}_ms": found.step_ns / 1e6 for s, found in steps.items()}
-        row |= {f"{s}_speed_up": min(usable, default=math.inf) / steps[s].step_ns for s in searches}
+        row |= {f"{s}_speed_up": usual / steps[s].step_ns for s in searches}
         row |= {f"{s}_gb": found.bytes / 1e9 for s, found in steps.items()}
         rows.append(row)
     show(rows, as_json=as_json)
