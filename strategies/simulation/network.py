@@ -1,6 +1,6 @@
 """The network of a machine as compiled code needs it: routes and rates as arrays, and what movements cost on them."""
 
-# pyright: reportReturnType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 # (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
 
 from __future__ import annotations
