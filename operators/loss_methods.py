@@ -41,7 +41,7 @@ class LossMethods(AbstractBuilder):
             RequestError: The shapes or dtypes do not fit.
         """
         operator = CrossEntropy(ignore_index, reduction, label_smoothing)
-        if labels.dtype in FLOAT_DTYPES:
+        if labels.dtype in FLOAT_DTYPES and len(labels.shape) == len(logits.shape):
             likely = self.append(Softmax(1, len(logits.shape), log=True), (logits,), (), self.fresh("log_softmax"))
             soft = PointwiseLoss("soft_cross_entropy", reduction, label_smoothing)
             return self.append(soft, (likely, labels, weight), (), name or self.fresh("cross_entropy"))
