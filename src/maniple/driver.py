@@ -92,13 +92,17 @@ def search(
     else:
         plan = _on_rank_0(chosen, problem, began, budget, proposals, watch)
     plan.validate(graph, machine)
+    _refuse_unfit(plan, graph, machine)
+    return plan
+
+
+def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:
     least = min(memory.capacity_bytes for memory in machine.memories)
     if plan.predicted.memory_bytes is not None and plan.predicted.memory_bytes > least:
         from maniple.strategies.memory_fit import refuse_unfit
         from maniple.strategies.simulation.simulation import Simulation
 
         refuse_unfit(plan, Simulation(graph, machine, plan))
-    return plan
 
 
 def _drive(
