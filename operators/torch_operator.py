@@ -34,6 +34,11 @@ class TorchOperator(AbstractOperator):
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None)
     flops_per_point: ClassVar[int] = 1
 
+    @property
+    def counts_storage(self) -> bool:
+        """Whether it counts elements from the start of a storage: then it is given tensors with one of their own."""
+        return False
+
     @abstractmethod
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor | tuple[Tensor, ...]:
         """The tile's results, of the shapes of its result rects; where the result folds, its contribution.

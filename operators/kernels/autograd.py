@@ -61,6 +61,8 @@ def bind_backward(
         gradients: Sequence[Tensor | None] = [None] * len(wanted)
         if pairs and wanted:
             values, given = zip(*pairs, strict=True)
+            if cast("TorchOperator", context.operator).counts_storage:
+                given = tuple(gradient.clone() for gradient in given)
             gradients = torch.autograd.grad(values, wanted, given, allow_unused=True)
         each = iter(gradients)
         for whole, target in zip(operand_gradients, targets, strict=True):

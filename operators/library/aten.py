@@ -67,6 +67,11 @@ class AtenCall(TorchOperator):
         """See ``AbstractOperator.opaque_source``."""
         return f"{self.call.partition('(')[0]} at {self.source}" if self.source else ""
 
+    @property
+    def counts_storage(self) -> bool:
+        """See ``TorchOperator.counts_storage``."""
+        return self.call.startswith("as_strided")
+
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """The rule as it was given; see ``AbstractOperator.rule``."""
         halos: dict[str, list[Halo]] = {}
@@ -82,6 +87,8 @@ class AtenCall(TorchOperator):
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor | tuple[Tensor, ...]:
         """The call; see ``TorchOperator.forward``."""
         tile = context.tile
+        if self.counts_storage:
+            operands = tuple(None if operand is None else operand.clone() for operand in operands)
         known: dict[str, object] = {factor: tile.extent(factor) for factor in tile.factors}
         known |= {f"x{place}": operand for place, operand in enumerate(operands)}
         known |= {f"shape{place}": list(rect.shape) for place, rect in enumerate(tile.result_rects)}

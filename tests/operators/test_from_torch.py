@@ -279,3 +279,32 @@ def test_a_call_is_text_of_literals_and_names_alone() -> None:
     for call in ("gelu(x0", "gelu(x0.data)", "gelu(lambda: 1)", "(x0 + 1)"):
         with pytest.raises(RequestError, match="aten operator"):
             AtenLinear(call, "b -> b", ("float32",))
+
+
+class Strided(nn.Module):
+    """Writes a part of a parameter by where it lies in the parameter's own storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first = nn.Linear(3, 3)
+        self.weight = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x).relu()  # whose instance shares a block with others
+        return (hidden @ torch.as_strided_scatter(self.weight * 2, hidden[:2, :2], (2, 2), (1, 2), 0)).square().sum()
+
+
+def test_what_counts_from_the_start_of_a_storage_counts_from_its_own() -> None:
+    module, x = Strided().double(), torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    graph = mp.from_torch(module, (x,))
+    plan = mp.search(graph, mp.Machine.cpu(2), strategy="random", seed=1)
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1)) as trainer:
+        ours = [trainer.step(x) for _ in range(3)]
+    descent = torch.optim.SGD(module.parameters(), lr=0.1)
+    for loss in ours:
+        expected = module(x)
+        assert loss == pytest.approx(expected.item(), rel=1e-9)
+        descent.zero_grad()
+        expected.backward()
+        descent.step()
