@@ -7,7 +7,7 @@ plan for two processors, and compared with plain torch: the loss, and the gradie
     python benchmarks/import_coverage.py [--samples 3] [--only NAME ...] [--json coverage.json]
     python benchmarks/import_coverage.py --table coverage.json ...             the page docs/coverage.md has
 
-It takes twenty minutes; ``--only`` takes a part, and the tables of several parts are merged.
+It takes some minutes; ``--only`` takes a part, and the tables of several parts are merged.
 """
 
 from __future__ import annotations

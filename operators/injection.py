@@ -143,7 +143,9 @@ class InjectedDropout(TorchFunctionMode):
 
     def _variant(self, x: torch.Tensor, p: float) -> torch.Tensor:
         node = self._next(DropoutVariant, p)
-        return cast("DropoutVariant", node.operator).forward(self._context(node), (x,))
+        context = self._context(node)
+        shape = context.tile.result_rects[0].shape  # of one sample where the call gives none its axis
+        return cast("DropoutVariant", node.operator).forward(context, (x.reshape(shape),)).reshape(x.shape)
 
     def _draw(self, func: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> torch.Tensor:
         """Numbers by the graph's stream; parameters that are no constants of the graph are the call's."""

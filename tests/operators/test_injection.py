@@ -162,3 +162,23 @@ def test_draws_have_the_moments_of_their_distributions() -> None:
 def test_an_unknown_distribution_is_refused() -> None:
     with pytest.raises(RequestError, match=r"unknown 'nromal'.*did you mean 'normal'"):
         Draw("nromal", "-> b", "float64")
+
+
+class Unbatched(nn.Module):
+    """Whole channels of one sample, which has no axis of samples, are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(1.0, 33.0, dtype=torch.float64).reshape(4, 2, 2, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (F.dropout3d(self.weight, 0.5, training=True) ** 2).sum() + x.sum()
+
+
+def test_the_channels_of_one_sample_are_injected() -> None:
+    module, x = Unbatched(), torch.ones(4, dtype=torch.float64)
+    graph = mp.from_torch(module, (x,))
+    with mp.Trainer(graph, mp.search(graph, mp.Machine.cpu(1)), optimizer=mp.SGD(lr=0.1), seed=3) as trainer:
+        ours = trainer.step(x)
+    with mp.InjectedDropout(graph, seed=3, step=0):
+        assert module(x).item() == pytest.approx(ours, rel=1e-12)
