@@ -40,8 +40,8 @@ class Program(Protocol):
         ...
 
 
-class Future:
-    """The value that one task will return; a plain number, string, truth value, None, or a list of these.
+class Launched:
+    """What a launch gives before it has ended.
 
     Args:
         program: where it was launched.
@@ -57,9 +57,19 @@ class Future:
         self._number = number
 
     @property
+    def _call(self) -> Call:
+        return _call_of(self._made, self._number)
+
+
+class Future(Launched):
+    """The value that one task will return; a plain number, string, truth value, None, or a list of these."""
+
+    __slots__ = ()
+
+    @property
     def done(self) -> bool:
         """Whether the value is at this rank."""
-        return _call_of(self._made, self._number).look(0) is not PENDING
+        return self._call.look(0) is not PENDING
 
     def get(self) -> Any:
         """Wait for the value and give it, the same on every rank.
@@ -67,30 +77,15 @@ class Future:
         Raises:
             RunError: the task failed, or returned what no message can carry.
         """
-        call = _call_of(self._made, self._number)
+        call = self._call
         share(self._program, call)
         return call.results[0]
 
 
-class FutureMap(Mapping[tuple[int, ...], Any]):
-    """The values of an index launch by point; the first look at one brings all of them to every rank.
+class FutureMap(Launched, Mapping[tuple[int, ...], Any]):
+    """The values of an index launch by point; the first look at one brings all of them to every rank."""
 
-    Args:
-        program: where it was launched.
-        made: the execution of the launch, or of a sequence of launches.
-        number: which of the sequence.
-    """
-
-    __slots__ = ("_made", "_number", "_program")
-
-    def __init__(self, program: Program, made: Call | Calls, number: int = 0) -> None:
-        self._program = program
-        self._made = made
-        self._number = number
-
-    @property
-    def _call(self) -> Call:
-        return _call_of(self._made, self._number)
+    __slots__ = ()
 
     @property
     def _colors(self) -> tuple[tuple[int, ...], ...]:

@@ -191,31 +191,40 @@ def _as_runs(tensor: Tensor, length: int) -> Tensor | None:
         return None
 
 
-def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """What dropout leaves of the tile; see ``maniple.operators.operator.BindForward``."""
-    (x,), (result,) = operands, results
-    if x is None:
-        raise TypeError("dropout: forward needs its operand")
-    if not context.training:
-        return lambda: result.copy_(x)  # type: ignore[return-value]
-    return _bind(context, x, result)
+Masked = Callable[[TileContext, Tensor, Tensor], Callable[[], None]]
+"""Binds the mask of a tile to what it is applied to and where the result goes."""
 
 
-def bind_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """The same mask on the gradient; see ``maniple.operators.operator.BindBackward``."""
-    (gradient,), (target,) = result_gradients, operand_gradients
-    if gradient is None or target is None:
-        raise TypeError("dropout: backward needs the result's gradient and a place for the operand's")
-    return _bind(context, gradient, target)
+def masking(bind: Masked) -> Kernels:
+    """Dropout's kernels on a kind of device: the same mask on the operand and on the gradient."""
+
+    def bind_forward(
+        context: TileContext,
+        operands: tuple[Tensor | None, ...],
+        results: tuple[Tensor, ...],
+        saved: tuple[Tensor, ...],
+    ) -> Callable[[], None]:
+        (x,), (result,) = operands, results
+        if x is None:
+            raise TypeError("dropout: forward needs its operand")
+        if not context.training:
+            return lambda: result.copy_(x)  # type: ignore[return-value]
+        return bind(context, x, result)
+
+    def bind_backward(
+        context: TileContext,
+        result_gradients: tuple[Tensor | None, ...],
+        operands: tuple[Tensor | None, ...],
+        results: tuple[Tensor | None, ...],
+        saved: tuple[Tensor, ...],
+        operand_gradients: tuple[Tensor | None, ...],
+    ) -> Callable[[], None]:
+        (gradient,), (target,) = result_gradients, operand_gradients
+        if gradient is None or target is None:
+            raise TypeError("dropout: backward needs the result's gradient and a place for the operand's")
+        return bind(context, gradient, target)
+
+    return Kernels(bind_forward, bind_backward)
 
 
 def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
@@ -248,4 +257,4 @@ def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: 
     return factors
 
 
-KERNELS = Kernels(bind_forward, bind_backward)
+KERNELS = masking(_bind)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from maniple.operators.kernels.dropout import Mask, Word, chosen, drawn_of, keyed, philox, runs
+from maniple.operators.kernels.dropout import Mask, Word, chosen, drawn_of, keyed, masking, philox, runs
 from maniple.operators.kernels.scratch import Steps, in_row, out_row
-from maniple.operators.operator import Kernels, TileContext
+from maniple.operators.operator import TileContext
 from maniple.regions.rectangle import Rect
 from maniple.runtime.cuda_kernels import DeviceArray, cuda, current_stream, flat, launched
 
@@ -62,33 +62,6 @@ def bind_dropout(
     return launched(_dropout, len(starts) * (length // 4 + 2), arguments, stream)
 
 
-def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """What dropout leaves of the tile; see ``maniple.operators.operator.BindForward``."""
-    (x,), (result,) = operands, results
-    if x is None:
-        raise TypeError("dropout: forward needs its operand")
-    if not context.training:
-        return lambda: result.copy_(x)  # type: ignore[return-value]
-    return _bind(context, x, result)
-
-
-def bind_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """The same mask on the gradient; see ``maniple.operators.operator.BindBackward``."""
-    (gradient,), (target,) = result_gradients, operand_gradients
-    if gradient is None or target is None:
-        raise TypeError("dropout: backward needs the result's gradient and a place for the operand's")
-    return _bind(context, gradient, target)
-
-
 def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
     mask, shape, clock = drawn_of(context)
     before, after = Steps(), Steps()
@@ -97,4 +70,4 @@ def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], 
     return before.then(bind_dropout(mask, shape, rect, clock, given, made, current_stream())).then(after).bound()
 
 
-KERNELS = Kernels(bind_forward, bind_backward)
+KERNELS = masking(_bind)
