@@ -79,6 +79,11 @@ class Crew:
         self._selector.close()
 
     @property
+    def ready(self) -> int:
+        """How many members can take legs."""
+        return sum(member.ready for member in self._members)
+
+    @property
     def pids(self) -> tuple[int, ...]:
         """The members' processes."""
         return tuple(member.process.pid for member in self._members)
@@ -115,7 +120,7 @@ class Crew:
 
     def step(self, state: RoundState) -> RoundState:
         """The state after whatever has come from members, and one step made here if there is one to make."""
-        state = self._gathered(state)
+        state = self.gathered(state)
         if self._own not in self._free(state):
             self._own = next(iter(self._free(state)), None)
         self._hand_out(state)
@@ -133,8 +138,7 @@ class Crew:
             if member.leg is not None:
                 self._tell(member, "stop")
         while any(member.leg is not None for member in self._members) and time.monotonic() < until:
-            self._selector.select(max(0.0, until - time.monotonic()))
-            state = self._gathered(state)
+            state = self.gathered(state, max(0.0, until - time.monotonic()))
         return cast("RoundState", self._strategy.settled(state))
 
     def _free(self, state: RoundState) -> list[int]:
@@ -167,9 +171,9 @@ class Crew:
                     member.leg = number
                     self._tell(member, "leg", number, limits[number], plain)
 
-    def _gathered(self, state: RoundState) -> RoundState:
-        """The state after what members have said."""
-        for key, _ in self._selector.select(0):
+    def gathered(self, state: RoundState, seconds: float = 0.0) -> RoundState:
+        """The state after what members have said, or say within some seconds."""
+        for key, _ in self._selector.select(seconds):
             member: _Member = key.data
             alive = member.inbox.receive()
             for kind, *fields in member.inbox.messages():
