@@ -171,9 +171,8 @@ def main() -> None:
             row = {"model": graph.name, "plan": name, "predicted_s": predicted[name], "measured_s": middle}
             rows.append({**row, "noise": noise})
             if world.rank == 0:
-                print(
-                    f"{graph.name:12s} {name:16s} {1e3 * predicted[name]:9.2f} ms predicted {1e3 * middle:9.2f} measured"
-                )
+                times = f"{1e3 * predicted[name]:9.2f} ms predicted {1e3 * middle:9.2f} ms measured"
+                print(f"{graph.name:12s} {name:16s} {times}")
     if world.rank == 0:
         result = {"summary": summary(rows), "rows": rows, "cores": torch.get_num_threads()}
         print(json.dumps(result["summary"], indent=1))

@@ -36,9 +36,9 @@ class Measured:
     """Measurements where there are any, else what lies between them, else the roofline.
 
     A body is what is timed, so a task takes the launch of its processor and what was measured. One that was not
-    measured takes, in units of its roofline time, what the measured tasks of the same operator
-    take that are next to it in size: the two are weighted by the logarithm of their work. With one neighbour its factor
-    is taken; with none the factor is 1 and the source is ``analytic``.
+    measured takes, in units of its roofline time, what the measured tasks of the same operator take that are next to it
+    in size: the two are weighted by the logarithm of their work. With one neighbour its factor is taken; with none the
+    factor is 1 and the source is ``analytic``.
 
         work      2^10        2^12          2^14
         factor    1.5         ? = 1.3       1.1       halfway between its neighbours
