@@ -132,10 +132,12 @@ def test_a_graph_that_others_cannot_read_is_searched_here() -> None:
     graph.loss(graph.cross_entropy(doubled_for_crews(graph.linear(x, 4)), y))
     strategy, problem = Soap(), Problem(graph, MACHINE)
     state: RoundState = strategy.init(problem)
-    with (
-        pytest.warns(UserWarning, match=r"cannot take part: .*doubled_for_crews.*; 1 go on"),
-        Crew(strategy, problem, 1, None) as hands,
-    ):
-        hands.attend(state, crew.HIRE_S, crew.START_S)
-        while hands.pids:
-            state = hands.gathered(state, 1.0)
+
+    def hired() -> None:
+        with Crew(strategy, problem, 1, None) as hands:
+            hands.attend(state, crew.HIRE_S, crew.START_S)
+            while hands.pids:
+                hands.gathered(state, 1.0)
+
+    with pytest.warns(UserWarning, match=r"cannot take part: .*doubled_for_crews.*; 1 go on"):
+        hired()
