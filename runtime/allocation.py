@@ -1,8 +1,8 @@
 """Allocations: what torch's allocator on the host gives and takes back while something runs on this thread.
 
-torch has no statistic of its host allocator. `torch.profiler` hears of every allocation, but there is one such profiler in
-a process: two threads that use it at once end the process, and a program that profiles itself has it already. The profiler
-before it is each thread's own and hears the same. This module alone uses it; what a record of it holds is not public.
+torch has no statistic of its host allocator. `torch.profiler` hears of every allocation, but there is one such profiler
+in a process: two threads that use it at once end the process, and a program that profiles itself has it already. The
+profiler before it is each thread's own and hears the same. This module alone uses it: what its records hold is private.
 """
 
 from __future__ import annotations

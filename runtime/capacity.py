@@ -55,7 +55,7 @@ class Eviction:
 def roomy(schedule: Schedule) -> bool:
     """Say whether every memory has `AMPLE` times the room of all instances of a schedule at once.
 
-    Then the scratch of its bodies is not looked at: nothing known takes so much more than all that a step leaves behind.
+    Then the scratch of its bodies is not looked at: nothing known takes so much more than all instances of a step.
     """
     need = schedule.memory_bytes()
     return all(AMPLE * need[memory.id] <= memory.capacity_bytes for memory in schedule.machine.memories)

@@ -1,4 +1,4 @@
-"""Scratch of bodies: measured where it is said to be, and a memory that it does not fit into is refused before the step."""
+"""Scratch of bodies: measured where it is said to be, and what does not fit with it is refused before the step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from maniple.runtime.schedule import RowKind
 from maniple.runtime.session import Session
 from maniple.runtime.world import World, local_worlds
 
-SIZE = 100
+SIZE = 100  # elements of four bytes
 INSTANCE = 4 * SIZE
 SCRATCH = 6 * INSTANCE
 ran: list[int] = []
@@ -178,7 +178,7 @@ def test_a_gpus_memory_must_have_room_for_scratch() -> None:
         if fits:
             traced(session, spread, 3)
         else:
-            with pytest.raises(RequestError, match="scratch of .*spread"):
+            with pytest.raises(RequestError, match=r"scratch of .*spread"):
                 traced(session, spread, 2)
         RankRuntime.of(world).close()
 
@@ -262,7 +262,7 @@ def test_a_body_that_takes_no_blank_values_is_said_not_to_be_measured(world: Wor
     with mp.Trainer(g, plan, optimizer=OPTIMIZER, world=world) as trainer:
         schedule, (processor,) = trainer.schedule, runtime.processors.values()
         runtime.scratch.rehearse(schedule, runtime.processors)
-        (listed,) = runtime.scratch.residents(schedule, runtime.processors)[0][1:]
+        listed, *_ = runtime.scratch.residents(schedule, runtime.processors)[0]
         (row,) = (row for row in range(len(schedule)) if schedule.label(row).startswith("inverse.forward"))
         told = runtime.scratch.of(schedule, row, processor)
     assert told is not None
