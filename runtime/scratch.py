@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 
+from maniple.runtime.allocation import Taken, taken_on_host
 from maniple.runtime.capacity import Resident
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.launch import Binder
@@ -84,9 +85,9 @@ class ScratchTable:
             return call
 
         def measured() -> None:
-            taken = processor.taken(call)
+            peak = taken(processor, call).peak
             before = self._known.get(key)  # of another processor, which ran it meanwhile
-            self._known[key] = Scratch(0, taken.peak if before is None else max(taken.peak, before.peak), "recorded")
+            self._known[key] = Scratch(0, peak if before is None else max(peak, before.peak), "recorded")
 
         return measured
 
@@ -128,6 +129,11 @@ class ScratchTable:
         for number, resident in sorted(most.items()):
             residents.setdefault(schedule.machine.memory_of(number), []).append(resident)
         return residents
+
+
+def taken(processor: Processor, work: Callable[[], object]) -> Taken:
+    """Run something where the tasks of a processor run, and say what it took of its memory."""
+    return taken_on_host(work) if processor.device is None else processor.device.taken(work)
 
 
 def _tasks(schedule: Schedule, processors: Mapping[int, Processor]) -> Iterator[tuple[int, Processor]]:
@@ -176,8 +182,8 @@ def _rehearsed(binder: Binder, point: int, processor: Processor, forms: Sequence
         calls: list[Callable[[], object]] = []
         try:
             blanks = [None if form is None else _blank(*form) for form in forms]
-            kept = processor.taken(lambda: calls.append(binder(point, blanks, processor.cores))).kept
-            found.append(Scratch(kept, processor.taken(calls[0]).peak, "rehearsed"))
+            kept = taken(processor, lambda: calls.append(binder(point, blanks, processor.cores))).kept
+            found.append(Scratch(kept, taken(processor, calls[0]).peak, "rehearsed"))
         except Exception as error:  # noqa: BLE001  (blank values may be none that it takes)
             found.append(Scratch(0, 0, f"not measured: {type(error).__name__}: {error}"))
 

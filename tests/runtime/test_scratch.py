@@ -14,6 +14,7 @@ from trained_networks import NETWORKS, OPTIMIZER
 import maniple as mp
 from maniple import trainer as trainer_module
 from maniple.regions.error import RequestError
+from maniple.runtime import scratch
 from maniple.runtime.allocation import Taken, taken_on_host
 from maniple.runtime.binding import Binder
 from maniple.runtime.hosting import host_machine
@@ -90,13 +91,13 @@ def test_a_trace_that_fits_but_for_its_scratch_is_refused_before_it_is_replayed(
 
 def test_a_body_is_measured_once_and_a_replay_never(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[Taken] = []
-    taken = Processor.taken
+    taken = scratch.taken
 
-    def noted(self: Processor, work: Callable[[], object]) -> Taken:
-        measured.append(taken(self, work))
+    def noted(processor: Processor, work: Callable[[], object]) -> Taken:
+        measured.append(taken(processor, work))
         return measured[-1]
 
-    monkeypatch.setattr(Processor, "taken", noted)
+    monkeypatch.setattr(scratch, "taken", noted)
     session = small(world, 1 << 20)
     traced(session, spread, 5)
     traced(session, modest, 5)
@@ -104,7 +105,7 @@ def test_a_body_is_measured_once_and_a_replay_never(world: World, monkeypatch: p
 
 
 def test_what_is_not_recorded_is_not_measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Processor, "taken", None)
+    monkeypatch.setattr(scratch, "taken", None)
     session = small(world, 1 << 20)
     x = session.region((SIZE,), "float32", "x")
     x.fill(1.0)
