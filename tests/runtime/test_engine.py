@@ -49,7 +49,6 @@ class Script(Transport):
     def total(self) -> int:
         raise NotImplementedError
 
-    def forget(self, account: int) -> None: ...
     def close(self) -> None: ...
 
 
