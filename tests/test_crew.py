@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from maniple.strategies.strategy import Problem, Progress
 
 pytestmark = [pytest.mark.simulator, pytest.mark.ranks]
 MACHINE = mp.Machine.preset("p100x4")
-PROPOSALS = 700
+PROPOSALS = 400
 
 
 @pytest.fixture
@@ -59,38 +60,34 @@ def is_there(pid: int) -> bool:
     return True
 
 
-def alone(seed: int = 0) -> dict[str, object]:
-    return mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=PROPOSALS, seed=seed, cores=1).to_json()
+@cache
+def alone() -> str:
+    return mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=PROPOSALS, cores=1).text()
 
 
 def test_several_processes_find_what_one_finds(members: list[int]) -> None:
     plan = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=PROPOSALS, cores=3)
-    assert plan.to_json() == alone()
+    assert plan.text() == alone()
 
 
 def test_a_member_that_is_lost_changes_nothing(members: list[int]) -> None:
     killed: list[int] = []
 
     def watch(progress: Progress, elapsed_s: float) -> None:
-        if progress.proposals >= 300 and not killed:
+        if progress.proposals >= 150 and not killed:
             killed.append(members[0])
             os.kill(killed[0], signal.SIGKILL)
 
     with pytest.warns(UserWarning, match=r"a search process is lost: it ended with status -9; 2 go on"):
         plan = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=PROPOSALS, cores=3, watch=watch)
-    assert plan.to_json() == alone()
+    assert plan.text() == alone()
 
 
-def test_a_plan_found_in_seconds_by_several_is_found_again_by_one(members: list[int]) -> None:
-    timed = mp.search(model("digits_cnn"), MACHINE, strategy="soap", budget=8.0, seed=2, cores=3)
-    proposals = int(str(dict(dict(timed.explanation)[""])["proposals"]))
-    again = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=proposals, seed=2, cores=1)
-    assert again.to_json() == timed.to_json()
+def test_ctrl_c_keeps_the_best_and_one_finds_it_again(members: list[int]) -> None:
+    """It comes in the middle of a round, when some legs are out."""
 
-
-def test_ctrl_c_keeps_the_best(members: list[int]) -> None:
     def interrupt(progress: Progress, elapsed_s: float) -> None:
-        if progress.proposals >= 400:
+        if progress.proposals >= 200:
             signal.raise_signal(signal.SIGINT)
 
     plan = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=10**6, cores=3, watch=interrupt)
