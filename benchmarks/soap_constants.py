@@ -35,12 +35,12 @@ CASES = (
 )
 SETTINGS = {
     "as it is": TEMPERING,
-    "8 chains": replace(TEMPERING, temperatures=(0.0, 0.0, 0.001, 0.001, 0.003, 0.003, 0.01, 0.01)),
-    "8 chains of 16": replace(TEMPERING, temperatures=(0.0, 0.0, 0.001, 0.001, 0.003, 0.003, 0.01, 0.01), length=16),
-    "one chain": replace(TEMPERING, temperatures=(0.003,), length=16),
-    "all 0": replace(TEMPERING, temperatures=(0.0,) * 4),
-    "all 0.003": replace(TEMPERING, temperatures=(0.003,) * 4),
-    "hotter": replace(TEMPERING, temperatures=(0.0, 0.003, 0.01, 0.03)),
+    "4 walks": replace(TEMPERING, temperatures=(0.0, 0.001, 0.003, 0.01)),
+    "1 walk": replace(TEMPERING, temperatures=(0.003,)),
+    "of 16": replace(TEMPERING, length=16),
+    "all 0": replace(TEMPERING, temperatures=(0.0,) * 8),
+    "all 0.003": replace(TEMPERING, temperatures=(0.003,) * 8),
+    "to 0.03": replace(TEMPERING, temperatures=(0.0, 0.003, 0.01, 0.03) * 2),
     "restart at once": replace(TEMPERING, restart=1),
 }
 
