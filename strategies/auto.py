@@ -19,6 +19,7 @@ from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.expert import Expert
 from maniple.strategies.hill_climb import HillClimb
+from maniple.strategies.memory_fit import excess
 from maniple.strategies.model_parallel import ModelParallel
 from maniple.strategies.optcnn.optcnn import OptCNN
 from maniple.strategies.reinforce import Reinforce
@@ -109,7 +110,7 @@ class Auto(AbstractStrategy[AutoState]):
         fitting = [(e.best_s, n) for n, e in enumerate(state.entrants) if e.best_s is not None]
         if not fitting:
             raise _nothing_fits(state)
-        winner = state.entrants[min(fitting)[1]]
+        winner, problem = state.entrants[min(fitting)[1]], state.problem
         plan = winner.strategy.result(winner.state)
         step_s = winner.best_s
         table: tuple[tuple[str, Term], ...] = tuple(
@@ -128,7 +129,9 @@ class Auto(AbstractStrategy[AutoState]):
             strategy=self.name,
             seed=state.problem.seed,
             explanation=(("", (*told, *table)),),
-            predicted=Predicted(step_s, bound_s=lower_bound_s(state.problem.graph, state.problem.machine)),
+            predicted=Predicted(
+                step_s, bound_s=None if problem.costs else lower_bound_s(problem.graph, problem.machine)
+            ),
         )
 
 
@@ -150,9 +153,8 @@ def _advanced(entrant: Entrant, problem: Problem) -> Entrant:
     best_s, proposals = progress.best_s, progress.proposals
     if strategy.needs_budget or not ended:
         return Entrant(strategy, state, best_s, proposals, ended)
-    simulation = Simulation(problem.graph, problem.machine, strategy.result(state))
-    held = [memory.capacity_bytes for memory in problem.machine.memories]
-    fits = all(used <= most for used, most in zip(simulation.memory_bytes.tolist(), held, strict=True))
+    simulation = Simulation(problem.graph, problem.machine, strategy.result(state), problem.costs)
+    fits = excess(simulation)[0] <= 0
     return Entrant(strategy, state, simulation.makespan_ns / 1e9 if fits else None, 1, ended=True)
 
 
