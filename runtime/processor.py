@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import torch
 
-from maniple.runtime.allocation import taken_on_host
 from maniple.runtime.event import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from maniple.runtime.allocation import Taken
     from maniple.runtime.device import Device
     from maniple.runtime.event import Event
 
@@ -96,10 +94,6 @@ class Processor(ABC):
     def binding(self) -> AbstractContextManager[object]:
         """Bind bodies for this processor inside."""
         return nullcontext()
-
-    def taken(self, work: Callable[[], object]) -> Taken:
-        """Run something where tasks run, and say what it took of the processor's memory."""
-        return taken_on_host(work) if self.device is None else self.device.taken(work)
 
     def enqueue(self, work: Work, priority: int) -> None:
         """Queue work for the thread; greater priority runs first, then what came first."""
