@@ -89,17 +89,7 @@ def search(
             not above zero, or no plan that fits in memory.
     """
     graph.validate()
-    if objective not in {"time", "memory", "pareto"}:
-        raise RequestError(f"objective {objective!r}: expected time, memory or pareto")
-    if budget is not None and not budget > 0:
-        raise RequestError(f"budget: expected more than 0 seconds, got {budget}")
-    if proposals is not None and proposals < 1:
-        raise RequestError(f"proposals: expected at least 1, got {proposals}")
-    if cores is not None and cores < 1:
-        raise RequestError(f"cores: expected at least 1, got {cores}")
-    chosen = installed().lookup(strategy)()
-    if chosen.needs_budget and budget is None and proposals is None:
-        raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
+    chosen = _chosen(strategy, objective, budget, proposals, cores)
     if chosen.needs_budget:
         from maniple.strategies.simulation.compilation import compile_all
 
@@ -114,6 +104,24 @@ def search(
     plan.validate(graph, machine)
     _refuse_unfit(plan, graph, machine)
     return plan
+
+
+def _chosen(
+    strategy: str, objective: Objective, budget: float | None, proposals: int | None, cores: int | None
+) -> AbstractStrategy[Any]:
+    """The strategy, if it can be asked in this way."""
+    if objective not in {"time", "memory", "pareto"}:
+        raise RequestError(f"objective {objective!r}: expected time, memory or pareto")
+    if budget is not None and not budget > 0:
+        raise RequestError(f"budget: expected more than 0 seconds, got {budget}")
+    if proposals is not None and proposals < 1:
+        raise RequestError(f"proposals: expected at least 1, got {proposals}")
+    if cores is not None and cores < 1:
+        raise RequestError(f"cores: expected at least 1, got {cores}")
+    chosen = installed().lookup(strategy)()
+    if chosen.needs_budget and budget is None and proposals is None:
+        raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
+    return chosen
 
 
 def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:

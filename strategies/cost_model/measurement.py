@@ -14,7 +14,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from maniple import operators
+import maniple.operators
 from maniple.regions.error import RequestError
 from maniple.runtime.entry import read_json, write_atomically
 from maniple.runtime.kernels import torch_dtype
@@ -243,7 +243,7 @@ def device() -> str:
 def software() -> str:
     """Name the versions that kernels depend on, and the contents of the folder that holds them."""
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted(Path(operators.__file__).parent.rglob("*.py")):
+    for source in sorted(Path(maniple.operators.__path__[0]).rglob("*.py")):
         digest.update(source.read_bytes())
     named = " ".join(f"{name} {version(name)}" for name in ("maniple", "numba", "torch"))
     return f"{named} operators {digest.hexdigest()}"

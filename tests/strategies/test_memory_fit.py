@@ -96,8 +96,9 @@ def test_a_plan_without_room_is_refused_though_the_estimate_has_some(monkeypatch
     plan = DataParallel().plan(Problem(graph, machine))
     held = int(Simulation(graph, machine, plan).memory_bytes.max())
     problem = Problem(graph, with_memory(machine, held))
-    _, tried, here, _ = seeding(problem)
-    cost = tried.move_to(here)
+    _, tried, _, costs = seeding(problem)
+    cost, here = next((cost, choices) for cost, name, choices in costs if name == DataParallel.name)
+    tried.move_to(here)
     assert cost < UNFIT
     assert found_plan("soap", problem, tried, here, cost, ()).predicted.step_s == cost
     monkeypatch.setattr(Simulation, "allocated_bytes", lambda _: (held, held + 7))
