@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from maniple.runtime.event import Event
+    from maniple.runtime.stepper import Stepper
     from maniple.runtime.transport import Delivery, Transport
 
 __all__: list[str] = []
@@ -145,13 +146,15 @@ class CopyEngine:
         rank 0 -> 1   push 0, push 1, push 2 ...      header: pushes of yours that I released, your bytes landed here
         rank 1 -> 0   push 0', (header alone), ...
 
-    All state belongs to one thread, `run`; other threads talk to it through `submit`, `start` and `close`.
+    All state belongs to one thread, `run`; other threads talk to it through `submit`, `start` and `close`. Under a
+    stepper it takes turns in place of a thread. A turn costs what has changed, however many peers there are.
 
     Args:
         transport: the wire.
         credit_bytes: bound of the bytes in flight to one peer.
         failed: called with the exception that ended the engine.
         local: counts the bytes that go from one memory of this rank to another.
+        stepper: gives it turns; None where it has a thread.
     """
 
     def __init__(
@@ -160,6 +163,7 @@ class CopyEngine:
         credit_bytes: int,
         failed: Callable[[BaseException], None],
         local: Meter | None = None,
+        stepper: Stepper | None = None,
     ) -> None:
         self.transport = transport
         self.credit_bytes = credit_bytes
@@ -167,13 +171,18 @@ class CopyEngine:
         self._local = local or Meter()
         self._failed = failed
         self._peers = {peer: _Peer() for peer in range(transport.size) if peer != transport.rank}
+        self._touched: dict[int, None] = {}  # the peers of whom something has changed, in that order
+        self._stepper = stepper
         self._commands: deque[Callable[[], None]] = deque()
         self._closed = False
         self._thread = threading.Thread(target=self.run, name=f"engine {transport.rank}", daemon=True)
 
     def begin(self) -> None:
-        """Start the engine's thread."""
-        self._thread.start()
+        """Start the engine's thread, or have it take turns."""
+        if self._stepper is None:
+            self._thread.start()
+        else:
+            self._stepper.add(self.turn)
 
     def submit(self, outgoing: list[Outgoing], incoming: list[Incoming]) -> None:
         """Append the pushes of a step or launch to the queues, in the order that both ends share."""
@@ -181,8 +190,10 @@ class CopyEngine:
         def enqueue() -> None:
             for push in outgoing:
                 self._peers[push.peer].outgoing.append(push)
+                self._touched[push.peer] = None
             for arrival in incoming:
                 peer = self._peers[arrival.peer]
+                self._touched[arrival.peer] = None
                 peer.incoming.append(arrival)
                 peer.ungranted.append(arrival)
 
@@ -202,6 +213,8 @@ class CopyEngine:
     def close(self) -> None:
         """End the thread; pushes not made are dropped."""
         self._closed = True
+        if self._stepper is not None:
+            self._stepper.remove(self.turn)
         self.transport.wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
@@ -210,20 +223,40 @@ class CopyEngine:
         """Serve commands and frames until closed."""
         try:
             while not self._closed:
-                for delivery in self.transport.poll(None):
-                    self._receive(delivery)
-                while self._commands:
-                    self._commands.popleft()()
-                for number, peer in self._peers.items():
-                    self._pump(number, peer)
-                    self._tell(number, peer)
+                self._serve(None)
         except BaseException as error:  # noqa: BLE001  (the thread's last act: hand any failure to the rank)
             if not self._closed:
                 self._failed(error)
 
+    def turn(self) -> bool:
+        """Serve what there is; says whether there was anything."""
+        try:
+            return self._serve(0.0)
+        except Exception as error:  # noqa: BLE001  (its last act, likewise)
+            self._failed(error)
+            self.close()
+            return True
+
+    def _serve(self, wait_s: float | None) -> bool:
+        """Serve commands, frames and the peers that they concern; says whether there were any."""
+        deliveries = self.transport.poll(wait_s)
+        served = bool(deliveries or self._commands)
+        for delivery in deliveries:
+            self._receive(delivery)
+        while self._commands:
+            self._commands.popleft()()
+        while self._touched:
+            number = next(iter(self._touched))
+            del self._touched[number]
+            peer = self._peers[number]
+            self._pump(number, peer)
+            self._tell(number, peer)
+        return served
+
     def _command(self, command: Callable[[], None]) -> None:
         self._commands.append(command)
-        self.transport.wake()
+        if self._stepper is None:
+            self.transport.wake()
 
     def _start(self, movement: Movement, account: int, after: tuple[Event, ...]) -> None:
         movement.account = account
@@ -260,6 +293,7 @@ class CopyEngine:
         """Release the destination of a push."""
         arrival.released = True
         peer = self._peers[arrival.peer]
+        self._touched[arrival.peer] = None
         while peer.ungranted and peer.ungranted[0].released:
             peer.ungranted.popleft().released = False
             peer.granted += 1
@@ -281,6 +315,7 @@ class CopyEngine:
         _note(push.movement, end)
         if push.arrival is None:
             push.ready = True
+            self._touched[push.peer] = None
         else:
             self._handed_over(push, DONE)
             self._land(push.arrival, push.pack())
@@ -314,6 +349,7 @@ class CopyEngine:
 
     def _receive(self, delivery: Delivery) -> None:
         peer = self._peers[delivery.peer]
+        self._touched[delivery.peer] = None
         peer.allowed, peer.landed_bytes = HEADER.unpack(delivery.header)
         if delivery.payload is None:
             return

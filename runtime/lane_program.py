@@ -8,11 +8,16 @@ which keeps no interpreter lock. The others, such as bodies in Python, are taken
     second run      entry    [---- stretch ----]  entry        [stretch--]
 
 A run that is given values of other types than the second was goes through the interpreter.
+
+A lane can be left wherever it waits and taken on later, by this thread or another: `advance` goes as far as it can.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -24,14 +29,15 @@ from maniple.runtime.shared_memory import LINE
 from maniple.runtime.variant import CompiledBody
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from maniple.runtime.call import Calls
     from maniple.runtime.kernels import Wire
     from maniple.runtime.leaf import Values
     from maniple.runtime.progress import Progress
 
 __all__: list[str] = []
+
+Pause = Callable[[], bool]
+"""Says whether what a lane waits for has come."""
 
 RUN = -1
 """Stands for the number of the run among the bases, which are those of processors."""
@@ -44,7 +50,8 @@ class Entry(NamedTuple):
         first: where to note its beginning: its row, or -1 where an earlier step of the row has.
         row: where to note its end; -1 where it belongs to no row.
         call: what to do; None for nothing.
-        waits: (how, where, counter, value) of what to wait for; where is a counter's address, or the copy engine's row.
+        waits: (how, where, counter, value) of what to wait for; how waits for a value, and says whether it has come;
+            where is a counter's address, or the copy engine's row.
         lands: (first, row) of the rows of which tiles have arrived after the waits.
         steps: the steps taken with it, where somebody waits for it; else 0.
     """
@@ -52,7 +59,7 @@ class Entry(NamedTuple):
     first: int
     row: int
     call: Callable[[], object] | None
-    waits: tuple[tuple[Callable[[int, int], None], int, int, int], ...]
+    waits: tuple[tuple[Callable[[int, int], bool], int, int, int], ...]
     lands: tuple[tuple[int, int], ...]
     steps: int
 
@@ -110,7 +117,7 @@ class StepFailed(Exception):  # noqa: N818  (it says what happened; nobody outsi
 
 
 class LaneProgram:
-    """The steps of one processor's lane.
+    """The steps of one processor's lane, and how far its run has come.
 
     Args:
         processor: whose.
@@ -130,59 +137,92 @@ class LaneProgram:
         tasks = (entry.call for entry in entries if isinstance(entry.call, BoundTask))
         self._frames = next((task.frames for task in tasks), None)  # a trace's, the same for all its tasks
         self._turn = 0 if self._frames is None else self._frames.turn
+        self._calls: Calls | None = None
+        self._base: dict[int, int] = {}
+        self._times = array("q"), array("q")
+        self._at = 0
+        self._ready: CompiledLane | None = None  # of the run at hand
+        self._since = 0
+        self.lasted_ns = 0
+        """How long the latest run took."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether its next run is one stretch of compiled steps, unless the values have other types than before."""
+        found = self._compiled
+        return found is not None and [stretch[:2] for stretch in found.stretches] == [(0, len(self.entries))]
 
     def push(self, index: int, call: Callable[[], object]) -> None:
         """Bind a push anew, to where the other rank's instances are now."""
         self.entries[index] = self.entries[index]._replace(call=call)
         self._compiled, self._runs = None, 0
 
-    def run(self, number: int, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
-        """Take all steps once.
+    def begin(self, number: int, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
+        """Get ready to take all steps once.
 
         Args:
             number: of the run.
             base: the value of every counter when the run began.
             begun: by row, where to note when it began; one more for those of no row.
             ended: by row, where to note when it ended.
+        """
+        self._base, self._times, self._at, self._ready = base, (begun, ended), 0, None
+        self._since = perf_counter_ns()
+        frames = self._frames
+        if frames is None:
+            return
+        calls = self._calls = frames.now[self.processor] = frames.runs[self._turn]
+        self._turn = (self._turn + 1) % len(frames.runs)
+        if self._runs == 1 and any(_compilable(entry) for entry in self.entries):
+            self._compiled = CompiledLane(self, calls, len(begun) - 1)
+        self._runs += 1
+        if self._compiled is not None and self._compiled.begin(number, calls, base):
+            self._ready = self._compiled
+
+    def advance(self, *, lent: bool = False) -> Pause | None:
+        """Take steps, the compiled ones by compiled code.
+
+        Args:
+            lent: whether this thread may take compiled steps only, and not wait.
+
+        Returns:
+            None when all are taken; else what says whether it can go on.
 
         Raises:
             StepFailed: a task's body, or another call of a row, raised.
         """
-        frames = self._frames
-        if frames is None:
-            self._interpret(0, len(self.entries), base, begun, ended)
-        else:
-            calls = frames.now[self.processor] = frames.runs[self._turn]
-            self._turn = (self._turn + 1) % len(frames.runs)
-            if self._runs == 1 and any(_compilable(entry) for entry in self.entries):
-                self._compiled = CompiledLane(self, calls, len(begun) - 1)
-            self._runs += 1
-            self._take(number, calls, base, begun, ended)
-            calls.end(self.processor)
-        self._publish(base[self.processor] + len(self.entries))
+        end = len(self.entries)
+        while self._at < end:
+            ready = self._ready
+            stretch = None if ready is None else ready.stretch(self._at)
+            if ready is not None and stretch is not None and stretch.start <= self._at:
+                self._at, pause = ready.take(stretch, self._at, self._times, lent=lent)
+            elif lent:
+                return _elsewhere
+            else:
+                pause = self._interpret(end if stretch is None else stretch.start)
+            if self._compiled is not ready:  # a step before has bound the lane anew
+                self._ready = None
+            if pause is not None:
+                return pause
+        if self._calls is not None:
+            self._calls.end(self.processor)
+        self._publish(self._base[self.processor] + end)
+        self.lasted_ns = perf_counter_ns() - self._since
+        return None
 
-    def _take(self, number: int, calls: Calls, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
-        """Take all steps once, those that are compiled by compiled code."""
-        compiled, at = self._compiled, 0
-        if compiled is not None and compiled.begin(number, calls, base):
-            for stretch in compiled.stretches:
-                self._interpret(at, stretch.start, base, begun, ended)
-                at = stretch.start
-                if self._compiled is not compiled:  # a step before has bound the lane anew
-                    break
-                at = compiled.take(stretch, begun, ended)
-                if self._compiled is not compiled:
-                    break
-        self._interpret(at, len(self.entries), base, begun, ended)
-
-    def _interpret(self, start: int, end: int, base: dict[int, int], begun: array[int], ended: array[int]) -> None:
-        now, publish, taken = perf_counter_ns, self._publish, base[self.processor]
-        entries = self.entries
-        for first, row, call, waits, lands, steps in entries if end - start == len(entries) else entries[start:end]:
+    def _interpret(self, end: int) -> Pause | None:
+        """Take steps up to one of them without compiled code."""
+        now, publish, base = perf_counter_ns, self._publish, self._base
+        (begun, ended), taken, entries = self._times, base[self.processor], self.entries
+        for index in range(self._at, end):
+            first, row, call, waits, lands, steps = entries[index]
             if waits:
                 waiting = now()
                 for wait, where, counter, value in waits:
-                    wait(where, base[counter] + value)
+                    if not wait(where, base[counter] + value):
+                        self._at = index
+                        return partial(wait, where, base[counter] + value)
                 for before, landed in lands:
                     begun[before], ended[landed] = waiting, now()
             begun[first] = now()
@@ -194,6 +234,13 @@ class LaneProgram:
             ended[row] = now()
             if steps:
                 publish(taken + steps)
+        self._at = end
+        return None
+
+
+def _elsewhere() -> bool:
+    """Say of a lane that is lent that another thread must go on with it."""
+    return False
 
 
 def _compilable(entry: Entry) -> bool:
@@ -224,6 +271,7 @@ class CompiledLane:
         self._values: Values = leaf.Values(calls, plain)
         self._bases = [lane.processor, RUN]
         self.stretches = self._stretches()
+        self._ends = [stretch.end for stretch in self.stretches]
         self._base = array("q", bytes(8 * len(self._bases)))
         self._told = array("q", bytes(16))
         self._counter = lane.progress.processor(lane.processor) if lane.progress.watched else 0
@@ -277,6 +325,11 @@ class CompiledLane:
         words[0] = len(words)
         return words
 
+    def stretch(self, at: int) -> Stretch | None:
+        """Give the stretch that a step lies in, or the next one after it."""
+        found = bisect_right(self._ends, at)
+        return self.stretches[found] if found < len(self._ends) else None
+
     def begin(self, number: int, calls: Calls, base: dict[int, int]) -> bool:
         """Get ready for a run; False where the interpreter must take it."""
         if not self.stretches or not self._values.pack(calls):
@@ -285,15 +338,27 @@ class CompiledLane:
             self._base[slot] = number if counter == RUN else base[counter]
         return True
 
-    def take(self, stretch: Stretch, begun: array[int], ended: array[int]) -> int:
-        """Take a stretch's steps; gives the step after the last one taken, an earlier one where a rank was met anew.
+    def take(
+        self, stretch: Stretch, first: int, times: tuple[array[int], array[int]], *, lent: bool
+    ) -> tuple[int, Pause | None]:
+        """Take a stretch's steps.
+
+        Args:
+            stretch: the steps.
+            first: the one to begin with.
+            times: where to note their beginnings and their ends.
+            lent: whether to come back from what must be waited for.
+
+        Returns:
+            The step after the last one taken, an earlier one than the end where a rank was met anew; and what says
+            whether that can be taken, if it was left for that.
 
         Raises:
             StepFailed: a task's body raised.
         """
         kernel, told = self._kernel, self._told
-        places = [held.buffer_info()[0] for held in (self._base, begun, ended, told)]
-        at, end = stretch.at[0], stretch.at[-1]
+        places = [held.buffer_info()[0] for held in (self._base, *times, told)]
+        at, end = stretch.at[first - stretch.start], stretch.at[-1]
         while True:
             outcome = kernel.take_steps(
                 at,
@@ -311,17 +376,21 @@ class CompiledLane:
             at = told[0]
             self._wire.written += told[1]
             if outcome == kernel.DONE:
-                return stretch.end
+                return stretch.end, None
             index = stretch.start + stretch.at.index(at)
             entry = self._entries[index]
             if outcome == kernel.FAILED:
                 self._raise(entry)
+            if lent:
+                return index, _elsewhere
             if isinstance(entry.call, Meeting):
                 entry.call()
                 if outcome == kernel.MOVED:
-                    return index + 1
+                    return index + 1, None
             for _, where, counter, value in entry.waits:
-                self._progress.wait(where, int(self._base[self._bases.index(counter)]) + value)
+                reached = int(self._base[self._bases.index(counter)]) + value
+                if not self._progress.wait(where, reached):
+                    return index, partial(self._progress.wait, where, reached)
 
     def _raise(self, entry: Entry) -> None:
         """Raise what a compiled body raised, which is known only once it is called again; its regions are lost anyway.
