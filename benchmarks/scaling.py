@@ -9,8 +9,9 @@ sizes take turns, and figures are medians over the rounds. Memory is what tracem
 two runs.
 
 Ranks: all of one process, taken on by its one thread (`Stepper`), over the loopback transport, which moves bytes and
-nothing else; two points per rank, each reading its neighbours (stencil_1d_periodic, 16 bytes), so that every rank has
-two neighbours, be there 2 ranks or 64. The time of a step is divided by the ranks: a cost that did not depend on their
+nothing else; two points per rank, each reading its neighbours (stencil_1d_periodic, 16 bytes). Every rank sends two
+tiles and receives two, be there 2 ranks or 64: tiles for even and for odd ranks are arguments of their own, or two ranks
+would swap theirs in one collective. The time of a step is divided by the ranks: a cost that did not depend on their
 number would give the same figure for all.
 """
 
@@ -45,9 +46,14 @@ def nothing(x: mp.ReadWrite) -> None:
 
 
 @mp.task
-def relax(output: mp.WriteDiscard, own: mp.Read, left: mp.Read, right: mp.Read) -> None:
+def relax(output: mp.WriteDiscard, own: mp.Read, a: mp.Read, b: mp.Read, c: mp.Read, d: mp.Read) -> None:
     """A stencil's task, as small as it gets."""
-    output.copy_(left)
+    output.copy_(own)
+
+
+def beside(offset: int, parity: int, rows: int) -> Callable[[tuple[int, ...]], tuple[int, int] | None]:
+    """Which tile the points of even or of odd ranks read beside their own."""
+    return lambda point: ((point[0] + offset) % rows, 0) if point[0] // ROWS_PER_RANK % 2 == parity else None
 
 
 def session_of(world: World) -> Session:
@@ -127,7 +133,8 @@ class Ranks:
             session.fill(buffer, 0.0)
         rows = mp.blocks((self._rows, 1))
         tiles = [buffer[rows] for buffer in buffers]
-        around = [(own, own.shift(-1, 0, periodic=True), own.shift(1, 0, periodic=True)) for own in tiles]
+        sides = [beside(offset, parity, self._rows) for offset in (-1, 1) for parity in range(2)]
+        around = [(own, *map(own.project, sides)) for own in tiles]
         return [(tiles[step % 2], *around[1 - step % 2]) for step in range(self.steps)]
 
     def run(self) -> float:

@@ -54,6 +54,10 @@ class Record:
     take: Take
 
 
+def _past_the_end(task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> None:
+    """Take nothing: every launch of the recording was made."""
+
+
 class Recording:
     """Launches that are taken down while they run; equal parts of them are kept once, for long traces repeat a few."""
 
@@ -79,7 +83,7 @@ class Recording:
         key = operation.key()
         if key not in self._takes:
             like = operation.without_values()
-            self._takes[key] = (like, comparison(like))
+            self._takes[key] = (like, comparison(like, tuple(map(type, operation.values))))
         like, take = self._takes[key]
         self.records.append(Record(like, stripped, take))
 
@@ -118,8 +122,10 @@ class Trace:
         self.name = name
         self.records = tuple(recording.records)
         self.launches = tuple(record.launch for record in self.records)
+        self.takes: tuple[Take, ...] = (*(record.take for record in self.records), _past_the_end)
         self._values = recording.values  # of the latest run
         self._told = digest(self._values)
+        self._text = f"trace {name!r}: {len(self.records)} launches again"
         self._frames = recording.frames
         self._untraced = untraced
         self._loaded: list[_Loaded] = []  # the last one run comes first
@@ -152,8 +158,7 @@ class Trace:
         if runtime.world.size > 1:
             if calls.values is not self._values:
                 self._told = digest(calls.values)
-            text = f"trace {self.name!r}: {len(self.records)} launches again"
-            runtime.world.control.call(text, self._told, soon=False)
+            runtime.world.control.call(self._text, self._told, soon=False)
         self._values = calls.values
         loaded = self._loaded[0] if self._loaded else None
         states = None
@@ -212,16 +217,17 @@ class Replaying:
         self.waiting = True
         self._held = held
         self._whole = whole
-        self._records = trace.records
+        self._records, self._takes = trace.records, trace.takes
+        self._made = self.calls.values
         self._thread = get_ident()
 
     def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> int | None:
         """Take in a launch; give which of the recording it is, None if it is not the next one or another thread's."""
-        made = self.calls.values
-        place = len(made)
-        if place == len(self._records) or get_ident() != self._thread:
+        if get_ident() != self._thread:
             return None
-        values = self._records[place].take(task, domain, args)
+        made = self._made
+        place = len(made)
+        values = self._takes[place](task, domain, args)
         if values is None:
             return None
         made.append(values)
