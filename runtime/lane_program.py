@@ -18,7 +18,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from maniple.regions.error import RunError
@@ -31,8 +31,8 @@ from maniple.runtime.variant import CompiledBody
 if TYPE_CHECKING:
     from maniple.runtime.call import Calls
     from maniple.runtime.kernels import Wire
-    from maniple.runtime.leaf import Values
     from maniple.runtime.progress import Progress
+    from maniple.runtime.value_table import ValueTable
 
 __all__: list[str] = []
 
@@ -173,8 +173,8 @@ class LaneProgram:
             return
         calls = self._calls = frames.now[self.processor] = frames.runs[self._turn]
         self._turn = (self._turn + 1) % len(frames.runs)
-        if self._runs == 1 and any(_compilable(entry) for entry in self.entries):
-            self._compiled = CompiledLane(self, calls, len(begun) - 1)
+        if self._runs == 1 and frames.table is not None and any(_compilable(entry) for entry in self.entries):
+            self._compiled = CompiledLane(self, frames.table, len(begun) - 1)
         self._runs += 1
         if self._compiled is not None and self._compiled.begin(number, calls, base):
             self._ready = self._compiled
@@ -254,21 +254,20 @@ class CompiledLane:
 
     Args:
         lane: all its steps, as they are called in the run at hand.
-        calls: that run.
+        table: how the values of a run are laid out.
         rows: of the schedule; what belongs to none is noted behind them.
     """
 
-    def __init__(self, lane: LaneProgram, calls: Calls, rows: int) -> None:
-        from maniple.runtime import lane_kernel, leaf
+    def __init__(self, lane: LaneProgram, table: ValueTable, rows: int) -> None:
+        from maniple.runtime import lane_kernel
 
         self._kernel = lane_kernel
         self._entries = lane.entries
         self._progress = lane.progress
         self._wire = lane.wire
         self._rows = rows
-        numbers = sorted({cast("BoundTask", entry.call).number for entry in lane.entries if _compilable(entry)})
-        plain = [number for number in numbers if leaf.NUMBERS.keys() >= {*map(type, calls.values[number])}]
-        self._values: Values = leaf.Values(calls, plain)
+        self._table = table
+        self._values = 0
         self._bases = [lane.processor, RUN]
         self.stretches = self._stretches()
         self._ends = [stretch.end for stretch in self.stretches]
@@ -304,7 +303,7 @@ class CompiledLane:
                 return None
             function, block = self._kernel.COPY, box
         elif isinstance(entry.call, BoundTask):
-            leaf = entry.call.leaf(self._values) if _compilable(entry) else None
+            leaf = entry.call.leaf(self._table) if _compilable(entry) else None
             if leaf is None:
                 return None
             function, block = leaf
@@ -332,8 +331,9 @@ class CompiledLane:
 
     def begin(self, number: int, calls: Calls, base: dict[int, int]) -> bool:
         """Get ready for a run; False where the interpreter must take it."""
-        if not self.stretches or not self._values.pack(calls):
+        if not self.stretches or not calls.table:
             return False
+        self._values = calls.table
         for slot, counter in enumerate(self._bases):
             self._base[slot] = number if counter == RUN else base[counter]
         return True
@@ -347,7 +347,7 @@ class CompiledLane:
             stretch: the steps.
             first: the one to begin with.
             times: where to note their beginnings and their ends.
-            lent: whether to come back from what must be waited for.
+            lent: whether to come back from what must be waited for longer than by spinning.
 
         Returns:
             The step after the last one taken, an earlier one than the end where a rank was met anew; and what says
@@ -359,12 +359,13 @@ class CompiledLane:
         kernel, told = self._kernel, self._told
         places = [held.buffer_info()[0] for held in (self._base, *times, told)]
         at, end = stretch.at[first - stretch.start], stretch.at[-1]
+        since = perf_counter()
         while True:
             outcome = kernel.take_steps(
                 at,
                 end,
                 places[0],
-                self._values.address,
+                self._values,
                 places[1],
                 places[2],
                 self._counter,
@@ -382,6 +383,8 @@ class CompiledLane:
             if outcome == kernel.FAILED:
                 self._raise(entry)
             if lent:
+                if outcome == kernel.WAITING and self._progress.spins(since):
+                    continue
                 return index, _elsewhere
             if isinstance(entry.call, Meeting):
                 entry.call()

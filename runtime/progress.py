@@ -121,6 +121,15 @@ class Progress:
         self.wait(begun, run)
         return int(self._counter.value_of(tables + LINE * (run % TABLES)))
 
+    def spins(self, since_s: float) -> bool:
+        """Say whether a wait that has lasted since then would go on spinning.
+
+        Raises:
+            RunError: the run was stopped or has failed.
+        """
+        self._check()
+        return perf_counter() - since_s < self._spin_s
+
     def wait(self, address: int, value: int) -> bool:
         """Wait until a counter has reached a value; says whether it has.
 
@@ -134,9 +143,8 @@ class Progress:
             return False
         begun = perf_counter()
         while not reached(address, value, LOOKS):
-            self._check()
-            waited = perf_counter() - begun
-            if waited >= self._spin_s:
+            if not self.spins(begun):
+                waited = perf_counter() - begun
                 sleep(min(max(waited / 8, NAP_S[0]), NAP_S[1]))
         return True
 

@@ -16,11 +16,11 @@ from maniple.regions.error import RequestError
 from maniple.runtime.body import TaskBinder
 from maniple.runtime.call import Calls, Frames
 from maniple.runtime.comparison import comparison
-from maniple.runtime.digest import digest
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.launch import Launch
 from maniple.runtime.template import Template, lower
 from maniple.runtime.timeline import Kind
+from maniple.runtime.value_table import ValueTable
 
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
@@ -124,7 +124,8 @@ class Trace:
         self.launches = tuple(record.launch for record in self.records)
         self.takes: tuple[Take, ...] = (*(record.take for record in self.records), _past_the_end)
         self._values = recording.values  # of the latest run
-        self._told = digest(self._values)
+        self._packed: bytes | None = None
+        self._told = b""
         self._text = f"trace {name!r}: {len(self.records)} launches again"
         self._frames = recording.frames
         self._untraced = untraced
@@ -155,11 +156,11 @@ class Trace:
         """
         runtime = self._untraced.runtime
         runtime.check()
+        table = self._frames.table
+        if table is None or calls.values is not self._values:
+            table = self._lay_out(calls.values)
         if runtime.world.size > 1:
-            if calls.values is not self._values:
-                self._told = digest(calls.values)
             runtime.world.control.call(self._text, self._told, soon=False)
-        self._values = calls.values
         loaded = self._loaded[0] if self._loaded else None
         states = None
         if loaded is None or loaded.version != self._untraced.version:
@@ -169,6 +170,8 @@ class Trace:
         self._frames.turn = loaded.turn
         loaded.replay.prepare()
         with uninterrupted():
+            if self._packed is not None:
+                calls.table = table.place(self._packed, self._frames.turn)
             self._frames.enter(calls)
             loaded.turn = self._frames.turn
             run = loaded.replay.commit()
@@ -179,6 +182,16 @@ class Trace:
         if runtime.recorder is not None:
             for number, record in enumerate(self.records):
                 runtime.recorder.teller("program", record.launch.name, "launch", (run.number, number))(Kind.LAUNCHED)
+
+    def _lay_out(self, values: list[tuple[object, ...]]) -> ValueTable:
+        """Lay out the values of a run for compiled bodies, and for other ranks to compare; gives how."""
+        table = self._frames.table
+        if table is None:
+            table = self._frames.table = ValueTable(values)
+        self._values, self._packed = values, table.pack(values)
+        if self._untraced.runtime.world.size > 1:
+            self._told = table.digest(values, self._packed)
+        return table
 
     def _applicable(self, states: dict[int, Any]) -> _Loaded:
         """Find a template for regions in these states, or lower one, and put it first."""
