@@ -164,6 +164,7 @@ class Processor(ABC):
                 return
             first = heapq.heappop(self._queue)
             self._busy = True
+            self._looks = LOOKS
         done = False
         try:
             with uninterrupted():
@@ -171,7 +172,6 @@ class Processor(ABC):
         finally:
             with self._arrived:
                 self._busy = False
-                self._looks = LOOKS
                 if not done:
                     heapq.heappush(self._queue, first)
                 if self._queue:
@@ -213,7 +213,8 @@ class Processor(ABC):
         with self._arrived:
             while not self._closed and (self._busy or not self._queue):
                 self._looking = self._looks > 0
-                self._looks -= not self._arrived.wait(LOOK_S if self._looking else None)
+                if not self._arrived.wait(LOOK_S if self._looking else None):
+                    self._looks -= 1
             self._looking = False
             self._looks = 0
             self._busy = True
