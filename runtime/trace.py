@@ -16,6 +16,7 @@ from maniple.regions.error import RequestError
 from maniple.runtime.body import TaskBinder
 from maniple.runtime.call import Calls, Frames
 from maniple.runtime.comparison import comparison
+from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.launch import Launch
 from maniple.runtime.template import Template, lower
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.call import Call
     from maniple.runtime.comparison import Take
+    from maniple.runtime.future import Program
     from maniple.runtime.operation import Domain, Operation
     from maniple.runtime.replay import Replay
     from maniple.runtime.task import Task
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 T = TypeVar("T")
+F = TypeVar("F", Future, FutureMap)
 
 # A trace whose regions come in ever new states keeps this many templates; Legion's default is the same.
 KEPT_TEMPLATES = 16
@@ -234,8 +237,13 @@ class Replaying:
         self._made = self.calls.values
         self._thread = get_ident()
 
-    def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> int | None:
-        """Take in a launch; give which of the recording it is, None if it is not the next one or another thread's."""
+    def future(
+        self, kind: type[F], program: Program, task: Task[..., Any], domain: Domain | None, args: Sequence[object]
+    ) -> F | None:
+        """Take in a launch and give its future; None if it is not the next one of the recording, or another thread's.
+
+        A replay calls this for each of thousands of launches: all that it does is here and in the comparison.
+        """
         if get_ident() != self._thread:
             return None
         made = self._made
@@ -246,7 +254,7 @@ class Replaying:
         made.append(values)
         if self._whole is not None and self.complete:
             self._whole(self)
-        return place
+        return kind(program, self.calls, place)
 
     def _begin_if_waiting(self) -> None:
         if self.waiting:
