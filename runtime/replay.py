@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 from maniple.runtime.binding import Binder, Storage
+from maniple.runtime.collector import uncollected
 from maniple.runtime.device_lane import DeviceLane
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.interruption import uninterrupted
@@ -106,6 +107,7 @@ class Replay:
         lasting: ids of the regions whose valid instances outlive the schedule.
     """
 
+    @uncollected()
     def __init__(self, schedule: Schedule, runtime: RankRuntime, lasting: Collection[int]) -> None:
         self.schedule = schedule
         self.runtime = runtime
@@ -318,6 +320,7 @@ class Replay:
             raise RequestError(told[0])
         self._reserved = True
 
+    @uncollected()
     def _bind(self) -> None:
         """Bind every step of this rank to storage; again only when lasting storage has moved."""
         self._storage.bind()
