@@ -71,8 +71,14 @@ class Recording:
         self._known: dict[object, Any] = {}
         self._takes: dict[object, tuple[Operation, Take]] = {}
 
-    def take_down(self, operation: Operation, launch: Launch) -> None:
-        """Add a launch, stripped of the values of this run."""
+    def take_down(self, operation: Operation, launch: Launch, kinds: Sequence[type]) -> None:
+        """Add a launch, stripped of the values of this run.
+
+        Args:
+            operation: as the program stated it.
+            launch: as it was mapped.
+            kinds: the types of its values.
+        """
         points, requirements = self._once(launch.points), self._once(launch.requirements)
         binder = launch.binder
         if isinstance(binder, TaskBinder):
@@ -86,7 +92,7 @@ class Recording:
         key = operation.key()
         if key not in self._takes:
             like = operation.without_values()
-            self._takes[key] = (like, comparison(like, tuple(map(type, operation.values))))
+            self._takes[key] = (like, comparison(like, kinds))
         like, take = self._takes[key]
         self.records.append(Record(like, stripped, take))
 

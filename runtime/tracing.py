@@ -123,7 +123,7 @@ class Tracing:
             self._recording = None
             self._interrupt()
         elif self._recording is not None:
-            self._recording.take_down(operation, launch)
+            self._recording.take_down(operation, launch, tuple(map(type, operation.values)))
         elif self.automatic is not None and self._open is None:
             self.automatic.note(operation, launch)
             call.begin = self.automatic.interrupt
