@@ -10,9 +10,9 @@ two runs.
 
 Ranks: all of one process, taken on by its one thread (`Stepper`), over the loopback transport, which moves bytes and
 nothing else; two points per rank, each reading its neighbours (stencil_1d_periodic, 16 bytes). Every rank sends two
-tiles and receives two, be there 2 ranks or 64: tiles for even and for odd ranks are arguments of their own, or two ranks
-would swap theirs in one collective. The time of a step is divided by the ranks: a cost that did not depend on their
-number would give the same figure for all.
+tiles and receives two, be there 2 ranks or 64: tiles for even and for odd ranks are arguments of their own, or two
+ranks would swap theirs in one collective. The time of a step is divided by the ranks: a cost that did not depend on
+their number would give the same figure for all.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.variant import CompiledBody
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from maniple.runtime.call import Call, Frames
     from maniple.runtime.launch import Point, Requirement
     from maniple.runtime.leaf import Leaf
-    from maniple.runtime.value_table import ValueTable
     from maniple.runtime.task import Task
+    from maniple.runtime.value_table import ValueTable
     from maniple.runtime.variant import Variant
 
 __all__: list[str] = []
@@ -52,6 +52,16 @@ class TaskBinder:
     number: int
     debug: bool
     fields: tuple[int, ...] = ()
+
+    @property
+    def pure(self) -> bool:
+        """No: a user's body may do anything."""
+        return False
+
+    def signature(self, point: int) -> Hashable | None:
+        """The body's function; compiled code allocates nothing that anybody hears of."""
+        variant = self.bodies[point]
+        return None if variant.kind.startswith("numba") else variant.function
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> BoundTask:
         """Bind one point."""

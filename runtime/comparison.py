@@ -55,7 +55,8 @@ def _maker(form: tuple[bool, ...]) -> Callable[..., Take]:
     """
     known = [f"x{place}" for place in range(len(form))]
     values = "".join(f"a{place}, " for place, named in enumerate(form) if not named)
-    tests = [f"a{place}.tiles is x{place}" if named else f"type(a{place}) is x{place}" for place, named in enumerate(form)]
+    looks = ["a{0}.tiles is x{0}" if named else "type(a{0}) is x{0}" for named in form]
+    tests = [look.format(place) for place, look in enumerate(looks)]
     lines = [
         f"def make({', '.join(['otherwise', 't', 'd', *known])}):",
         "    def take(task, domain, args):",

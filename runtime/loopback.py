@@ -115,10 +115,6 @@ class LoopbackTransport(Transport):
         """Count all bytes."""
         return self._meter.total
 
-    def forget(self, account: int) -> None:
-        """Drop an account."""
-        self._meter.forget(account)
-
     def close(self) -> None:
         """End it."""
         with self._hub.changed[self.rank]:

@@ -15,15 +15,16 @@ from maniple.runtime.device_lane import DeviceLane
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.lane import Layout, StepKind
-from maniple.runtime.lane_program import Entry, LaneProgram, Meeting, StepFailed
+from maniple.runtime.lane_entry import Entry, Meeting, StepFailed
+from maniple.runtime.lane_program import LaneProgram
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.event import Event
     from maniple.runtime.lane import Step
-    from maniple.runtime.lane_program import Pause
+    from maniple.runtime.lane_entry import Pause
+    from maniple.runtime.push import Incoming, Movement, Outgoing
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.schedule import Schedule
 

@@ -93,6 +93,7 @@ class Tracing:
         self._recording: Recording | None = None
         self.replaying: Replaying | None = None  # asked first about every launch
         self._candidate: Candidate | None = None  # what is replayed, where no name is open
+        untraced.recorded = lambda: self._recording is not None or self.automatic is not None
 
     def admit(self, operation: Operation, args: Sequence[object]) -> Call | None:
         """Make up one's mind about a launch that no replay took; a call if it begins a repeated sequence.

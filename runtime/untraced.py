@@ -83,6 +83,7 @@ class Untraced:
         self._distance = distance(machine)
         self.analysis = ProgramAnalysis(machine)
         self.version = 0
+        self.recorded: Callable[[], bool] = bool  # whether launches are taken down, to be replayed later
         runtime.employ(machine)
         self._issuer = Issuer(runtime, machine)
         self._memories = [processor.memory for processor in machine.processors]
@@ -286,6 +287,8 @@ class Untraced:
         launch = bound.launch
         for number, processor, body in bound.bodies:
             run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
+            if self.recorded():
+                run = self.runtime.scratch.watched(launch, number, self.runtime.processors[processor], run)
             guarded = self.runtime.guard(run, launch, number)
             measure = None
             if mapping is not None and mapping.options.profile:

@@ -245,15 +245,21 @@ def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: 
     """What dropout multiplies a tile by in the step that runs: zeros, and 1/(1-p) where an element stays.
 
     Args:
-        stream: Of the operator.
+        stream: Of the operator; the factors lie where its clock does.
         p: The probability of zero.
         shape: Of the whole tensor.
         rect: The tile.
         dtype: float32 or float64.
     """
-    factors = torch.empty(rect.shape, dtype=dtype)
-    ones = torch.ones(rect.shape, dtype=dtype)
-    bind_dropout(Mask(stream.operator, p), shape, rect, stream.clock.numpy(), ones, factors)()
+    factors, ones = stream.clock.new_empty(rect.shape, dtype=dtype), stream.clock.new_ones(rect.shape, dtype=dtype)
+    mask = Mask(stream.operator, p)
+    if stream.clock.is_cuda:
+        from maniple.operators.kernels.cuda import dropout
+        from maniple.runtime.cuda_kernels import current_stream
+
+        dropout.bind_dropout(mask, shape, rect, stream.clock, ones, factors, current_stream())()
+    else:
+        bind_dropout(mask, shape, rect, stream.clock.numpy(), ones, factors)()
     return factors
 
 

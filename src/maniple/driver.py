@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
@@ -13,6 +16,7 @@ from maniple.strategies.registry import installed
 from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
+    from maniple.crew import Crew
     from maniple.operators.graph import Graph
     from maniple.runtime.machine import Machine
     from maniple.strategies.strategy import AbstractStrategy, Objective, Progress
@@ -45,6 +49,7 @@ def search(
     budget: float | None = None,
     proposals: int | None = None,
     seed: int = 0,
+    cores: int | None = None,
     watch: Watch | None = None,
 ) -> Plan:
     """Find a plan for a graph on a machine.
@@ -65,6 +70,8 @@ def search(
         proposals: how many changes to evaluate, instead of a budget or within one. The explanation of a plan that was
             found in seconds says its number: the same number and seed find the same plan.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
+        cores: how many processes search, this one included, once a search has taken a second; by default one for each
+            core that this process may run on, and in a launched world this one alone. The plan is the same.
         watch: is told how it goes.
 
     Raises:
@@ -78,6 +85,8 @@ def search(
         raise RequestError(f"budget: expected more than 0 seconds, got {budget}")
     if proposals is not None and proposals < 1:
         raise RequestError(f"proposals: expected at least 1, got {proposals}")
+    if cores is not None and cores < 1:
+        raise RequestError(f"cores: expected at least 1, got {cores}")
     chosen = installed().lookup(strategy)()
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
@@ -86,11 +95,8 @@ def search(
 
         compile_all()
     began = time.monotonic()
-    problem = Problem(graph, machine, objective, seed)
-    if budget is None:
-        plan = _drive(chosen, problem, began, None, proposals, watch)
-    else:
-        plan = _on_rank_0(chosen, problem, began, budget, proposals, watch)
+    problem, limits = Problem(graph, machine, objective, seed), _Limits(began, budget, proposals, _cores(cores))
+    plan = _drive(chosen, problem, limits, watch) if budget is None else _on_rank_0(chosen, problem, limits, watch)
     plan.validate(graph, machine)
     _refuse_unfit(plan, graph, machine)
     return plan
@@ -105,56 +111,99 @@ def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:
         refuse_unfit(plan, Simulation(graph, machine, plan))
 
 
-def _drive(
-    strategy: AbstractStrategy[Any],
-    problem: Problem,
-    began: float,
-    budget: float | None,
-    proposals: int | None,
-    watch: Watch | None,
-) -> Plan:
+@final
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What a search may take.
+
+    Args:
+        began: when it did, by the clock.
+        budget: seconds, if it has so many.
+        proposals: how many it makes, if that is said.
+        cores: how many processes search.
+    """
+
+    began: float
+    budget: float | None
+    proposals: int | None
+    cores: int
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.began
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that it still has."""
+        return math.inf if self.budget is None else self.budget - self.elapsed_s
+
+    def reached(self, progress: Progress) -> bool:
+        """Whether the search is over."""
+        return self.left_s <= 0 or (self.proposals is not None and progress.proposals >= self.proposals)
+
+
+def _cores(asked: int | None) -> int:
+    """How many processes search."""
+    from maniple.runtime import environment
+    from maniple.runtime.inventory import available_cores
+
+    if asked is not None:
+        return asked
+    return available_cores() if environment.read() is None else 1
+
+
+def _drive(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None) -> Plan:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
     state = strategy.init(problem)
     # The graph and the first simulation stay until the end: later collections need not look at them.
     gc.freeze()
-    try:
-        while not strategy.terminate(state):
-            with uninterrupted():
-                state = strategy.step(state)
-            if watch is None and budget is None and proposals is None:
-                continue
-            progress, elapsed = strategy.progress(state), time.monotonic() - began
-            if watch is not None:
-                watch(progress, elapsed)
-            if (budget is not None and elapsed >= budget) or (
-                proposals is not None and progress.proposals >= proposals
-            ):
-                break
-    except KeyboardInterrupt:
-        if strategy.progress(state).best_s is None:
-            raise
-    finally:
-        gc.unfreeze()
-    return strategy.result(state)
+    with ExitStack() as stack:
+        stack.callback(gc.unfreeze)
+        crew = _crew(strategy, problem, limits)
+        if crew is not None:
+            stack.enter_context(crew)
+        try:
+            while not strategy.terminate(state):
+                if crew is not None:
+                    crew.attend(state, limits.elapsed_s, limits.left_s)
+                with uninterrupted():
+                    state = strategy.step(state) if crew is None else crew.step(state)
+                progress = strategy.progress(state)
+                if watch is not None:
+                    watch(progress, limits.elapsed_s)
+                if limits.reached(progress):
+                    break
+        except KeyboardInterrupt:
+            if strategy.progress(state).best_s is None:
+                raise
+        if crew is not None:
+            state = crew.settled(state)
+        return strategy.result(state)
 
 
-def _on_rank_0(
-    strategy: AbstractStrategy[Any],
-    problem: Problem,
-    began: float,
-    budget: float,
-    proposals: int | None,
-    watch: Watch | None,
-) -> Plan:
+def _crew(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> Crew | None:
+    """Other processes, for strategies that can use them."""
+    if limits.cores == 1 or not strategy.needs_budget:
+        return None
+    from maniple.crew import Crew
+    from maniple.strategies.soap.rounds import AbstractRoundStrategy
+
+    if not isinstance(strategy, AbstractRoundStrategy):
+        return None
+    return Crew(strategy, problem, limits.cores - 1, limits.proposals)
+
+
+def _on_rank_0(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None) -> Plan:
     """Search on rank 0 and give its plan to all; alone, just search."""
     from maniple.runtime import environment, world
 
     if environment.read() is None:
-        return _drive(strategy, problem, began, budget, proposals, watch)
+        return _drive(strategy, problem, limits, watch)
     here = world.current()
     told = b""
     if here.rank == 0:
-        told = _drive(strategy, problem, began, budget, proposals, watch).text().encode()
+        told = _drive(strategy, problem, limits, watch).text().encode()
     size = int.from_bytes(here.control.gather(len(told).to_bytes(8, "big"))[0], "big")
     pieces = [here.control.gather(told[at : at + PIECE_BYTES])[0] for at in range(0, size, PIECE_BYTES)]
     return Plan.parse(b"".join(pieces).decode(), "the plan of rank 0")

@@ -39,6 +39,7 @@ REFRESH_S = 0.1
 @click.option("--budget", type=float, help="Seconds to search.  [default: 10, unless --proposals is given]")
 @click.option("--proposals", type=int, help="Changes to evaluate.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Where all chance comes from.")
+@click.option("--cores", type=int, help="Processes that search; the plan is the same.  [default: one for each core]")
 @click.option("--batch", type=int, help="Samples of a step, over all processors.  [default: the model's own]")
 @click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
@@ -51,6 +52,7 @@ def search(
     budget: float | None,
     proposals: int | None,
     seed: int,
+    cores: int | None,
     batch: int | None,
     memory: str | None,
     output: Path | None,
@@ -74,6 +76,7 @@ def search(
             budget=budget,
             proposals=proposals,
             seed=seed,
+            cores=cores,
             watch=watch,
         )
     spent = time.perf_counter() - begun

@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.runtime.roofline import task_ns
-from maniple.strategies.cost_model.measurement import measure, task_key, work
+from maniple.strategies.cost_model.measurement import frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
 from maniple.strategies.cost_model.neighbor import neighbors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import Column, LaunchTasks
     from maniple.strategies.cost_model.measurement import Measurement, Measurements, TaskKey
 
 __all__: list[str] = []
+
+Boxes = dict[int, "tuple[Rect | None, ...]"]
 
 TIME_BOX_S = 60.0
 """Seconds that measuring may take in all, by default."""
@@ -32,9 +35,10 @@ TIME_BOX_S = 60.0
 class Measured:
     """Measurements where there are any, else what lies between them, else the roofline.
 
-    A task that was not measured takes, in units of its roofline time, what the measured tasks of the same operator
-    take that are next to it in size: the two are weighted by the logarithm of their work. With one neighbour its factor
-    is taken; with none the factor is 1 and the source is ``analytic``.
+    A body is what is timed, so a task takes the launch of its processor and what was measured. One that was not
+    measured takes, in units of its roofline time, what the measured tasks of the same operator take that are next to it
+    in size: the two are weighted by the logarithm of their work. With one neighbour its factor is taken; with none the
+    factor is 1 and the source is ``analytic``.
 
         work      2^10        2^12          2^14
         factor    1.5         ? = 1.3       1.1       halfway between its neighbours
@@ -56,7 +60,7 @@ class Measured:
         *,
         measuring: bool = True,
         time_box_s: float = TIME_BOX_S,
-        timer: Callable[[Launch, int, int], Measurement] = measure,
+        timer: Callable[[Launch, int, int, Sequence[Rect | None]], Measurement] = measure,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.measurements = measurements
@@ -69,7 +73,9 @@ class Measured:
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
-        return np.asarray([self._estimate(launch, point)[0] for point in range(len(launch.points))], dtype=np.int64)
+        boxes = self._boxes(launch)
+        found = [self._estimate(launch, point, boxes)[0] for point in range(len(launch.points))]
+        return np.asarray(found, dtype=np.int64)
 
     def tasks_ns(self, tasks: LaunchTasks) -> Column:
         """The same for tasks that are there as arrays."""
@@ -77,11 +83,19 @@ class Measured:
 
     def source(self, launch: Launch, point: int) -> str:
         """Where the number of one task comes from: ``measured``, ``interpolated`` or ``analytic``."""
-        return self._estimate(launch, point)[1]
+        return self._estimate(launch, point, self._boxes(launch))[1]
 
-    def _estimate(self, launch: Launch, point: int) -> tuple[int, str]:
-        cores = self._machine.processor(launch.points[point].processor).cores
-        key = task_key(launch, point, cores)
+    def _boxes(self, launch: Launch) -> Boxes:
+        """By memory, the boxes of the instances that the launch's tasks there see."""
+        there: dict[int, list[int]] = {}
+        for number, point in enumerate(launch.points):
+            there.setdefault(self._machine.memory_of(point.processor), []).append(number)
+        return {memory: frames(launch, points) for memory, points in there.items()}
+
+    def _estimate(self, launch: Launch, point: int, boxes: Boxes) -> tuple[int, str]:
+        processor = self._machine.processor(launch.points[point].processor)
+        cores, seen = processor.cores, boxes[self._machine.memory_of(processor.id)]
+        key = task_key(launch, point, cores, seen)
         roofline = task_ns(launch, point, self._machine)
         if key is None:
             return roofline, "analytic"
@@ -89,14 +103,15 @@ class Measured:
         if found is None and self._left > 0 and launch.binder is not None:
             begun = self._clock()
             with neighbors(self._cores - cores):
-                found = self.measurements.tasks[key] = self._timer(launch, point, cores)
+                found = self.measurements.tasks[key] = self._timer(launch, point, cores, seen)
             self._left -= self._clock() - begun
         if found is not None:
+            duration = round(1e9 * processor.launch_s) + found.median_ns
             if key not in self._rooflines:
                 self._rooflines[key] = roofline
                 factors = self._factors.setdefault((key.kind, key.body), [])
-                factors.insert(bisect_left(factors, (found.work, 0.0)), (found.work, found.median_ns / roofline))
-            return found.median_ns, "measured"
+                factors.insert(bisect_left(factors, (found.work, 0.0)), (found.work, duration / roofline))
+            return duration, "measured"
         factor = _between(self._factors.get((key.kind, key.body), []), work(launch, point))
         return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
 

@@ -19,10 +19,11 @@ from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import torch
 
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.launch import Launch
 
 __all__: list[str] = []
@@ -33,7 +34,7 @@ WARM_UP, RUNS, LEAST_S = 2, 7, 2e-3
 """Runs before timing; timed runs, each of as many calls as take LEAST_S."""
 FOOTPRINT_BYTES, MOST_COPIES = 1 << 26, 64
 """What the calls of a run touch before they come back to the same tensors, and the most copies of them: a step touches
-all its weights and activations before it runs the same task again, so most of them have left the core's own cache."""
+all its weights and activations before it runs the same task again, so most of them have left the core's caches."""
 
 
 @final
@@ -44,7 +45,8 @@ class TaskKey:
     Args:
         kind: the operator and what is computed of it, such as ``conv2d.forward``.
         body: the operator with its attributes, or the optimizer.
-        shapes: of each view, such as ``64x3x32x32:float32``; ``-`` for one that the task does not use.
+        shapes: of each view, such as ``64x3x32x32:float32``, or ``64x3x16x32/64x3x32x32:float32`` where it is a part
+            of an instance; ``-`` for one that the task does not use.
         cores: that the processor owns.
     """
 
@@ -91,19 +93,50 @@ class Measurements:
         return cls(device(), software())
 
 
-def task_key(launch: Launch, point: int, cores: int) -> TaskKey | None:
-    """Give what determines the time of a task; None for tasks that only pass values on."""
+def frames(launch: Launch, points: Iterable[int]) -> tuple[Rect | None, ...]:
+    """Give the box of each instance that some tasks of a launch share: what they use of it; None where they use none.
+
+    A part of a box is not contiguous, and kernels of torch are slower on it or copy it first. Other launches may use
+    more of the same instance; what they make of the boxes is not known here.
+
+    Args:
+        launch: the launch.
+        points: its tasks in one memory.
+    """
+    found: list[Rect | None] = [None] * len(launch.requirements)
+    for point in points:
+        for place, requirement in enumerate(launch.requirements):
+            rect, held = requirement.rects[point], found[place]
+            if not rect.is_empty:
+                found[place] = rect.bounds if held is None else held.hull(rect.bounds)
+    return tuple(found)
+
+
+def task_key(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> TaskKey | None:
+    """Give what determines the time of a task; None for tasks that only pass values on.
+
+    Args:
+        launch: the launch.
+        point: which of its tasks.
+        cores: that the processor owns.
+        boxes: of the instances that it sees, by requirement.
+    """
     if not launch.kind:
         return None
     # A binder's node is its operator; what has none (an update) is told by its own fields.
     node = getattr(launch.binder, "node", None)
     body = repr(launch.binder if node is None else node.operator)
     shapes = tuple(
-        "-" if rect.is_empty else f"{'x'.join(map(str, rect.bounds.shape))}:{requirement.region.dtype}"
-        for requirement in launch.requirements
+        "-" if box is None or rect.is_empty else f"{_part(rect.bounds, box)}:{requirement.region.dtype}"
+        for requirement, box in zip(launch.requirements, boxes, strict=True)
         for rect in (requirement.rects[point],)
     )
     return TaskKey(launch.kind, body, shapes, cores)
+
+
+def _part(rect: Rect, box: Rect) -> str:
+    shape, whole = ("x".join(map(str, one.shape)) for one in (rect, box))
+    return shape if shape == whole else f"{shape}/{whole}"
 
 
 def work(launch: Launch, point: int) -> int:
@@ -111,13 +144,20 @@ def work(launch: Launch, point: int) -> int:
     return sum(requirement.rects[point].volume for requirement in launch.requirements)
 
 
-def measure(launch: Launch, point: int, cores: int, clock: Callable[[], int] = time.perf_counter_ns) -> Measurement:
+def measure(
+    launch: Launch,
+    point: int,
+    cores: int,
+    boxes: Sequence[Rect | None],
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Measurement:
     """Time a task's body on tensors that take turns: warm-up, median and spread.
 
     Args:
         launch: the launch; it must have a body.
         point: which of its tasks.
         cores: threads that torch may use.
+        boxes: of the instances that it sees, by requirement.
         clock: nanoseconds.
 
     Raises:
@@ -127,13 +167,14 @@ def measure(launch: Launch, point: int, cores: int, clock: Callable[[], int] = t
 
     if launch.binder is None:
         raise RequestError(f"{launch.name}: there is no body to measure")
-    size = sum(r.rects[point].volume * r.region.itemsize for r in launch.requirements)
+    seen = ((r, box) for r, box in zip(launch.requirements, boxes, strict=True) if box is not None)
+    size = sum(box.volume * r.region.itemsize for r, box in seen)
     copies = max(1, min(MOST_COPIES, FOOTPRINT_BYTES // max(1, size)))
     threads = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
         with torch.no_grad():
-            bodies = [launch.binder(point, _views(launch, point), cores) for _ in range(copies)]
+            bodies = [launch.binder(point, _views(launch, point, boxes), cores) for _ in range(copies)]
             runs = _timed(cycle(bodies), copies, clock)
     finally:
         torch.set_num_threads(threads)
@@ -157,10 +198,12 @@ def _timed(bodies: Iterator[Callable[[], object]], copies: int, clock: Callable[
     return runs
 
 
-def _views(launch: Launch, point: int) -> list[torch.Tensor | None]:
+def _views(launch: Launch, point: int, boxes: Sequence[Rect | None]) -> list[torch.Tensor | None]:
     return [
-        None if (rect := requirement.rects[point]).is_empty else _tensor(rect.bounds.shape, requirement.region.dtype)
-        for requirement in launch.requirements
+        None
+        if box is None or (rect := requirement.rects[point]).is_empty
+        else _tensor(box.shape, requirement.region.dtype)[rect.bounds.slices(box.lo)]
+        for requirement, box in zip(launch.requirements, boxes, strict=True)
     ]
 
 

@@ -31,7 +31,7 @@ from maniple.strategies.exhaustive.layer import Layers, separate, tied
 from maniple.strategies.exhaustive.relaxation import Relaxation
 from maniple.strategies.exhaustive.symmetry import symmetries
 from maniple.strategies.exhaustive.term import Terms
-from maniple.strategies.optcnn.additive_cost import AdditiveCost
+from maniple.strategies.optcnn.placed_operators import PlacedOperators
 from maniple.strategies.placement import complete
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS, UNFIT, Evaluation
@@ -86,7 +86,7 @@ class ExhaustiveState:
     space: Space
     layers: Layers
     terms: Terms
-    cost: AdditiveCost
+    cost: PlacedOperators
     evaluation: Evaluation
     best: tuple[int, ...]
     best_cost: float
@@ -131,7 +131,7 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         plans = [choices_of(space, strategy().plan(problem)) for strategy in SEEDS]
         seeds = {first, *(n for found in plans if found is not None and (n := layers.numbers(found)) is not None)}
         best_cost, best = min((evaluation.move_to(layers.of(seed)), seed) for seed in sorted(seeds))
-        cost = AdditiveCost(problem, space, layers.choices)
+        cost = PlacedOperators(problem, space, layers.choices)
         terms = Terms(problem.graph, plan, space, layers, cost)
         return ExhaustiveState(
             problem, space, layers, terms, cost, evaluation, best, best_cost, best, best_cost, len(seeds)

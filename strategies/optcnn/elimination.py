@@ -13,13 +13,14 @@ variable elimination, which is used here whole: an operator with more neighbours
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__: list[str] = []
 
@@ -62,6 +63,68 @@ class _Step:
     best: npt.NDArray[np.int64]
 
 
+class _Tables:
+    """The tables that are left while operators are taken out.
+
+    Args:
+        operators: as ``minimize`` has them.
+        edges: likewise.
+    """
+
+    def __init__(self, operators: Sequence[Costs], edges: Mapping[tuple[int, int], Costs]) -> None:
+        self._sizes = [len(costs) for costs in operators]
+        # Of each operator the tables that know it, by number.
+        self._of: list[dict[int, _Table]] = [{} for _ in operators]
+        self._made = 0
+        for number, costs in enumerate(operators):
+            self._put(_Table((number,), costs))
+        for pair in sorted(edges):
+            self._put(_Table(pair, edges[pair]))
+        self.widths = {number: self._width(number) for number in range(len(operators))}
+        """Of each operator that is left the entries of the table that is made when it is taken out, its choices
+        counted."""
+
+    def eliminated(self, operator: int) -> _Step:
+        """Take an operator out, exactly."""
+        step, rest = _eliminate(operator, self._taken(operator))
+        if rest is not None:
+            self._put(rest)
+        self._note(operator, step.neighbours)
+        return step
+
+    def fixed(self, operator: int) -> _Step:
+        """Take an operator out by the choice that is best when all others choose what suits it best."""
+        mine = self._taken(operator)
+        choice = int(np.argmin(_alone(operator, mine)))
+        rests = [_fix(table, operator, choice) for table in mine]
+        for rest in rests:
+            if rest.operators:
+                self._put(rest)
+        self._note(operator, sorted({other for rest in rests for other in rest.operators}))
+        return _Step(operator, (), np.asarray(choice))
+
+    def _put(self, table: _Table) -> None:
+        for operator in table.operators:
+            self._of[operator][self._made] = table
+        self._made += 1
+
+    def _taken(self, operator: int) -> list[_Table]:
+        """The tables that know an operator; they are no longer there."""
+        found = sorted(self._of[operator].items())
+        for number, table in found:
+            for other in table.operators:
+                del self._of[other][number]
+        return [table for _, table in found]
+
+    def _note(self, operator: int, neighbours: Iterable[int]) -> None:
+        del self.widths[operator]
+        for other in neighbours:
+            self.widths[other] = self._width(other)
+
+    def _width(self, operator: int) -> int:
+        return prod(self._sizes[other] for other in {o for t in self._of[operator].values() for o in t.operators})
+
+
 def minimize(
     operators: Sequence[Costs], edges: Mapping[tuple[int, int], Costs], entries: int = TABLE_ENTRIES
 ) -> Assignment:
@@ -74,24 +137,16 @@ def minimize(
             that is best when its neighbours choose for themselves; the answer is then improved one operator at a time
             and not exact.
     """
-    tables = [_Table((number,), costs) for number, costs in enumerate(operators)]
-    tables += [_Table(pair, edges[pair]) for pair in sorted(edges)]
+    tables = _Tables(operators, edges)
     steps: list[_Step] = []
-    left = set(range(len(operators)))
     exact = True
-    while left:
-        operator = min(left, key=lambda number: (_width(number, tables, operators), number))
-        if _width(operator, tables, operators) > entries:
+    while tables.widths:
+        operator = min(tables.widths, key=lambda number: (tables.widths[number], number))
+        if tables.widths[operator] > entries:
             exact = False
-            fixed = int(np.argmin(_alone(operator, tables)))
-            tables = [_fix(table, operator, fixed) for table in tables]
-            steps.append(_Step(operator, (), np.asarray(fixed)))
+            steps.append(tables.fixed(operator))
         else:
-            mine = [table for table in tables if operator in table.operators]
-            step, rest = _eliminate(operator, mine)
-            tables = [table for table in tables if operator not in table.operators] + ([rest] if rest else [])
-            steps.append(step)
-        left.remove(operator)
+            steps.append(tables.eliminated(operator))
     chosen = [0] * len(operators)
     for step in reversed(steps):
         chosen[step.operator] = int(step.best[tuple(chosen[other] for other in step.neighbours)])
@@ -104,15 +159,6 @@ def total(chosen: Sequence[int], operators: Sequence[Costs], edges: Mapping[tupl
     """The cost of an assignment: its operators' and edges', in order."""
     cost = sum(float(costs[choice]) for costs, choice in zip(operators, chosen, strict=True))
     return cost + sum(float(edges[pair][chosen[pair[0]], chosen[pair[1]]]) for pair in sorted(edges))
-
-
-def _width(operator: int, tables: Sequence[_Table], operators: Sequence[Costs]) -> int:
-    """The entries of the table that is made when an operator is taken out, its own choices counted."""
-    involved = {other for table in tables if operator in table.operators for other in table.operators}
-    entries = 1
-    for other in sorted(involved | {operator}):
-        entries *= len(operators[other])
-    return entries
 
 
 def _eliminate(operator: int, tables: Sequence[_Table]) -> tuple[_Step, _Table | None]:
@@ -134,16 +180,13 @@ def _alone(operator: int, tables: Sequence[_Table]) -> Costs:
     """What each choice of an operator costs when all others choose what suits it best, table by table."""
     costs: Costs = np.zeros(())
     for table in tables:
-        if operator in table.operators:
-            axis = table.operators.index(operator)
-            others = tuple(other for other in range(table.costs.ndim) if other != axis)
-            costs = costs + np.min(table.costs, axis=others)
+        axis = table.operators.index(operator)
+        others = tuple(other for other in range(table.costs.ndim) if other != axis)
+        costs = costs + np.min(table.costs, axis=others)
     return costs
 
 
 def _fix(table: _Table, operator: int, choice: int) -> _Table:
-    if operator not in table.operators:
-        return table
     axis = table.operators.index(operator)
     return _Table(
         tuple(other for other in table.operators if other != operator), np.take(table.costs, choice, axis=axis)

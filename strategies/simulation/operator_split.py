@@ -121,24 +121,27 @@ class _Tasks:
         self.busy = self.table.busy
         self.points = _points(names, degrees, self.table)[self.busy]
         self.flops = self.table.flops(node.operator)
+        self.used: dict[tuple[str, int], tuple[Boxes, Column]] = {}
         self.folds = [bound.folds(result, degrees) is not None for result in range(len(bound.rule.results))]
 
     def launch(self, form: OperatorForm, launch: LaunchForm, *, backward: bool) -> LaunchSplit:
         """One launch of the node."""
         uses, touched = [], np.zeros(len(self.busy), dtype=np.int64)
         for requirement in launch.requirements:
-            boxes, there, itemsize = self._used(form, requirement)
-            shape = self._shape(requirement, boxes[there], there)
+            found = requirement.role, requirement.place
+            if found not in self.used:
+                self.used[found] = self._used(*found)
+            boxes, there = self.used[found]
+            boxes = boxes[there]
             volumes = np.prod(boxes[:, HIGH:] - boxes[:, LOW:HIGH], axis=1)
-            touched[there] += volumes[there] * itemsize
-            uses.append((requirement.region, shape))
+            touched[there] += volumes * form.regions[requirement.region].itemsize
+            uses.append((requirement.region, self._shape(requirement, boxes, there)))
         flops = self.flops[backward][self.busy] * launch.share
         replicated = not backward and not any(self.folds)
         return LaunchSplit(launch, self.points, self.busy, replicated, flops.astype(float), touched, tuple(uses))
 
-    def _used(self, form: OperatorForm, requirement: RequirementForm) -> tuple[Boxes, Column, int]:
-        """The boxes of a requirement by task, the tasks whose box is not empty, and the bytes of an element."""
-        place, role = requirement.place, requirement.role
+    def _used(self, role: str, place: int) -> tuple[Boxes, Column]:
+        """The boxes of a requirement by task, and the tasks whose box is not empty."""
         if role == "clock":
             bounds, there = np.zeros((len(self.table.index), 1, 2), dtype=np.int64), self.busy
             bounds[:, 0, 1] = 2
@@ -149,8 +152,10 @@ class _Tasks:
         else:
             bounds, there = self.table.operand(place, gradient=role == "operand_gradient")
         found = boxes_of_bounds(bounds[self.busy])
-        used = np.isin(self.busy, there) & (found[:, HIGH:] > found[:, LOW:HIGH]).all(axis=1)
-        return found, np.flatnonzero(used), form.regions[requirement.region].itemsize
+        uses = np.zeros(len(bounds), dtype=bool)
+        uses[there] = True
+        used = uses[self.busy] & (found[:, HIGH:] > found[:, LOW:HIGH]).all(axis=1)
+        return found, np.flatnonzero(used)
 
     def _shape(self, requirement: RequirementForm, boxes: Boxes, there: Column) -> UseShape:
         access = requirement.access

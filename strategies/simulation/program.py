@@ -251,66 +251,62 @@ class Program:
         if tensor in self._updates:
             self._update(tensor)
         elif tensor in outline.assigned:
-            value: RegionKey = ("value", -1, outline.assignments[tensor])
-            regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), WRITE_DISCARD), (value, READ)]
-            name = f"{outline.tensors[tensor].name}.assign"
-            self._put(outline.assigned[tensor], self._at_home(name, home, regions, None))
+            self._put(outline.assigned[tensor], self._found(self._assignment, tensor, home))
 
     def _update(self, tensor: int) -> None:
         """Set the launch that updates a weight."""
-        outline, home = self.outline, self.homes[tensor]
-        finisher = outline.finisher[tensor]
-        form, node = self.forms[finisher], outline.nodes[finisher]
-        place = node.operands.index(tensor)
+        form = self.forms[self.outline.finisher[tensor]]
+        self._put(self._updates[tensor], self._found(self._updating, tensor, self.homes[tensor], form))
+
+    def _updating(self, tensor: int, home: WeightHome, form: OperatorForm) -> PlacedLaunch:
+        outline = self.outline
+        place = outline.nodes[outline.finisher[tensor]].operands.index(tensor)
         inside = next(own for own, end in form.bound.items() if end == ("operand", place))
         again = partial(form.lowering.update, form.lowering.graph.tensors[inside].name, home.plan())
         regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), READ_WRITE), (("gradient", -1, tensor), READ)]
         regions += [(("state", n, tensor), READ_WRITE) for n in range(len(outline.optimizer.state_names))]
         name = f"{outline.tensors[tensor].name}.update"
-        self._put(self._updates[tensor], self._at_home(name, home, regions, again))
+        return self._passing(name, home.processors, home.colors, home.blocks, regions, again, flops=4.0)
 
-    def _at_home(
-        self, name: str, home: WeightHome, regions: Sequence[tuple[RegionKey, int]], again: Callable[[], Launch] | None
-    ) -> PlacedLaunch:
-        """A launch whose tasks run where a weight lives, each on its block."""
-        colors = zip(*(axis.tolist() for axis in np.unravel_index(home.colors, home.degrees or (1,))), strict=True)
-        replica = np.arange(len(home.colors)) - np.searchsorted(home.colors, home.colors)
-        points = [Point(*point) for point in zip(colors, home.processors.tolist(), replica.tolist(), strict=True)]
-        return self._passing(name, points, home.colors, home.blocks, regions, again)
+    def _assignment(self, tensor: int, home: WeightHome) -> PlacedLaunch:
+        value: RegionKey = ("value", -1, self.outline.assignments[tensor])
+        regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), WRITE_DISCARD), (value, READ)]
+        name = f"{self.outline.tensors[tensor].name}.assign"
+        again = partial(self._bare_launch, name, home.points, home.blocks, tuple(regions))
+        return self._passing(name, home.processors, home.colors, home.blocks, regions, again)
 
     def _passing(
         self,
         name: str,
-        points: list[Point],
+        processors: Column,
         colors: Column,
         used: Boxes,
         regions: Sequence[tuple[RegionKey, int]],
-        again: Callable[[], Launch] | None = None,
+        again: Callable[[], Launch],
+        flops: float = 0.0,
     ) -> PlacedLaunch:
         """A launch whose tasks use the same boxes of all its regions.
 
         Args:
             name: its name.
-            points: its tasks.
+            processors: of its tasks.
             colors: the number of each point, the same for replicas.
             used: what each task uses.
             regions: what it uses, and how.
-            again: makes the launch that the runtime would run; None: nothing but this is computed.
+            again: makes the launch that the runtime would run.
+            flops: operations for each element.
         """
-        processors = np.asarray([point.processor for point in points], dtype=np.int64)
-        everyone, uses, size = np.arange(len(points)), [], 0
-        for key, access in regions:
-            uses.append((key, placed_use(self.shapes.shape(access, everyone, colors, used), processors)))
-            size += self.outline.layout(key, self.forms)[1]
+        everyone = np.arange(len(processors))
+        shapes = {access: self.shapes.shape(access, everyone, colors, used) for _, access in regions}
+        placed = {access: placed_use(shape, processors) for access, shape in shapes.items()}
         volumes = np.prod(used[:, HIGH:] - used[:, LOW:HIGH], axis=1)
-        flops = np.zeros(len(points)) if again is None else 4.0 * volumes
-        if again is None:
-            again = partial(self._bare_launch, name, tuple(points), used, tuple(regions))
-        tasks = LaunchTasks(flops, volumes * size, processors, DEFAULT_EFFICIENCY, again)
-        return PlacedLaunch(name, launch_rows(tasks, self.costs), tuple(uses))
+        size = sum(self.outline.layout(key, self.forms)[1] for key, _ in regions)
+        tasks = LaunchTasks(flops * volumes, volumes * size, processors, DEFAULT_EFFICIENCY, again)
+        uses = tuple((key, placed[access]) for key, access in regions)
+        return PlacedLaunch(name, launch_rows(tasks, self.costs), uses)
 
     def _bare_launch(
-        self, name: str, points: tuple[Point, ...], used: Boxes, regions: tuple[tuple[RegionKey, int], ...]
+        self, name: str, points: Callable[[], list[Point]], used: Boxes, regions: tuple[tuple[RegionKey, int], ...]
     ) -> Launch:
         """A launch without a body."""
         requirements = []
@@ -321,7 +317,7 @@ class Program:
                 Rect(tuple(row[LOW : LOW + axes].tolist()), tuple(row[HIGH : HIGH + axes].tolist())) for row in used
             )
             requirements.append(Requirement(region, PRIVILEGES[access], rects))
-        return Launch(name, points, tuple(requirements))
+        return Launch(name, tuple(points()), tuple(requirements))
 
     def _arrive(self, place: int, name: str, key: RegionKey) -> None:
         """Set the launch that brings a value from outside: in each memory, all that tasks there read of it."""
@@ -333,17 +329,19 @@ class Program:
         tiles = np.concatenate([use.shape.boxes for use in readers])
         memories = self._memory_of[np.concatenate([use.processors for use in readers])]
         found = hulls(tiles, memories, len(self._ports))
-        points = [Point((), int(self._ports[memory]), replica) for replica, memory in enumerate(found[:, 0])]
+        processors = self._ports[found[:, 0]]
         found[:, 0] = 0
-        colors = np.zeros(len(points), dtype=np.int64)
-        self._put(place, self._passing(name, points, colors, found, [(key, WRITE_DISCARD)]))
+        colors, regions = np.zeros(len(found), dtype=np.int64), ((key, WRITE_DISCARD),)
+        again = partial(self._bare_launch, name, partial(_replicas, processors), found, regions)
+        self._put(place, self._passing(name, processors, colors, found, regions, again))
 
     def _fetch(self) -> None:
         """Set the launch that brings the loss to every memory."""
-        points = [Point((number,), int(port)) for number, port in enumerate(self._ports)]
-        used = np.repeat(boxes_of([(0, Rect((), ()))]), len(points), axis=0)
-        regions: list[tuple[RegionKey, int]] = [(("value", -1, self.outline.loss), READ)]
-        self._put(self.outline.fetch, self._passing("loss.fetch", points, np.arange(len(points)), used, regions))
+        used = np.repeat(boxes_of([(0, Rect((), ()))]), len(self._ports), axis=0)
+        regions: tuple[tuple[RegionKey, int], ...] = ((("value", -1, self.outline.loss), READ),)
+        again = partial(self._bare_launch, "loss.fetch", partial(_numbered, self._ports), used, regions)
+        colors = np.arange(len(self._ports))
+        self._put(self.outline.fetch, self._passing("loss.fetch", self._ports, colors, used, regions, again))
 
     def _planned_home(self, tensor: int, plan: WeightPlan) -> WeightHome:
         return planned_home(self.outline.tensors[tensor].shape, plan, self.outline.machine)
@@ -351,17 +349,18 @@ class Program:
     def _default_home(self, tensor: int) -> WeightHome:
         readers = self._readers.get(tensor, ())
         uses = tuple((self.outline.kind[number], place, self.operators[number]) for number, place in readers)
-        return self._found(self._home, tensor, self.outline.tensors[tensor].shape, uses)
+        producer = self.outline.producer.get(self.outline.assignments.get(tensor, -1))
+        first = 0 if producer is None else self.operators[producer].processors[0]
+        return self._found(self._home, self.outline.tensors[tensor].shape, uses, first)
 
-    def _home(self, tensor: int, shape: tuple[int, ...], uses: tuple[tuple[int, int, OperatorPlan], ...]) -> WeightHome:
+    def _home(self, shape: tuple[int, ...], uses: tuple[tuple[int, int, OperatorPlan], ...], first: int) -> WeightHome:
+        """The default home of a weight; of one that nothing reads it is where `first` says."""
         tiles, users = [], []
         for kind, place, config in uses:
             used, points = self._found(self._tiles, kind, place, config.degrees)
             tiles.append(used)
             users.append(np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)[points])
         if not any(map(len, tiles)):
-            producer = self.outline.producer.get(self.outline.assignments.get(tensor, -1))
-            first = 0 if producer is None else self.operators[producer].processors[0]
             return spread_home(shape, [first], self._memory_of)
         widest = max(found.shape[1] for found in users)
         owners = [np.pad(found, ((0, 0), (0, widest - found.shape[1])), mode="edge") for found in users]
@@ -371,3 +370,11 @@ class Program:
         """What the points of an operator use of an operand, and the points that do."""
         node = self.outline.nodes[self.outline.kind.index(kind)]
         return used_tiles(self.outline.graph.bound(node), place, degrees)
+
+
+def _replicas(processors: Column) -> list[Point]:
+    return [Point((), processor, replica) for replica, processor in enumerate(processors.tolist())]
+
+
+def _numbered(processors: Column) -> list[Point]:
+    return [Point((number,), processor) for number, processor in enumerate(processors.tolist())]

@@ -11,6 +11,7 @@ from maniple.operators.configuration import WeightPlan
 from maniple.operators.tile import split_range
 from maniple.operators.weight import at_home
 from maniple.regions.rectangle import Rect
+from maniple.runtime.launch import Point
 from maniple.strategies.simulation import boxes
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, NO_AXIS, Boxes
 from maniple.strategies.simulation.kernel import inner, kernel
@@ -51,6 +52,12 @@ class WeightHome:
     def plan(self) -> WeightPlan:
         """The home as a plan has it."""
         return WeightPlan(self.degrees, self.places, self.replicas)
+
+    def points(self) -> list[Point]:
+        """The points of a launch whose tasks run where the weight lives."""
+        colors = zip(*(axis.tolist() for axis in np.unravel_index(self.colors, self.degrees or (1,))), strict=True)
+        replica = np.arange(len(self.colors)) - np.searchsorted(self.colors, self.colors)
+        return [Point(*point) for point in zip(colors, self.processors.tolist(), replica.tolist(), strict=True)]
 
 
 def planned_home(shape: tuple[int, ...], plan: WeightPlan, machine: Machine) -> WeightHome:

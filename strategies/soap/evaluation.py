@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 from maniple.strategies.memory_fit import largest
 from maniple.strategies.simulation.ledger import UNLIMITED
 from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.soap.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,8 @@ class Evaluation:
     """
 
     def __init__(self, simulation: Simulation, space: Space, choices: Choices) -> None:
-        self._simulation, self._space = simulation, space
+        self._simulation, self.space = simulation, space
+        self.options = Options(space)
         self._capacity = [memory.capacity_bytes for memory in simulation.machine.memories]
         self._choices, self._next = choices, choices
         self.least: tuple[int, int, Choices] | None = None
@@ -64,7 +66,7 @@ class Evaluation:
             after[operator] = choice
         self._next = tuple(after)
         self._simulation.propose(
-            {self._space.names[place]: self._space.operators[place].plan(choice) for place, choice in changes},
+            {self.space.names[place]: self.space.operators[place].plan(choice) for place, choice in changes},
             limit_ns=UNLIMITED if limit >= UNFIT else int(limit / NS) + 1,
         )
         return self.cost
@@ -81,8 +83,10 @@ class Evaluation:
 
     def stand_at(self, choices: Choices) -> None:
         """Go to the choices of the state that is stepped next; nothing to do unless it is not the last one."""
-        if choices is not self._choices and choices != self._choices:
-            self.move_to(choices)
+        if choices is not self._choices:
+            if choices != self._choices:
+                self.move_to(choices)
+            self._choices = choices
 
     def move_to(self, choices: Choices) -> float:
         """Go to any choices, and give their cost."""

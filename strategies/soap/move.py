@@ -135,39 +135,54 @@ def together(space: Space, choices: Choices, chance: Random) -> Proposal | None:
 def spread(space: Space, choices: Choices, chance: Random) -> Proposal | None:
     """One operator drawn anew, and with it all that are cut as it is, from neighbour to neighbour."""
     operator = chance.randrange(len(choices))
-    after = _spread(space, choices, operator, space.operators[operator].draw(chance))
-    if after is None:
+    forth = _spread(space, choices, operator, space.operators[operator].draw(chance))
+    back = None if forth is None else _spread(space, forth[0], operator, choices[operator])
+    if forth is None or back is None or back[0] != choices:
         return None
+    after, origins = forth[0], sorted(forth[1] & back[1])
+    if not origins:
+        return None  # what was drawn is what was there
+    there = sum(space.operators[place].probability(after[place]) for place in origins)
+    here = sum(space.operators[place].probability(choices[place]) for place in origins)
     changed = [place for place, choice in enumerate(after) if choice != choices[place]]
-    forth = back = 0.0
-    for place in changed:
-        if (
-            _spread(space, choices, place, after[place]) == after
-            and _spread(space, after, place, choices[place]) == choices
-        ):
-            own = space.operators[place]
-            forth += own.probability(after[place])
-            back += own.probability(choices[place])
-    return Proposal(tuple((place, after[place]) for place in changed), log(back / forth)) if forth else None
+    return Proposal(tuple((place, after[place]) for place in changed), log(here / there))
 
 
-def _spread(space: Space, choices: Choices, operator: int, drawn: Choice) -> Choices | None:
-    """The choices after one operator is cut anew and those that were cut as it was follow; None where one cannot."""
-    after, reached, waiting = list(choices), {operator}, [operator]
+def _spread(space: Space, choices: Choices, operator: int, drawn: Choice) -> tuple[Choices, set[int]] | None:
+    """The choices after an operator is cut anew and those that were cut as it was follow.
+
+    Returns:
+        The choices, and the changed operators from which the same would spread: those that lead to the first one again.
+        None where one cannot follow, or would by another way become something else.
+    """
+    after, waiting = list(choices), [operator]
     after[operator] = drawn
+    leaders: dict[int, list[int]] = {operator: []}
+    returns = True
     while waiting:
         here = waiting.pop()
         for other in space.neighbours[here]:
             place = space.neighbours[other].index(here)
-            if other in reached or space.carried(other, place, choices[here]) != choices[other]:
+            if space.carried(other, place, choices[here]) != choices[other]:
                 continue
             carried = space.carried(other, place, after[here])
-            if carried is None:
+            if other == operator:
+                returns &= carried == drawn
+            elif other in leaders:
+                if carried != after[other]:
+                    return None
+            elif carried is None:
                 return None
-            after[other] = carried
-            reached.add(other)
-            waiting.append(other)
-    return tuple(after)
+            else:
+                after[other] = carried
+                waiting.append(other)
+            leaders.setdefault(other, []).append(here)
+    found, waiting = {operator}, [operator] if returns else []
+    while waiting:
+        more = [leader for leader in leaders[waiting.pop()] if leader not in found]
+        found.update(more)
+        waiting += more
+    return tuple(after), {place for place in found if after[place] != choices[place]}
 
 
 MOVES: tuple[tuple[Callable[[Space, Choices, Random], Proposal | None], float], ...] = (

@@ -38,17 +38,19 @@ def test_a_signal_waits_for_the_end_of_the_outermost_block(heard: list[str]) -> 
 
 def test_an_interrupt_that_raises_does_so_after_the_block() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    hold, done = Hold(), []
+    done: list[bool] = []
+
+    def block() -> None:
+        with Hold():
+            interrupt()
+            done.append(True)
+
     try:
         with pytest.raises(KeyboardInterrupt):
-            with hold:  # noqa: SIM117  (the inner block is what is tested)
-                interrupt()
-                done.append(True)
-        assert done == [True]
-        with hold:
-            pass
+            block()
     finally:
         signal.signal(signal.SIGINT, before)
+    assert done == [True]
 
 
 def test_a_handler_that_the_program_puts_there_later_is_held_back_too(
@@ -68,7 +70,7 @@ def test_a_handler_that_the_program_puts_there_later_is_held_back_too(
 
 def test_other_threads_hold_nothing_back(heard: list[str]) -> None:
     hold = Hold()
-    thread = threading.Thread(target=lambda: hold.__enter__())
+    thread = threading.Thread(target=hold.__enter__)
     thread.start()
     thread.join()
     interrupt()

@@ -124,7 +124,6 @@ def test_work_may_close_its_own_processor(failures: Failures) -> None:
     assert failures == []
 
 
-
 class Lane:
     """Work that any thread may do, as far as it goes; notes who did it."""
 

@@ -81,11 +81,11 @@ def test_an_old_state_steps_as_it_did() -> None:
         state = strategy.step(state)
     for number in (3, 30, 11):
         again, after = strategy.step(states[number]), states[number + 1]
-        assert (again.chain, again.descent, again.best, again.best_cost) == (
-            after.chain,
+        assert (again.searching, again.chains, again.descent, again.found) == (
+            after.searching,
+            after.chains,
             after.descent,
-            after.best,
-            after.best_cost,
+            after.found,
         )
         assert strategy.result(again).operators == strategy.result(after).operators
 
@@ -148,10 +148,10 @@ def test_when_nothing_fits_the_operator_in_the_way_is_named() -> None:
 
 def test_the_plan_of_optcnn_is_a_seed() -> None:
     state = finished(perceptron(24), slow(TWO))
-    assert state.published is not None
-    assert state.published.plan is not None
-    assert state.published.plan.predicted.step_s is not None
-    assert state.best_cost <= state.published.plan.predicted.step_s
+    assert state.tables is not None
+    assert state.tables.plan is not None
+    assert state.tables.plan.predicted.step_s is not None
+    assert state.found.cost <= state.tables.plan.predicted.step_s
 
 
 @pytest.mark.parametrize(("width", "machine"), [(24, slow(TWO)), (256, Machine.preset("p100x2"))], ids=["slow", "gpus"])
