@@ -165,25 +165,37 @@ def rank_costs(sizes: tuple[int, ...], steps: int, rounds: int) -> list[dict[str
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--tasks", multiple=True, type=int, default=(100, 1_000, 10_000, 100_000), help="Tasks of a trace.")
-@click.option("--memory-tasks", default=10_000, help="Tasks of the trace whose memory is measured.")
+@click.option(
+    "--memory-tasks",
+    multiple=True,
+    type=int,
+    default=(10_000, 100_000),
+    help="Tasks of a trace whose memory is measured.",
+)
 @click.option("--ranks", multiple=True, type=int, default=(2, 64), help="Ranks of a world.")
 @click.option("--steps", default=100, help="Steps of the ranks' trace.")
 @click.option("--rounds", default=5, help="How often each figure is taken; medians count.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON object alone.")
 def main(
-    *, tasks: tuple[int, ...], memory_tasks: int, ranks: tuple[int, ...], steps: int, rounds: int, as_json: bool
+    *,
+    tasks: tuple[int, ...],
+    memory_tasks: tuple[int, ...],
+    ranks: tuple[int, ...],
+    steps: int,
+    rounds: int,
+    as_json: bool,
 ) -> None:
     """Measure and print."""
     results = {
-        "memory": memory_per_task(memory_tasks),
+        "memory": [memory_per_task(count) for count in memory_tasks],
         "replay": replay_costs(tasks, rounds),
         "ranks": rank_costs(ranks, steps, rounds),
     }
     if not as_json:
         for entry in results["replay"]:
             print(f"{entry['tasks']:7} tasks in a trace  {entry['us_per_task']:8.2f} us per task")
-        kept = results["memory"]
-        print(f"{kept['tasks']:7} tasks in a trace  {kept['bytes_per_task']:8.0f} bytes per task")
+        for kept in results["memory"]:
+            print(f"{kept['tasks']:7} tasks in a trace  {kept['bytes_per_task']:8.0f} bytes per task")
         for entry in results["ranks"]:
             print(f"{entry['ranks']:7} ranks             {entry['us_per_rank_and_step']:8.2f} us per rank and step")
     print(json.dumps(results))

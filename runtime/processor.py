@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Protocol, cast, final
 
 import torch
 
-from maniple.runtime.allocation import taken_on_host
 from maniple.runtime.event import DONE
 from maniple.runtime.interruption import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from maniple.runtime.allocation import Taken
     from maniple.runtime.device import Device
     from maniple.runtime.event import Event
     from maniple.runtime.stepper import Stepper
@@ -144,10 +142,6 @@ class Processor(ABC):
     def binding(self) -> AbstractContextManager[object]:
         """Bind bodies for this processor inside."""
         return nullcontext()
-
-    def taken(self, work: Callable[[], object]) -> Taken:
-        """Run something where tasks run, and say what it took of the processor's memory."""
-        return taken_on_host(work) if self.device is None else self.device.taken(work)
 
     def enqueue(self, work: Work, priority: int, lent: Lent | None = None) -> None:
         """Queue work for the thread; greater priority runs first, then what came first.
