@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from maniple.operators.plan import Plan, Predicted
 from maniple.regions.error import RequestError
-from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.expert import Expert
 from maniple.strategies.hill_climb import HillClimb
@@ -110,7 +109,7 @@ class Auto(AbstractStrategy[AutoState]):
         fitting = [(e.best_s, n) for n, e in enumerate(state.entrants) if e.best_s is not None]
         if not fitting:
             raise _nothing_fits(state)
-        winner, problem = state.entrants[min(fitting)[1]], state.problem
+        winner = state.entrants[min(fitting)[1]]
         plan = winner.strategy.result(winner.state)
         step_s = winner.best_s
         table: tuple[tuple[str, Term], ...] = tuple(
@@ -129,9 +128,7 @@ class Auto(AbstractStrategy[AutoState]):
             strategy=self.name,
             seed=state.problem.seed,
             explanation=(("", (*told, *table)),),
-            predicted=Predicted(
-                step_s, bound_s=None if problem.costs else lower_bound_s(problem.graph, problem.machine)
-            ),
+            predicted=Predicted(step_s, bound_s=plan.predicted.bound_s),
         )
 
 

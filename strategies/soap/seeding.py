@@ -85,8 +85,7 @@ def found_plan(
         best: the fastest choices.
         best_cost: their step time.
         told: what the plan explains.
-        bound_s: seconds below which no plan can go by the roofline, where the search knows that; of other costs there
-            is no bound.
+        bound_s: seconds below which no plan can go, where the search knows that.
 
     Raises:
         RequestError: no plan that was tried fits in memory, or the runtime has no room for this one after all.
@@ -97,7 +96,7 @@ def found_plan(
         raise nothing_fits(strategy, evaluation, problem.machine)
     plan, memory_bytes = evaluation.plan(), evaluation.memory_bytes
     evaluation.move_to(here)
-    predicted = Predicted(best_cost, memory_bytes, None, bound_s if problem.costs is None else None)
+    predicted = Predicted(best_cost, memory_bytes, None, bound_s)
     return replace(plan, strategy=strategy, seed=problem.seed, explanation=(("", told),), predicted=predicted)
 
 
