@@ -23,7 +23,7 @@ def optimality_row(graph: Graph, machine: Machine, strategy: str, budget: float)
     begun = time.perf_counter()
     plan = search(graph, machine, strategy=strategy, budget=budget)
     seconds = time.perf_counter() - begun
-    bound_s = plan.predicted.lower_bound_s
+    bound_s = plan.predicted.bound_s
     return {
         "step_us": predicted(graph, machine, plan).step_ns / 1e3,
         "proved_us": None if bound_s is None else bound_s * 1e6,

@@ -1,4 +1,4 @@
-"""The table of a figure: rows that are printed as they come, and kept in a file from which a later command takes them."""
+"""The table of a figure: rows printed as they come, and kept in a file from which a later command takes them."""
 
 from __future__ import annotations
 

@@ -15,11 +15,13 @@ uses of regions, whose parts flow from tasks to tasks (see `flow`).
 
 from __future__ import annotations
 
+from itertools import zip_longest
+from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.optcnn.flow import Flows, Parts
+from maniple.strategies.optcnn.flow import Flows
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
 from maniple.strategies.simulation.use import NOWHERE
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 NS = 1e-9
+Layout = tuple[tuple[int, ...], int]
+"""The shape of a region, and the bytes of an element."""
 
 
 @final
@@ -54,7 +58,7 @@ class AdditiveCost:
         self._flows = Flows(problem.machine)
         self._tables: dict[object, Costs] = {}
         self._own: dict[object, float] = {}
-        self._parts_of: dict[object, tuple[Parts, list[Parts]]] = {}
+        self._cuts_of: dict[object, tuple[list[int], list[list[int]]]] = {}
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(self._kind(number), len(kinds)) for number in range(len(self._nodes))]
         self._filling = self._fill()
@@ -92,13 +96,13 @@ class AdditiveCost:
         if kind not in self._tables:
             total = np.zeros((len(self._choices[writer]), len(self._choices[reader])))
             for result, operand, _ in self._operators.ends(writer, reader):
-                itemsize = self._itemsize(self._nodes[writer].results[result])
-                made, _ = self._parts(writer, ("value", "result", result))
-                for read in self._parts(reader, ("value", "operand", operand))[1]:
-                    total += self._flows.times_ns(itemsize, made, read)
-                given, _ = self._parts(reader, ("gradient", "operand", operand))
-                for read in self._parts(writer, ("gradient", "result", result))[1]:
-                    total += self._flows.times_ns(itemsize, given, read).T
+                size = self._size(self._nodes[writer].results[result])
+                made, _ = self._cuts(writer, ("value", "result", result))
+                for read in self._cuts(reader, ("value", "operand", operand))[1]:
+                    total += self._flows.times_ns(size, made, read)
+                given, _ = self._cuts(reader, ("gradient", "operand", operand))
+                for read in self._cuts(writer, ("gradient", "result", result))[1]:
+                    total += self._flows.times_ns(size, given, read).T
             self._tables[kind] = total * NS
         return self._tables[kind]
 
@@ -122,11 +126,9 @@ class AdditiveCost:
         if key not in self._own:
             placed, node = self._operators.placed(number, choice), self._nodes[number]
             total = float(sum(int(durations.max(initial=0)) for durations in placed.durations))
-            own = [
-                (self._itemsize(result), placed.of(("value", "result", at))) for at, result in enumerate(node.results)
-            ]
-            for itemsize, uses in (*placed.inside, *own):
-                total += self._flow_ns(itemsize, *self._flows.made_and_read(uses))
+            own = [(self._layout(tensor), placed.of(("value", "result", at))) for at, tensor in enumerate(node.results)]
+            for layout, uses in (*placed.inside, *own):
+                total += self._flow_ns(layout, *self._flows.made_and_read(uses))
             for tensor in self._operators.weights(number):
                 total += self._synchronisation_ns(tensor, number, choice) / self._operators.sharing(tensor)
             self._own[key] = total
@@ -140,33 +142,44 @@ class AdditiveCost:
         placed, place = self._operators.placed(number, choice), self._nodes[number].operands.index(tensor)
         _, read = self._flows.made_and_read(placed.of(("value", "operand", place)))
         given, _ = self._flows.made_and_read(placed.of(("gradient", "operand", place)))
-        itemsize = self._itemsize(tensor)
-        total = self._flow_ns(itemsize, blocks, read)
+        layout = self._layout(tensor)
+        total = self._flow_ns(layout, blocks, read)
         if len(given):
             update = self._operators.update_ns(tensor, number, choice, home)
-            total += self._flow_ns(itemsize, given, [blocks]) + float(update.max(initial=0))
+            total += self._flow_ns(layout, given, [blocks]) + float(update.max(initial=0))
         return total
 
-    def _flow_ns(self, itemsize: int, made: Boxes, read: Sequence[Boxes]) -> float:
-        """What flows from what is made to each that reads."""
-        sources = Parts.of([made])
-        return sum(float(self._flows.times_ns(itemsize, sources, Parts.of([one]))[0, 0]) for one in read)
+    def _flow_ns(self, layout: Layout, made: Boxes, read: Sequence[Boxes]) -> float:
+        """What flows from what is made of a region to each that reads."""
+        shape, itemsize = layout
+        sources, size = [self._flows.cut(shape, made)], itemsize * prod(shape)
+        targets = [self._flows.cut(shape, table) for table in read if len(table)]
+        return float(self._flows.times_ns(size, sources, targets).sum())
 
-    def _parts(self, number: int, end: End) -> tuple[Parts, list[Parts]]:
-        """What an operator makes of a region, and what each of its uses that read needs, under each of its choices."""
+    def _cuts(self, number: int, end: End) -> tuple[list[int], list[list[int]]]:
+        """How an operator cuts a region that it makes, and as each of its uses reads it, under each of its choices."""
         key = self._outline.kind[number], end
-        if key not in self._parts_of:
-            found = [
-                self._flows.made_and_read(self._operators.placed(number, choice).of(end))
-                for choice in self._choices[number]
-            ]
-            most = max(len(read) for _, read in found)
-            slots = [[read[slot] if slot < len(read) else NOWHERE for _, read in found] for slot in range(most)]
-            self._parts_of[key] = Parts.of([made for made, _ in found]), [Parts.of(slot) for slot in slots]
-        return self._parts_of[key]
+        if key not in self._cuts_of:
+            _, side, place = end
+            node = self._nodes[number]
+            shape, _ = self._layout((node.results if side == "result" else node.operands)[place])
+            made, read = [], []
+            for choice in self._choices[number]:
+                parts, tables = self._flows.made_and_read(self._operators.placed(number, choice).of(end))
+                made.append(self._flows.cut(shape, parts))
+                read.append([self._flows.cut(shape, table) for table in tables])
+            # Under some choices an operator reads more often than under others.
+            nothing = self._flows.cut(shape, NOWHERE)
+            self._cuts_of[key] = made, [list(slot) for slot in zip_longest(*read, fillvalue=nothing)]
+        return self._cuts_of[key]
 
-    def _itemsize(self, tensor: int) -> int:
-        return self._outline.layout(("value", -1, tensor), {})[1]
+    def _layout(self, tensor: int | None) -> Layout:
+        """The shape of a tensor, and the bytes of an element."""
+        return self._outline.layout(("value", -1, -1 if tensor is None else tensor), {})
+
+    def _size(self, tensor: int) -> int:
+        shape, itemsize = self._layout(tensor)
+        return itemsize * prod(shape)
 
     def _kind(self, number: int) -> object:
         """What determines an operator's costs: how it is lowered, and with how many it shares each weight."""

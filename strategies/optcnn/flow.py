@@ -7,6 +7,9 @@ then as the busiest of those that add up what more than one task gave them.
 
     a matrix of 4 x 4 floats, written by rows on processors 0 and 1, read by columns there
     0 -> 1   16 bytes        1 -> 0   16 bytes
+
+How a region is cut is written down in shares of its extents, for equal splits of all regions are alike: what flows from
+one cut to another is worked out once for all regions, and multiplied by a region's bytes.
 """
 
 # pyright: reportArgumentType=false, reportReturnType=false
@@ -14,7 +17,6 @@ then as the busiest of those that add up what more than one task gave them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -36,28 +38,12 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Shares = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+"""Boxes labelled by processor, in shares of a region's extents."""
 Spans = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+ROUNDING = 1e-12
 Folders = tuple[Column, Rates, Rates]
 """By processor: its memory, the nanoseconds of a launch, and of a byte that it reads or writes."""
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Parts:
-    """The parts of a region that tasks make, or read, under each of some choices.
-
-    Args:
-        boxes: labelled by processor, choice after choice.
-        starts: by choice the first of its boxes; and how many there are.
-    """
-
-    boxes: Boxes
-    starts: Column
-
-    @classmethod
-    def of(cls, tables: Sequence[Boxes]) -> Parts:
-        """The parts under each choice."""
-        return cls(np.concatenate(tables), np.cumsum([0, *map(len, tables)]))
 
 
 @final
@@ -74,35 +60,62 @@ class Flows:
         launch = np.asarray([1e9 * processor.launch_s for processor in machine.processors])
         byte = np.asarray([1e9 / bandwidth(machine, processor) for processor in machine.processors])
         self._folders = memory_of, launch, byte
+        self._numbers: dict[bytes, int] = {}
+        self._cuts: list[Shares] = []
+        self._moving, self._always = np.full((0, 0), np.nan), np.full((0, 0), np.nan)
 
     def made_and_read(self, uses: Sequence[Use]) -> tuple[Boxes, list[Boxes]]:
         """What the uses of a region make of it, and what each that reads needs of others, as boxes by processor.
 
         Args:
-            uses: in program order; what a memory wrote or read it holds.
+            uses: in program order; what a memory has read it holds.
         """
-        made = [_labelled(use) for use in uses if use.shape.access != READ]
-        held = self._lacking(np.concatenate([NOWHERE, *made]), NOWHERE)
-        found, read = held, []
+        made, read, held = [NOWHERE], [], NOWHERE
         for use in uses:
             if use.shape.access == READ:
-                read.append(self._lacking(_labelled(use), held))
+                read.append(_lacking(_labelled(use), held, self._folders[0]))
                 held = np.concatenate([held, read[-1]])
-        return found, read
+            else:
+                made.append(_labelled(use))
+        # Parts that one memory gives to a sum are added up before they are sent.
+        return _lacking(np.concatenate(made), NOWHERE, self._folders[0]), read
 
-    def times_ns(self, itemsize: int, sources: Parts, targets: Parts) -> Spans:
-        """The nanoseconds from what is made to what is read, for each choice of the one and of the other.
+    def cut(self, shape: tuple[int, ...], table: Boxes) -> int:
+        """The number of a cut: equal for all regions that are cut alike.
 
         Args:
-            itemsize: bytes of an element.
-            sources: what is made.
-            targets: what is read.
+            shape: the region's.
+            table: boxes by processor.
         """
-        ends = sources.boxes, sources.starts, targets.boxes, targets.starts
-        return _times(self._wires, self._folders, itemsize, *ends)
+        extents = np.ones(2 * AXES)
+        extents[: len(shape)] = extents[AXES : AXES + len(shape)] = shape
+        shares = table[np.argsort(table[:, LOW], kind="stable")].astype(np.float64)
+        shares[:, LOW:] /= extents
+        number = self._numbers.setdefault(shares.tobytes(), len(self._cuts))
+        if number == len(self._cuts):
+            self._cuts.append(shares)
+        return number
 
-    def _lacking(self, table: Boxes, held: Boxes) -> Boxes:
-        return _lacking(table, held, self._folders[0])
+    def times_ns(self, size: int, sources: Sequence[int], targets: Sequence[int]) -> Spans:
+        """The nanoseconds from each of some cuts of a region, as it is made, to each of others, as it is read.
+
+        Args:
+            size: bytes of the region.
+            sources: the numbers of the cuts by those that make it.
+            targets: the numbers of the cuts by those that read it.
+        """
+        if len(self._moving) < len(self._cuts):
+            more = 2 * len(self._cuts) - len(self._moving)
+            self._moving, self._always = (
+                np.pad(table, ((0, more), (0, more)), constant_values=np.nan) for table in (self._moving, self._always)
+            )
+        grid = np.ix_(sources, targets)
+        for one, other in np.argwhere(np.isnan(self._moving[grid])).tolist():
+            made, read = sources[one], targets[other]
+            found = _cost(self._wires, self._folders, self._cuts[made], self._cuts[read])
+            self._moving[made, read], self._always[made, read] = found
+        result: Spans = self._moving[grid] * size + self._always[grid]
+        return result
 
 
 def _labelled(use: Use) -> Boxes:
@@ -130,89 +143,74 @@ def _lacking(table: Boxes, held: Boxes, memory_of: Column) -> Boxes:
 
 
 @kernel
-def _times(
-    wires: Wires,
-    folders: Folders,
-    itemsize: int,
-    made: Boxes,
-    made_starts: Column,
-    read: Boxes,
-    read_starts: Column,
-) -> Spans:
-    """See ``Flows.times_ns``."""
-    result = np.zeros((len(made_starts) - 1, len(read_starts) - 1))
-    loads = np.zeros(len(wires[2]), dtype=np.int64)
-    copied = np.zeros(len(wires[4]), dtype=np.int64)
-    folding = np.zeros(len(folders[0]))
-    for one in range(len(made_starts) - 1):
-        for other in range(len(read_starts) - 1):
-            sources = made[made_starts[one] : made_starts[one + 1]]
-            targets = read[read_starts[other] : read_starts[other + 1]]
-            latency = _loaded(wires, folders, itemsize, sources, targets, loads, copied, folding)
-            result[one, other] = _busiest(wires, itemsize, loads, copied) + 1e9 * latency + folding.max()
-            loads[:] = 0
-            copied[:] = 0
-            folding[:] = 0.0
-    return result
+def _cost(wires: Wires, folders: Folders, made: Shares, read: Shares) -> tuple[float, float]:
+    """The nanoseconds from one cut to another: of a byte of the region, and whatever its size is."""
+    loads, copied = np.zeros(len(wires[2])), np.zeros(len(wires[4]))
+    folding, begun = np.zeros(len(folders[0])), np.zeros(len(folders[0]))
+    latency = _loaded(wires, folders, made, read, loads, copied, folding, begun)
+    return _busiest(wires, loads, copied) + folding.max(), 1e9 * latency + begun.max()
 
 
 @inner
 def _loaded(
     wires: Wires,
     folders: Folders,
-    itemsize: int,
-    sources: Boxes,
-    targets: Boxes,
-    loads: Column,
-    copied: Column,
+    made: Shares,
+    read: Shares,
+    loads: Rates,
+    copied: Rates,
     folding: Rates,
+    begun: Rates,
 ) -> float:
-    """Add up the elements on each link, what each memory copies and what each processor folds; gives the latency."""
+    """Add up the shares on each link, what each memory copies and what each processor folds; gives the latency."""
     starts, links, latencies = wires[0], wires[1], wires[2]
     memory_of, launch, byte = folders
-    longest = 0.0
-    for target in range(len(targets)):
-        to, whole = memory_of[targets[target, 0]], boxes.volume(targets, target)
-        given = 0
-        for source in range(len(sources)):
-            shared = _shared(sources, source, targets, target)
-            if shared == 0:
-                continue
+    longest, first = 0.0, 0
+    for target in range(len(read)):
+        by = int(read[target, 0])
+        to, whole, given = memory_of[by], _shared(read, target, read, target), 0.0
+        # What ends before this target begins ends before all later ones, too.
+        while first < len(made) and made[first, HIGH] <= read[target, LOW]:
+            first += 1
+        for source in range(first, len(made)):
+            if made[source, LOW] >= read[target, HIGH]:
+                break
+            shared = _shared(made, source, read, target)
             given += shared
-            at = memory_of[sources[source, 0]]
-            if at == to:
+            at = memory_of[int(made[source, 0])]
+            if shared == 0.0 or at == to:
                 continue
-            copied[at] += 2 * shared
+            copied[at] += 2.0 * shared
             pair, latency = at * len(wires[4]) + to, 0.0
             for place in range(starts[pair], starts[pair + 1]):
                 loads[links[place]] += shared
                 latency += latencies[links[place]]
             longest = max(longest, latency)
-        if given > whole:
-            by = targets[target, 0]
-            folding[by] += launch[by] + (given + whole) * itemsize * byte[by]
+        if given > whole * (1.0 + ROUNDING):
+            folding[by] += (given + whole) * byte[by]
+            begun[by] += launch[by]
     return longest
 
 
 @inner
-def _shared(a: Boxes, i: int, b: Boxes, j: int) -> int:
-    """The number of points that two boxes share."""
-    product = 1
+def _shared(a: Shares, i: int, b: Shares, j: int) -> float:
+    """The share of a region that two boxes have in common."""
+    product = 1.0
     for axis in range(AXES):
         span = min(a[i, HIGH + axis], b[j, HIGH + axis]) - max(a[i, LOW + axis], b[j, LOW + axis])
-        if span <= 0:
-            return 0
+        if span <= ROUNDING:
+            return 0.0
         product *= span
     return product
 
 
 @inner
-def _busiest(wires: Wires, itemsize: int, loads: Column, copied: Column) -> float:
+def _busiest(wires: Wires, loads: Rates, copied: Rates) -> float:
     """The nanoseconds of the busiest link or, where processors copy, processor."""
     busiest = 0.0
     for link in range(len(loads)):
-        busiest = max(busiest, 1e9 * loads[link] * itemsize / wires[3][link])
+        busiest = max(busiest, 1e9 * loads[link] / wires[3][link])
     for memory in range(len(copied)):
         if wires[4][memory] != ENGINE:
-            busiest = max(busiest, 1e9 * copied[memory] * itemsize / wires[5][memory])
+            busiest = max(busiest, 1e9 * copied[memory] / wires[5][memory])
     return busiest

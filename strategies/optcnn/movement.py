@@ -48,7 +48,7 @@ class Placed:
         durations: by launch the nanoseconds of each task.
         processors: by launch the processor of each task.
         uses: of the regions that others use too, in program order.
-        inside: of each region of its own the bytes of an element, and its uses in program order.
+        inside: of each region of its own the shape and the bytes of an element, and its uses in program order.
     """
 
     form: OperatorForm
@@ -56,7 +56,7 @@ class Placed:
     durations: tuple[Column, ...]
     processors: tuple[Column, ...]
     uses: tuple[PlacedUse, ...]
-    inside: tuple[tuple[int, tuple[Use, ...]], ...]
+    inside: tuple[tuple[tuple[tuple[int, ...], int], tuple[Use, ...]], ...]
 
     def at(self, end: End, *, forward: bool) -> list[PlacedUse]:
         """The uses of a region by the launches of one pass."""

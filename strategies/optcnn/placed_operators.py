@@ -214,7 +214,7 @@ class PlacedOperators:
                     uses.append(PlacedUse((kind, *form.bound[tensor]), at, use))
                 elif kind in {"value", "gradient"}:
                     own.setdefault((kind, number, tensor), []).append(use)
-        inside = tuple((self.outline.layout(key, {number: form})[1], tuple(found)) for key, found in own.items())
+        inside = tuple((self.outline.layout(key, {number: form}), tuple(found)) for key, found in own.items())
         times = tuple(launch.rows.columns[:, 1] for launch in launches)
         where = tuple(launch.rows.held[:, 0] for launch in launches)
         return Placed(form, len(placement.forward), times, where, tuple(uses), inside)
