@@ -28,7 +28,6 @@ from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import Evaluation
 from maniple.strategies.soap.seeding import choices_of
-from maniple.strategies.soap.soap import TEMPERATURE
 from maniple.strategies.space import Choice, OperatorSpace, Space
 from maniple.strategies.strategy import Problem, Progress
 
@@ -38,6 +37,9 @@ PUBLISHED_S = {
     16: (0.48, 7.3, 77.0, 170.0, 121.0, 328.0),
     64: (5.9, 158.0, 1278.0, 1489.0, 969.0, 2190.0),
 }
+
+TEMPERATURE = 0.003
+"""As `soap` has it by default: the share of the first plan's step time."""
 
 
 class Plain(NamedTuple):
