@@ -1,14 +1,15 @@
 """Allocations: what torch's allocator on the host gives and takes back while something runs on this thread.
 
-torch has no statistic of its host allocator. `torch.profiler` hears of every allocation, but there is one such profiler in
-a process: two threads that use it at once end the process, and a program that profiles itself has it already. The profiler
-before it is each thread's own and hears the same. This module alone uses it; what a record of it holds is not public.
+torch has no statistic of its host allocator. `torch.profiler` hears of every allocation, but there is one such profiler
+in a process: two threads that use it at once end the process, and a program that profiles itself has it already. The
+profiler before it is each thread's own and hears the same. What it says in order is private to torch, and used here
+alone.
 """
 
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch.autograd.profiler_legacy import profile
@@ -41,11 +42,13 @@ def taken_on_host(work: Callable[[], object]) -> Taken:
     Args:
         work: what to run; what it raises is raised.
     """
-    profile(profile_memory=True).__enter__()
+    heard: Any = profile(profile_memory=True)  # type: ignore[no-untyped-call]
+    heard.__enter__()
     try:
         work()
     finally:
-        records = torch.autograd._disable_profiler_legacy()  # noqa: SLF001  (the class would drop their order)
+        # As its __exit__ does, which then drops the order.
+        records = cast("Any", torch.autograd)._disable_profiler_legacy()  # noqa: SLF001
     sizes = [record.cpu_memory_usage() for thread in records for record in thread if record.kind() == "memory_alloc"]
     had = list(accumulate(sizes, initial=0))
     return Taken(had[-1], max(had))

@@ -55,7 +55,7 @@ class Eviction:
 def roomy(schedule: Schedule) -> bool:
     """Say whether every memory has `AMPLE` times the room of all instances of a schedule at once.
 
-    Then the scratch of its bodies is not looked at: nothing known takes so much more than all that a step leaves behind.
+    Then the scratch of its bodies is not looked at: nothing known takes so much more than all instances of a step.
     """
     need = schedule.memory_bytes()
     return all(AMPLE * need[memory.id] <= memory.capacity_bytes for memory in schedule.machine.memories)
@@ -145,10 +145,10 @@ class Occupancy:
     def evictions(
         self, launch: str, rooms: Mapping[tuple[int, int], Rect], others: Mapping[tuple[int, int], int]
     ) -> list[Eviction]:
-        """Choose what makes room for a launch: instances that it does not use, those used longest ago first.
+        """Choose what makes room for launches: instances that they do not use, those used longest ago first.
 
         Args:
-            launch: its name.
+            launch: what messages call them.
             rooms: for (region, memory) what the instance of valid values must have room for, where it must grow.
             others: for (region, memory) the elements of its contributions and of tiles on their way.
 
@@ -189,7 +189,7 @@ class Occupancy:
                 chosen.append(Eviction(region, memory, refuge))
                 missing -= held
         if missing > 0:
-            raise _too_small(f"launch {launch}", self.machine, memory, [*wanted, *self._residents(memory)])
+            raise _too_small(launch, self.machine, memory, [*wanted, *self._residents(memory)])
         return chosen
 
     def _recount(self, region: int) -> None:

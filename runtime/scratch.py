@@ -5,10 +5,9 @@ A body is measured once in each form of its arguments, by the allocator of its d
     recorded    a task, in the run in which its trace is recorded
     rehearsed   an operator's body, on blank tensors, when a step is loaded that leaves a memory little room
 
-A processor runs one task at a time, so a memory must have room for the scratch of one task of each of its processors, the
-largest, and for all that bodies keep from when they are bound. vLLM finds out what a step takes in the same way before it
-gives the rest away (Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023).
-Numbers are of the rank that measured them; ranks exchange them where they decide together.
+A processor runs one task at a time, so a memory must have room for the scratch of one task of each of its processors,
+the largest, and for all that bodies keep from when they are bound. Numbers are of the rank that measured them; ranks
+exchange them where they decide together.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ import torch
 from maniple.runtime.allocation import Taken, taken_on_host
 from maniple.runtime.capacity import Resident
 from maniple.runtime.kernels import torch_dtype
+from maniple.runtime.launch import Binder
 from maniple.runtime.schedule import RowKind
 
 if TYPE_CHECKING:
@@ -37,10 +37,12 @@ __all__: list[str] = []
 Form = tuple[tuple[int, ...], tuple[int, ...], str]
 """Shape, strides and dtype of a view."""
 Key = tuple[Hashable, ...]
+MEASURED = ("recorded", "rehearsed")
+"""How a number was found; any other source says why there is none."""
 
 
 @runtime_checkable
-class Signed(Protocol):
+class Signed(Binder, Protocol):
     """A binder that says what its bodies are, apart from their views."""
 
     @property
@@ -83,17 +85,20 @@ class ScratchTable:
             return call
 
         def measured() -> None:
-            self._known[key] = Scratch(0, processor.taken(call).peak, "recorded")
+            peak = taken(processor, call).peak
+            before = self._known.get(key)  # of another processor, which ran it meanwhile
+            self._known[key] = Scratch(0, peak if before is None else max(peak, before.peak), "recorded")
 
         return measured
 
     def rehearse(self, schedule: Schedule, processors: Mapping[int, Processor]) -> None:
-        """Measure the operators' bodies of a schedule that were not yet, one after another; nothing else is under way."""
+        """Measure the operators' bodies of a schedule that were not yet, one by one; nothing else is under way."""
         for row, processor in _tasks(schedule, processors):
             launch, point = schedule.launches[int(schedule.launch[row])], int(schedule.point[row])
-            if isinstance(launch.binder, Signed) and launch.binder.pure and self.of(schedule, row, processor) is None:
+            binder = launch.binder
+            if isinstance(binder, Signed) and binder.pure and self.of(schedule, row, processor) is None:
                 forms = _forms(schedule, row)
-                self._known[_key(launch, point, processor, forms)] = _rehearsed(launch, point, processor, forms)
+                self._known[_key(launch, point, processor, forms)] = _rehearsed(binder, point, processor, forms)
 
     def of(self, schedule: Schedule, row: int, processor: Processor) -> Scratch | None:
         """Give what the body of a task takes; None if it was not measured."""
@@ -104,20 +109,31 @@ class ScratchTable:
     def residents(self, schedule: Schedule, processors: Mapping[int, Processor]) -> dict[int, list[Resident]]:
         """Give, by memory, what the scratch of a schedule takes there: what is kept, and the most of each processor."""
         kept: dict[int, int] = {}
-        most: dict[int, tuple[int, str, str]] = {}
+        most: dict[int, Resident] = {}
+        unknown: dict[int, list[Resident]] = {}
         for row, processor in _tasks(schedule, processors):
             found = self.of(schedule, row, processor)
             if found is None:
                 continue
             memory = schedule.machine.memory_of(processor.id)
+            resident = Resident(f"scratch of {schedule.label(row)} ({found.source})", found.peak)
             kept[memory] = kept.get(memory, 0) + found.kept
-            if found.peak > most.get(processor.id, (-1, "", ""))[0]:
-                most[processor.id] = found.peak, schedule.label(row), found.source
-        residents = {memory: [Resident("scratch that bodies keep", size)] for memory, size in kept.items()}
-        for number, (size, label, source) in sorted(most.items()):
-            memory = schedule.machine.memory_of(number)
-            residents.setdefault(memory, []).append(Resident(f"scratch of {label} ({source})", size))
+            if found.source not in MEASURED:
+                unknown.setdefault(memory, []).append(resident)
+            elif found.peak > 0 and (processor.id not in most or found.peak > most[processor.id].size):
+                most[processor.id] = resident
+        residents = unknown
+        for memory, size in sorted(kept.items()):
+            if size:
+                residents.setdefault(memory, []).append(Resident("scratch that bodies keep", size))
+        for number, resident in sorted(most.items()):
+            residents.setdefault(schedule.machine.memory_of(number), []).append(resident)
         return residents
+
+
+def taken(processor: Processor, work: Callable[[], object]) -> Taken:
+    """Run something where the tasks of a processor run, and say what it took of its memory."""
+    return taken_on_host(work) if processor.device is None else processor.device.taken(work)
 
 
 def _tasks(schedule: Schedule, processors: Mapping[int, Processor]) -> Iterator[tuple[int, Processor]]:
@@ -129,7 +145,7 @@ def _tasks(schedule: Schedule, processors: Mapping[int, Processor]) -> Iterator[
 
 
 def _key(launch: Launch, point: int, processor: Processor, forms: Sequence[Form | None] | None = None) -> Key:
-    """What a measurement is remembered by, () where there is none; without forms, shapes are those that the launch says."""
+    """What a measurement is remembered by, () if it cannot be; without forms, shapes are those that the launch says."""
     signature = launch.binder.signature(point) if isinstance(launch.binder, Signed) else None
     if signature is None:
         return ()
@@ -157,7 +173,7 @@ def _forms(schedule: Schedule, row: int) -> list[Form | None]:
     return found
 
 
-def _rehearsed(launch: Launch, point: int, processor: Processor, forms: Sequence[Form | None]) -> Scratch:
+def _rehearsed(binder: Binder, point: int, processor: Processor, forms: Sequence[Form | None]) -> Scratch:
     """Bind a body to blank tensors and run it, on its processor's thread."""
     found: list[Scratch] = []
     done = threading.Event()
@@ -166,11 +182,8 @@ def _rehearsed(launch: Launch, point: int, processor: Processor, forms: Sequence
         calls: list[Callable[[], object]] = []
         try:
             blanks = [None if form is None else _blank(*form) for form in forms]
-            binder = launch.binder
-            if binder is None:
-                raise TypeError(f"{launch.label(point)} has no body")
-            kept = processor.taken(lambda: calls.append(binder(point, blanks, processor.cores))).kept
-            found.append(Scratch(kept, processor.taken(calls[0]).peak, "rehearsed"))
+            kept = taken(processor, lambda: calls.append(binder(point, blanks, processor.cores))).kept
+            found.append(Scratch(kept, taken(processor, calls[0]).peak, "rehearsed"))
         except Exception as error:  # noqa: BLE001  (blank values may be none that it takes)
             found.append(Scratch(0, 0, f"not measured: {type(error).__name__}: {error}"))
 

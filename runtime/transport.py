@@ -82,8 +82,8 @@ class Transport(ABC):
 class Meter:
     """The payload bytes that a transport was handed: in all, and of the latest accounts.
 
-    Accounts are the numbers of runs, so they only grow. Account `n` has slot `n mod REMEMBERED`, which a later one takes
-    over: a program takes no more memory the longer it runs.
+    Accounts are the numbers of runs, so they only grow. Account `n` has slot `n mod REMEMBERED`, which a later one
+    takes over: a program takes no more memory the longer it runs.
     """
 
     def __init__(self) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from maniple.operators.plan import Plan, Predicted
 from maniple.regions.error import RequestError
-from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.expert import Expert
 from maniple.strategies.hill_climb import HillClimb
@@ -128,7 +127,7 @@ class Auto(AbstractStrategy[AutoState]):
             strategy=self.name,
             seed=state.problem.seed,
             explanation=(("", (*told, *table)),),
-            predicted=Predicted(step_s, bound_s=lower_bound_s(state.problem.graph, state.problem.machine)),
+            predicted=Predicted(step_s, bound_s=plan.predicted.bound_s),
         )
 
 

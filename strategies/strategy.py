@@ -56,11 +56,13 @@ class Progress:
         proposals: how many changes were evaluated.
         accepted: how many of them were kept.
         best_s: predicted seconds of a step under the best plan so far; None before there is one.
+        bound_s: seconds below which no plan can go; None before they are known.
     """
 
     proposals: int = 0
     accepted: int = 0
     best_s: float | None = None
+    bound_s: float | None = None
 
 
 class AbstractStrategy(ABC, Generic[State]):

@@ -16,7 +16,8 @@ from maniple import crew
 from maniple.crew import Crew
 from maniple.models import model
 from maniple.strategies.soap.rounds import RoundState
-from maniple.strategies.strategy import Progress
+from maniple.strategies.soap.soap import Soap
+from maniple.strategies.strategy import Problem, Progress
 
 pytestmark = [pytest.mark.simulator, pytest.mark.ranks]
 MACHINE = mp.Machine.preset("p100x4")
@@ -119,3 +120,24 @@ def test_no_member_outlives_a_search_that_is_killed(tmp_path: Path) -> None:
         search.kill()
         # Members have the same standard error: it ends when the last of them does.
         search.communicate(timeout=60)
+
+
+def test_a_graph_that_others_cannot_read_is_searched_here() -> None:
+    @mp.operator("b k -> b k")
+    def doubled_for_crews(x: object) -> object:
+        return x * 2  # type: ignore[operator]
+
+    graph = mp.Graph("own")
+    x, y = graph.input("x", (8, 16)), graph.input("y", (8,), dtype="int64")
+    graph.loss(graph.cross_entropy(doubled_for_crews(graph.linear(x, 4)), y))
+    strategy, problem = Soap(), Problem(graph, MACHINE)
+    state: RoundState = strategy.init(problem)
+
+    def hired() -> None:
+        with Crew(strategy, problem, 1, None) as hands:
+            hands.attend(state, crew.HIRE_S, crew.START_S)
+            while hands.pids:
+                hands.gathered(state, 1.0)
+
+    with pytest.warns(UserWarning, match=r"cannot take part: .*doubled_for_crews.*; 1 go on"):
+        hired()

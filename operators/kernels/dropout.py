@@ -25,7 +25,6 @@ from torch import Tensor
 from maniple.operators.kernels.compiled import compiled
 from maniple.operators.kernels.scratch import Steps
 from maniple.operators.operator import Kernels, TileContext
-from maniple.operators.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:
@@ -239,28 +238,6 @@ def drawn_of(context: TileContext) -> tuple[Mask, tuple[int, ...], Tensor]:
         raise TypeError("dropout: needs a random stream")
     mask = Mask(context.stream.operator, cast("Dropout", context.operator).p)
     return mask, tuple(extent for _, extent in context.extents), context.stream.clock
-
-
-def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: Rect, dtype: torch.dtype) -> Tensor:
-    """What dropout multiplies a tile by in the step that runs: zeros, and 1/(1-p) where an element stays.
-
-    Args:
-        stream: Of the operator; the factors lie where its clock does.
-        p: The probability of zero.
-        shape: Of the whole tensor.
-        rect: The tile.
-        dtype: float32 or float64.
-    """
-    factors, ones = stream.clock.new_empty(rect.shape, dtype=dtype), stream.clock.new_ones(rect.shape, dtype=dtype)
-    mask = Mask(stream.operator, p)
-    if stream.clock.is_cuda:
-        from maniple.operators.kernels.cuda import dropout
-        from maniple.runtime.cuda_kernels import current_stream
-
-        dropout.bind_dropout(mask, shape, rect, stream.clock, ones, factors, current_stream())()
-    else:
-        bind_dropout(mask, shape, rect, stream.clock.numpy(), ones, factors)()
-    return factors
 
 
 KERNELS = masking(_bind)

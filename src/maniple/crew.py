@@ -55,7 +55,7 @@ class Crew:
     Args:
         strategy: what is searched with.
         problem: what is searched.
-        most: how many members there are at most.
+        most: how many members there are.
         proposals: how many the search makes in all, if that is known.
     """
 
@@ -96,9 +96,9 @@ class Crew:
             elapsed_s: seconds since the search began.
             left_s: seconds that it still has.
         """
-        if not self._hired and elapsed_s >= HIRE_S and left_s >= START_S and len(state.legs) > 1:
+        if not self._hired and elapsed_s >= HIRE_S and left_s >= START_S:
             self._hired = True
-            for _ in range(min(self._most, len(state.legs) - 1)):
+            for _ in range(self._most):
                 self._hire()
         if not self._free(state) and any(member.leg is not None for member in self._members):
             self._selector.select(max(0.0, min(left_s, TICK_S)))

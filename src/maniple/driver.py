@@ -187,11 +187,12 @@ def _crew(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) ->
     if limits.cores == 1 or not strategy.needs_budget:
         return None
     from maniple.crew import Crew
+    from maniple.strategies.soap.leg import WIDTH
     from maniple.strategies.soap.rounds import AbstractRoundStrategy
 
     if not isinstance(strategy, AbstractRoundStrategy):
         return None
-    return Crew(strategy, problem, limits.cores - 1, limits.proposals)
+    return Crew(strategy, problem, min(limits.cores, WIDTH) - 1, limits.proposals)
 
 
 def _on_rank_0(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None) -> Plan:

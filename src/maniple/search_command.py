@@ -186,6 +186,8 @@ def _live_line(*, shown: bool) -> Iterator[Watch | None]:
             rate = progress.proposals / elapsed_s if elapsed_s else 0.0
             share = 100 * progress.accepted / progress.proposals if progress.proposals else 0.0
             line = f"{elapsed_s:5.1f} s  {progress.proposals} proposals ({rate:.0f}/s)  {share:.0f} % kept  best {best}"
+            if progress.bound_s is not None:
+                line += f"  bound {progress.bound_s * 1e3:.3f} ms"
             live.update(Text(line), refresh=True)
 
         yield watch

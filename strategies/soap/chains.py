@@ -39,7 +39,7 @@ class Tempering:
         patience: the chains end after so many proposals per operator without a shorter step.
     """
 
-    temperatures: tuple[float, ...] = (0.003,) * 8
+    temperatures: tuple[float, ...] = (0.0, 0.0, 0.001, 0.001, 0.003, 0.003, 0.01, 0.01)
     length: int = 16
     restart: int = 8
     patience: int = 50

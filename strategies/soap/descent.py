@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from maniple.strategies.soap.leg import Sweep, merge
+from maniple.strategies.soap.leg import WIDTH, Sweep, merge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SWEEPS = 8
-"""So many sweeps are a round."""
 LENGTH = 16
 """So many choices are a sweep."""
 
@@ -53,12 +51,12 @@ class Descent:
 
     def legs(self) -> tuple[Sweep, ...]:
         """The sweeps of the next round."""
-        places = range(self.position, self.position + SWEEPS * LENGTH, LENGTH)
+        places = range(self.position, self.position + WIDTH * LENGTH, LENGTH)
         return tuple(Sweep(self.choices, self.cost, place % self.count, LENGTH) for place in places)
 
     def joined(self, legs: Sequence[SearchLeg]) -> tuple[Descent, tuple[SearchLeg, ...]]:
         """The descent after a round, and the legs of the next: none when it is finished."""
-        following = (self.position + SWEEPS * LENGTH) % self.count
+        following = (self.position + WIDTH * LENGTH) % self.count
         if len(legs) == 1:
             after = Descent(legs[0].best, legs[0].best_cost, self.count, self.position)
         elif (found := merge(legs, self.choices, self.cost)) is not None:
@@ -66,5 +64,5 @@ class Descent:
             if not found.finished:
                 return after, (found,)
         else:
-            after = Descent(self.choices, self.cost, self.count, following, self.quiet + SWEEPS * LENGTH)
+            after = Descent(self.choices, self.cost, self.count, following, self.quiet + WIDTH * LENGTH)
         return after, () if after.finished else after.legs()

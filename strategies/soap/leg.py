@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+WIDTH = 8
+"""So many legs are a round: more processes than that have nothing to do."""
 Change = tuple[tuple[int, Choice], ...]
 """(operator, choice) for every operator that changes."""
 

@@ -103,7 +103,7 @@ class AbstractRoundStrategy(AbstractStrategy[State]):
     @final
     def progress(self, state: State) -> Progress:
         """How far a state has come."""
-        return state.found.progress
+        return replace(state.found.progress, bound_s=state.bound_s)
 
     @final
     def result(self, state: State) -> Plan:

@@ -5,9 +5,10 @@ chains from known plans, each until it has not improved for a while. Then the be
 until no change of a single one helps.
 
     phase    a round                                       ends
-    seeds    simulates a named plan, or finds the bound    when all are
+    seeds    simulates a named plan                        when all are
+    tables   makes a part of OptCNN's                      when its plan is one more seed, or after EARLY steps
     chains   walks from a seed, the fastest seed first,    when no seed is left; each after so many proposals per
-             and a part of OptCNN's tables                 operator without a faster plan; OptCNN's plan is one more
+             and a part of OptCNN's tables                 operator without a faster plan
     descent  sweeps over the choices of single operators   when no choice of any operator helps
 """
 
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SHARE = 4
-"""So many steps of OptCNN's are made in a round of the chains."""
+EARLY = 128
+"""So many steps of OptCNN's are made before the chains begin, for its plan is mostly the fastest seed ..."""
+SHARE = 16
+"""... and where it takes more, so many in a round of the chains."""
 
 
 @final
@@ -87,21 +90,25 @@ class Soap(AbstractRoundStrategy[SoapState]):
             strategy = SEEDS[state.simulated]
             state = _seeded(state, strategy.name, strategy().plan(state.problem))
             return replace(state, simulated=state.simulated + 1)
-        if state.bound_s is None:
+        if state.bound_s is None and state.searching:
             return replace(state, bound_s=lower_bound_s(state.problem.graph, state.problem.machine))
-        tables = next((leg for leg in state.legs if isinstance(leg, Tables)), state.tables)
-        if tables is None:
-            state = replace(state, tables=Tables(OptCNN().init(state.problem), 0))
-        elif tables.plan is not None and state.tables is not None and state.tables.plan is None:
-            state = _seeded(replace(state, tables=tables), OptCNN.name, tables.plan)
-        else:
-            state = replace(state, tables=tables)
         legs = state.searching
-        state = replace(state, incumbent=state.found, legs=())
+        state = replace(self._tabled(state), incumbent=state.found, legs=())
         return self._descending(state, legs) if state.descent is not None else self._walking(state, legs)
+
+    def _tabled(self, state: SoapState) -> SoapState:
+        """The state in which what the round has made of OptCNN's tables is there, and its plan is a seed."""
+        before = state.tables or Tables(OptCNN().init(state.problem), EARLY if self._share else 0)
+        tables = next((leg for leg in state.legs if isinstance(leg, Tables)), before)
+        state = replace(state, tables=tables)
+        if tables.plan is None or before.plan is not None:
+            return state
+        return _seeded(state, OptCNN.name, tables.plan)
 
     def _walking(self, state: SoapState, legs: Sequence[SearchLeg]) -> SoapState:
         """The next round of the chains, from another seed where these have ended, or of the descent."""
+        if state.tables is not None and not state.tables.finished:
+            return replace(state, legs=(state.tables,))
         chains, found = state.chains, None
         if chains is not None and legs:
             chains, found = chains.joined(legs)

@@ -1,4 +1,4 @@
-"""Scratch of bodies: measured where it is said to be, and a memory that it does not fit into is refused before the step."""
+"""Scratch of bodies: measured where it is said to be, and what does not fit with it is refused before the step."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trained_networks import NETWORKS, OPTIMIZER
 import maniple as mp
 from maniple import trainer as trainer_module
 from maniple.regions.error import RequestError
+from maniple.runtime import scratch
 from maniple.runtime.allocation import Taken, taken_on_host
 from maniple.runtime.binding import Binder
 from maniple.runtime.hosting import host_machine
@@ -24,7 +25,7 @@ from maniple.runtime.schedule import RowKind
 from maniple.runtime.session import Session
 from maniple.runtime.world import World, local_worlds
 
-SIZE = 100
+SIZE = 100  # elements of four bytes
 INSTANCE = 4 * SIZE
 SCRATCH = 6 * INSTANCE
 ran: list[int] = []
@@ -90,13 +91,13 @@ def test_a_trace_that_fits_but_for_its_scratch_is_refused_before_it_is_replayed(
 
 def test_a_body_is_measured_once_and_a_replay_never(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[Taken] = []
-    taken = Processor.taken
+    taken = scratch.taken
 
-    def noted(self: Processor, work: Callable[[], object]) -> Taken:
-        measured.append(taken(self, work))
+    def noted(processor: Processor, work: Callable[[], object]) -> Taken:
+        measured.append(taken(processor, work))
         return measured[-1]
 
-    monkeypatch.setattr(Processor, "taken", noted)
+    monkeypatch.setattr(scratch, "taken", noted)
     session = small(world, 1 << 20)
     traced(session, spread, 5)
     traced(session, modest, 5)
@@ -104,7 +105,7 @@ def test_a_body_is_measured_once_and_a_replay_never(world: World, monkeypatch: p
 
 
 def test_what_is_not_recorded_is_not_measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Processor, "taken", None)
+    monkeypatch.setattr(scratch, "taken", None)
     session = small(world, 1 << 20)
     x = session.region((SIZE,), "float32", "x")
     x.fill(1.0)
@@ -178,7 +179,7 @@ def test_a_gpus_memory_must_have_room_for_scratch() -> None:
         if fits:
             traced(session, spread, 3)
         else:
-            with pytest.raises(RequestError, match="scratch of .*spread"):
+            with pytest.raises(RequestError, match=r"scratch of .*spread"):
                 traced(session, spread, 2)
         RankRuntime.of(world).close()
 
@@ -262,7 +263,7 @@ def test_a_body_that_takes_no_blank_values_is_said_not_to_be_measured(world: Wor
     with mp.Trainer(g, plan, optimizer=OPTIMIZER, world=world) as trainer:
         schedule, (processor,) = trainer.schedule, runtime.processors.values()
         runtime.scratch.rehearse(schedule, runtime.processors)
-        (listed,) = runtime.scratch.residents(schedule, runtime.processors)[0][1:]
+        listed, *_ = runtime.scratch.residents(schedule, runtime.processors)[0]
         (row,) = (row for row in range(len(schedule)) if schedule.label(row).startswith("inverse.forward"))
         told = runtime.scratch.of(schedule, row, processor)
     assert told is not None

@@ -17,8 +17,8 @@ import maniple as mp
 from maniple.runtime import recording
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.rank import RankRuntime
-from maniple.runtime.session import Session
 from maniple.runtime.recorder import Recorder
+from maniple.runtime.session import Session
 from maniple.runtime.timeline import Event, Kind
 from maniple.runtime.world import World, local_worlds
 
@@ -31,15 +31,6 @@ WORLDS: dict[str, Callable[[], list[World]]] = {
     "messages": lambda: local_worlds(2),
     "shared memory": lambda: local_worlds(2, nodes=1, shared=True),
 }
-
-
-def opened(world: World, regions: int | None) -> Session:
-    """A session; in memories that hold so many regions, where a number is given."""
-    machine = host_machine(world)
-    if regions is not None:
-        memories = tuple(replace(memory, capacity_bytes=regions * SIZE) for memory in machine.memories)
-        machine = replace(machine, memories=memories)
-    return Session(RankRuntime.of(world), machine, mp.Mapper())
 
 
 def stepping(session: Session) -> Callable[[int], None]:
@@ -67,6 +58,11 @@ def held(world: World) -> tuple[int, ...]:
     memories = RankRuntime.of(world).memories.values()
     shared = 0 if world.shared is None else world.shared.arena.allocated()
     return (*(memory.allocated_bytes() for memory in memories), *(memory.version for memory in memories), shared)
+
+
+@mp.task
+def scale(x: mp.ReadWrite) -> None:
+    x.neg_().neg_()
 
 
 class Counting(Recorder):
@@ -98,7 +94,8 @@ def test_a_thousand_replays_make_no_instance_and_leave_no_object_behind(where: s
         grown.append(tracemalloc.get_traced_memory()[0])
 
     def body(world: World) -> tuple[int, int, bool]:
-        run, runtime = stepping(opened(world, None)), RankRuntime.of(world)
+        runtime = RankRuntime.of(world)
+        run = stepping(Session(runtime, host_machine(world), mp.Mapper()))
         run(20)
         recorder = runtime.recorder = Counting(world.rank, capacity=1)
         for memory in runtime.memories.values():
@@ -125,45 +122,55 @@ def test_a_thousand_replays_make_no_instance_and_leave_no_object_behind(where: s
     assert grown[1] - grown[0] < FLAT
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_replays_that_evict_for_each_other_leave_nothing_behind(size: int) -> None:
-    """Two traces in a memory that holds the regions of one and its scratch: each makes room for itself."""
+def test_replays_between_evictions_leave_nothing_behind() -> None:
+    """A trace's two regions and a third that is launched on between its replays, in a memory that has no room for all.
+
+    Every launch evicts what the replay has left; every replay brings it back.
+    """
     grown: list[int] = []
-    kept: list[int] = []
+    room = 3 * SIZE + 40  # of two regions, and of the trace's scratch
 
     def note() -> None:
         gc.collect()
         grown.append(tracemalloc.get_traced_memory()[0])
 
-    def body(world: World) -> list[float]:
-        session = opened(world, 4)
-        pairs = [[session.region((100,), name=f"{name}{pair}") for name in "ab"] for pair in range(2)]
-        here = Place(lambda _: 0)
+    def body(world: World) -> tuple[int, list[float]]:
+        machine = host_machine(world)
+        first, second = machine.memories
+        session = Session(
+            RankRuntime.of(world), replace(machine, memories=(replace(first, capacity_bytes=room), second)), mp.Mapper()
+        )
+        a, b, c = (session.region((100 if name != "c" else 120,), name=name) for name in "abc")
+        for region in (a, b, c):
+            region.fill(1.0)
+        here, most = Place(lambda _: 0), 0
 
-        def run(times: int) -> None:
+        def run(times: int) -> int:
+            most = 0
             for _ in range(times):
-                for pair, (a, b) in enumerate(pairs):
-                    session.fill(a, 1.0)
-                    session.fill(b, 0.0)
-                    with session.trace(f"pair {pair}"):
-                        session.launch(add, 1.0, a, b, mapper=here)
-                        session.launch(add, 1.0, b, a, mapper=here)
-                    session.fence()
-                    kept.append(RankRuntime.of(world).kept_bytes())
+                with session.trace("pair"):
+                    session.launch(add, -1.0, a, b, mapper=here)
+                    session.launch(add, 1.0, b, a, mapper=here)
+                session.launch(scale, c, mapper=here)
+                session.fence()
+                most = max(most, session.runtime.kept_bytes())
+            return most
 
-        run(10)
+        most = run(30)
         together(world, tracemalloc.start)
-        run(20)
+        run(90)
         together(world, note)
-        run(100)
+        run(60)
         together(world, note)
         together(world, tracemalloc.stop)
-        return [region.read()[0].item() for pair in pairs for region in pair]
+        return most, [region.read()[0].item() for region in (a, b, c)]
 
     try:
-        found = run_on_worlds(local_worlds(size), body)
+        (most, found), (other, again) = run_on_worlds(local_worlds(2), body)
     finally:
         tracemalloc.stop()
-    assert found == [[2.0, 1.0, 2.0, 1.0]] * size
-    assert max(kept) <= 4 * SIZE
-    assert grown[1] - grown[0] - 8 * 200 * size < FLAT  # the sizes that were noted
+    # (a, b) is (1, 1), (1, 0), (0, -1), (-1, -1), (-1, 0), (0, 1) and then (1, 1) again
+    assert found == again == [1.0, 1.0, 1.0]
+    assert most <= room
+    assert other > 0, "what was evicted went to the other rank"
+    assert grown[1] - grown[0] < FLAT
