@@ -80,7 +80,7 @@ class RankRuntime:
         self.taken: dict[int, int] = {}
         neighbours = 1 if world.shared is None else len(world.shared.ranks)
         roomy = neighbours * world.processors * world.cores <= available_cores()
-        self.progress = Progress(world.shared, world.rank, roomy=roomy, check=self.check)
+        self.progress = Progress(world.shared, world.rank, roomy=roomy, patient=world.stepper is None, check=self.check)
         self._credit_bytes = credit_bytes
         self._post: Post | None = None
         self.engine: CopyEngine | None = None
@@ -177,7 +177,7 @@ class RankRuntime:
                 continue
             if held is not None:
                 held.close()
-            self.processors[processor.id] = CpuProcessor(processor.id, processor.cores, self.fail)
+            self.processors[processor.id] = CpuProcessor(processor.id, processor.cores, self.fail, self.world.stepper)
             if processor.memory not in self.memories:
                 arena = None if self.world.shared is None else self.world.shared.arena
                 self.memories[processor.memory] = Memory(processor.memory, arena)
@@ -196,7 +196,7 @@ class RankRuntime:
         self.milestones[processor.id] = Milestones(self.check, PATIENCE_S)
 
     def _start_engine(self, transport: Transport) -> None:
-        self.engine = CopyEngine(transport, self._credit_bytes, self.fail, self.world.local)
+        self.engine = CopyEngine(transport, self._credit_bytes, self.fail, self.world.local, self.world.stepper)
         self.engine.begin()
 
     def runs(self, variant: Variant) -> bool:
@@ -249,10 +249,29 @@ class RankRuntime:
         Raises:
             RunError: a task failed, here or on another rank.
         """
+        self.await_done(lambda: not self.under_way)
+
+    def await_done(self, done: Callable[[], bool]) -> None:
+        """Block until something is done at this rank.
+
+        Args:
+            done: says so; whoever makes it so notifies `finished`.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        stepper = self.world.stepper
+        if stepper is not None:
+            stepper.until(lambda: done() or self.error is not None)
         with self.finished:
-            while self.under_way:
+            while not done():
                 self.check()
                 self.finished.wait()
+
+    def help(self) -> None:
+        """Do on this thread, which waits, what the rank's processors have not begun and any thread may do."""
+        for processor in self.processors.values():
+            processor.help()
 
     def fail(self, error: BaseException) -> None:
         """Record the first failure, wake everybody who waits, and have the other ranks stopped."""
@@ -291,6 +310,9 @@ class RankRuntime:
         Raises:
             RunError: a task failed, here or on another rank.
         """
+        self.help()
+        if self.world.stepper is not None:
+            self.world.stepper.until(lambda: event.is_set() or self.error is not None)
         while not event.wait(PATIENCE_S):
             self.check()
         self.check()
