@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-EARLY = 128
+EARLY = 1 << 14
 """So many steps of OptCNN's are made before the chains begin, for its plan is mostly the fastest seed ..."""
-SHARE = 16
+SHARE = 1 << 10
 """... and where it takes more, so many in a round of the chains."""
 
 
