@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from maniple.strategies.simulation.simulation import Simulation
 
 __all__: list[str] = []
-ALONE, TOGETHER = 1 / 16, 5 / 16
+ALONE, TOGETHER = 1 / 16, 1 / 2
 """By what share the runtime's plan of what takes turns may be larger than what lives at once, where a memory has one
 processor and where it has several; `tests/strategies/simulation/test_liveness.py` holds random plans to it."""
 
