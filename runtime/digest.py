@@ -16,19 +16,23 @@ __all__: list[str] = []
 
 SAMPLES = 1024
 
-_kept = threading.local()
-"""A thread's packer: to make one takes longer than to pack with it."""
+
+class _Kept(threading.local):
+    """A thread's packer: to make one takes longer than to pack with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.packer = msgpack.Packer()
+
+    def pack(self, given: list[object]) -> bytes:
+        try:
+            return cast("bytes", self.packer.pack(given))
+        except BaseException:
+            self.packer.reset()
+            raise
 
 
-def _pack(given: list[object]) -> bytes:
-    packer: msgpack.Packer | None = getattr(_kept, "packer", None)
-    if packer is None:
-        packer = _kept.packer = msgpack.Packer()
-    try:
-        return cast("bytes", packer.pack(given))
-    except BaseException:
-        packer.reset()
-        raise
+_kept = _Kept()
 
 
 def digest(values: Iterable[object], *, sampled: bool = False) -> bytes:
@@ -41,7 +45,7 @@ def digest(values: Iterable[object], *, sampled: bool = False) -> bytes:
     given = list(values)
     try:
         # Plain data, which most values are, is packed at once; floats, integers and truth values stay apart.
-        return blake2b(_pack(given), digest_size=16).digest()
+        return blake2b(_kept.pack(given), digest_size=16).digest()
     except (TypeError, ValueError, OverflowError):
         return _digest_each(given, sampled=sampled)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 from maniple.operators.plan import Predicted
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.equal_split import equal_splits
+from maniple.strategies.memory_fit import needed_bytes
 from maniple.strategies.optcnn.additive_cost import NS, AdditiveCost
 from maniple.strategies.optcnn.elimination import Assignment, Elimination
 from maniple.strategies.placement import complete
@@ -119,13 +120,13 @@ def _planned(state: OptCNNState, found: Assignment) -> OptCNNState:
         )
     )
     plan = complete(problem, OptCNN.name, configurations)
-    simulation = Simulation(problem.graph, problem.machine, plan)
+    simulation = Simulation(problem.graph, problem.machine, plan, problem.costs)
     step_s = simulation.makespan_ns * NS
     search = "the least additive cost" if found.exact else "a low additive cost; the tables to prove it are too large"
     told = (("proposals", 1), ("search", search), ("additive_cost_s", found.cost), ("simulated_s", step_s))
     plan = replace(
         plan,
         explanation=(("", (*told, ("exact", found.exact))),),
-        predicted=Predicted(step_s, int(simulation.memory_bytes.max())),
+        predicted=Predicted(step_s, max(needed_bytes(simulation))),
     )
     return replace(state, found=found, plan=plan)
