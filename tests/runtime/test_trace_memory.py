@@ -104,8 +104,8 @@ def test_a_thousand_replays_make_no_instance_and_leave_no_object_behind(where: s
             memory.recorder = recorder
         together(world, tracemalloc.start)
         run(WARM_UP)
-        before = held(world)
         together(world, note)
+        before = held(world)  # once what was recorded before is collected
         run(REPLAYS)
         together(world, note)
         together(world, tracemalloc.stop)
