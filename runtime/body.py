@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -59,9 +60,9 @@ class TaskBinder:
         return False
 
     def signature(self, point: int) -> Hashable | None:
-        """The body's function; compiled code allocates nothing that anybody hears of."""
+        """The body's function, which is not kept for it; compiled code allocates nothing that anybody hears of."""
         variant = self.bodies[point]
-        return None if variant.kind.startswith("numba") else variant.function
+        return None if variant.kind.startswith("numba") else weakref.ref(variant.function)
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> BoundTask:
         """Bind one point."""

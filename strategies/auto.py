@@ -18,6 +18,7 @@ from maniple.regions.error import RequestError
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.expert import Expert
 from maniple.strategies.hill_climb import HillClimb
+from maniple.strategies.memory_fit import excess
 from maniple.strategies.model_parallel import ModelParallel
 from maniple.strategies.optcnn.optcnn import OptCNN
 from maniple.strategies.reinforce import Reinforce
@@ -149,9 +150,8 @@ def _advanced(entrant: Entrant, problem: Problem) -> Entrant:
     best_s, proposals = progress.best_s, progress.proposals
     if strategy.needs_budget or not ended:
         return Entrant(strategy, state, best_s, proposals, ended)
-    simulation = Simulation(problem.graph, problem.machine, strategy.result(state))
-    held = [memory.capacity_bytes for memory in problem.machine.memories]
-    fits = all(used <= most for used, most in zip(simulation.memory_bytes.tolist(), held, strict=True))
+    simulation = Simulation(problem.graph, problem.machine, strategy.result(state), problem.costs)
+    fits = excess(simulation)[0] <= 0
     return Entrant(strategy, state, simulation.makespan_ns / 1e9 if fits else None, 1, ended=True)
 
 

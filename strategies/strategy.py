@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan
     from maniple.runtime.machine import Machine
+    from maniple.strategies.cost_model.cost_model import CostModel
 
 __all__: list[str] = []
 
@@ -39,12 +40,14 @@ class Problem:
         machine: the machine.
         objective: what to minimise.
         seed: where all chance comes from.
+        costs: what tasks take, for strategies that simulate; None: the roofline of the machine's processors.
     """
 
     graph: Graph
     machine: Machine
     objective: Objective = "time"
     seed: int = 0
+    costs: CostModel | None = None
 
 
 @final

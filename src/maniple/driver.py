@@ -6,9 +6,10 @@ import gc
 import math
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, final
 
+from maniple.costs import ANALYTIC, surveyed
 from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
 from maniple.runtime.interruption import uninterrupted
@@ -16,6 +17,8 @@ from maniple.strategies.registry import installed
 from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from maniple.crew import Crew
     from maniple.operators.graph import Graph
     from maniple.runtime.machine import Machine
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+COSTS = "costs"
+"""What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
 PIECE_BYTES = 1 << 18
 """A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
@@ -50,6 +55,7 @@ def search(
     proposals: int | None = None,
     seed: int = 0,
     cores: int | None = None,
+    costs: str = ANALYTIC,
     watch: Watch | None = None,
 ) -> Plan:
     """Find a plan for a graph on a machine.
@@ -58,7 +64,8 @@ def search(
     simulates nothing: `maniple search` and `maniple simulate` say whether its plan fits.
 
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
-    seconds runs on rank 0 and the others wait for its plan, for clocks differ; any other search runs on every rank.
+    seconds, or with costs that are measured or in a file, runs on rank 0 and the others wait for its plan, for clocks
+    and files differ; any other search runs on every rank.
 
     Args:
         graph: the graph; it must have a loss.
@@ -66,12 +73,15 @@ def search(
         strategy: a name that `maniple list strategies` shows.
         objective: what to minimise.
         budget: seconds, for strategies that need a budget; compiling the simulator, once for an installation, or
-            loading it, is not counted.
+            loading it, is not counted, and neither is measuring.
         proposals: how many changes to evaluate, instead of a budget or within one. The explanation of a plan that was
             found in seconds says its number: the same number and seed find the same plan.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
         cores: how many processes search, this one included, once a search has taken a second; by default one for each
-            core that this process may run on, and in a launched world this one alone. The plan is the same.
+            core that this process may run on, and in a launched world this one alone. The plan is the same. With costs
+            that are not analytic this process searches alone.
+        costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
+            as far as the user's cache has it not yet), or a file of measurements.
         watch: is told how it goes.
 
     Raises:
@@ -79,6 +89,27 @@ def search(
             not above zero, or no plan that fits in memory.
     """
     graph.validate()
+    chosen = _chosen(strategy, objective, budget, proposals, cores)
+    if chosen.needs_budget:
+        from maniple.strategies.simulation.compilation import compile_all
+
+        compile_all()
+
+    def drive() -> Plan:
+        problem = Problem(graph, machine, objective, seed, surveyed(costs, graph, machine))
+        found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch)
+        return found if costs == ANALYTIC else _noted(found, costs)
+
+    plan = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive)
+    plan.validate(graph, machine)
+    _refuse_unfit(plan, graph, machine)
+    return plan
+
+
+def _chosen(
+    strategy: str, objective: Objective, budget: float | None, proposals: int | None, cores: int | None
+) -> AbstractStrategy[Any]:
+    """The strategy, if it can be asked in this way."""
     if objective not in {"time", "memory", "pareto"}:
         raise RequestError(f"objective {objective!r}: expected time, memory or pareto")
     if budget is not None and not budget > 0:
@@ -90,25 +121,17 @@ def search(
     chosen = installed().lookup(strategy)()
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
-    if chosen.needs_budget:
-        from maniple.strategies.simulation.compilation import compile_all
-
-        compile_all()
-    began = time.monotonic()
-    problem, limits = Problem(graph, machine, objective, seed), _Limits(began, budget, proposals, _cores(cores))
-    plan = _drive(chosen, problem, limits, watch) if budget is None else _on_rank_0(chosen, problem, limits, watch)
-    plan.validate(graph, machine)
-    _refuse_unfit(plan, graph, machine)
-    return plan
+    return chosen
 
 
 def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:
     least = min(memory.capacity_bytes for memory in machine.memories)
     if plan.predicted.memory_bytes is not None and plan.predicted.memory_bytes > least:
-        from maniple.strategies.memory_fit import refuse_unfit
+        from maniple.strategies.memory_fit import needed_bytes, refuse_unfit
         from maniple.strategies.simulation.simulation import Simulation
 
-        refuse_unfit(plan, Simulation(graph, machine, plan))
+        simulation = Simulation(graph, machine, plan)
+        refuse_unfit(plan, simulation, simulation.allocated_bytes() or needed_bytes(simulation))
 
 
 @final
@@ -183,8 +206,8 @@ def _drive(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, w
 
 
 def _crew(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> Crew | None:
-    """Other processes, for strategies that can use them."""
-    if limits.cores == 1 or not strategy.needs_budget:
+    """Other processes, for strategies that can use them; they know the graph and the machine, not what was measured."""
+    if limits.cores == 1 or not strategy.needs_budget or problem.costs is not None:
         return None
     from maniple.crew import Crew
     from maniple.strategies.soap.leg import WIDTH
@@ -195,16 +218,22 @@ def _crew(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) ->
     return Crew(strategy, problem, min(limits.cores, WIDTH) - 1, limits.proposals)
 
 
-def _on_rank_0(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None) -> Plan:
+def _noted(plan: Plan, costs: str) -> Plan:
+    """The plan that says which costs it was found with."""
+    told = dict(plan.explanation)
+    return replace(plan, explanation=tuple({**told, "": (*told.get("", ()), (COSTS, costs))}.items()))
+
+
+def _on_rank_0(drive: Callable[[], Plan]) -> Plan:
     """Search on rank 0 and give its plan to all; alone, just search."""
     from maniple.runtime import environment, world
 
     if environment.read() is None:
-        return _drive(strategy, problem, limits, watch)
+        return drive()
     here = world.current()
     told = b""
     if here.rank == 0:
-        told = _drive(strategy, problem, limits, watch).text().encode()
+        told = drive().text().encode()
     size = int.from_bytes(here.control.gather(len(told).to_bytes(8, "big"))[0], "big")
     pieces = [here.control.gather(told[at : at + PIECE_BYTES])[0] for at in range(0, size, PIECE_BYTES)]
     return Plan.parse(b"".join(pieces).decode(), "the plan of rank 0")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from math import log
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.roofline import task_ns
+from maniple.runtime.roofline import kernel_ns, task_ns
 from maniple.strategies.cost_model.measurement import frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
 from maniple.strategies.cost_model.neighbor import neighbors
@@ -37,8 +37,9 @@ class Measured:
 
     A body is what is timed, so a task takes the launch of its processor and what was measured. One that was not
     measured takes, in units of its roofline time, what the measured tasks of the same operator take that are next to it
-    in size: the two are weighted by the logarithm of their work. With one neighbour its factor is taken; with none the
-    factor is 1 and the source is ``analytic``.
+    in size: the two are weighted by the logarithm of their work. With one neighbour its factor is taken. Where the
+    operator was not measured with these attributes, those of its kind with any are its neighbours; with none the factor
+    is 1 and the source is ``analytic``.
 
         work      2^10        2^12          2^14
         factor    1.5         ? = 1.3       1.1       halfway between its neighbours
@@ -69,7 +70,14 @@ class Measured:
         self._timer, self._clock = timer, clock
         self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
         self._factors: dict[tuple[str, str], list[tuple[int, float]]] = {}
-        self._rooflines: dict[TaskKey, int] = {}
+        self._processors = {processor.cores: processor.id for processor in reversed(machine.processors)}
+        for key, found in sorted(measurements.tasks.items()):
+            self._compare(key, found)
+
+    @property
+    def measuring(self) -> bool:
+        """Whether a task without a measurement would be timed now."""
+        return self._left > 0
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
@@ -104,16 +112,38 @@ class Measured:
             begun = self._clock()
             with neighbors(self._cores - cores):
                 found = self.measurements.tasks[key] = self._timer(launch, point, cores, seen)
+            self._compare(key, found)
             self._left -= self._clock() - begun
         if found is not None:
-            duration = round(1e9 * processor.launch_s) + found.median_ns
-            if key not in self._rooflines:
-                self._rooflines[key] = roofline
-                factors = self._factors.setdefault((key.kind, key.body), [])
-                factors.insert(bisect_left(factors, (found.work, 0.0)), (found.work, duration / roofline))
-            return duration, "measured"
-        factor = _between(self._factors.get((key.kind, key.body), []), work(launch, point))
+            return round(1e9 * processor.launch_s) + found.median_ns, "measured"
+        near = self._factors.get((key.kind, key.body)) or self._factors.get((key.kind, ""), [])
+        factor = _between(near, work(launch, point))
         return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
+
+    def errors(self) -> list[float]:
+        """How far off interpolation is, relative to what was measured, for each task that others can stand in for."""
+        found = []
+        for key, measured in sorted(self.measurements.tasks.items()):
+            for like in ((key.kind, key.body), (key.kind, "")):
+                own = (measured.work, self._factor(key, measured)) if key.cores in self._processors else None
+                others = [factor for factor in self._factors.get(like, []) if factor != own]
+                factor = _between(others, measured.work)
+                if own is not None and factor is not None:
+                    found.append(abs(factor - own[1]) / own[1])
+                    break
+        return found
+
+    def _compare(self, key: TaskKey, found: Measurement) -> None:
+        """Remember how many times its roofline time a task takes, where a processor here has as many cores."""
+        if key.cores in self._processors and found.work:
+            factor = self._factor(key, found)
+            for like in ((key.kind, key.body), (key.kind, "")):
+                insort(self._factors.setdefault(like, []), (found.work, factor))
+
+    def _factor(self, key: TaskKey, found: Measurement) -> float:
+        processor = self._machine.processor(self._processors[key.cores])
+        roofline = kernel_ns(key.kind, found.flops, found.touched, self._machine, processor)
+        return (1e9 * processor.launch_s + found.median_ns) / roofline
 
 
 def _between(factors: list[tuple[int, float]], size: int) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import statistics
@@ -13,6 +14,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+import maniple.operators
 from maniple.regions.error import RequestError
 from maniple.runtime.entry import read_json, write_atomically
 from maniple.runtime.kernels import torch_dtype
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 1
+VERSION = 2
 """The version of the file."""
 WARM_UP, RUNS, LEAST_S = 2, 7, 2e-3
 """Runs before timing; timed runs, each of as many calls as take LEAST_S."""
@@ -65,11 +67,23 @@ class Measurement:
         median_ns: the middle of the runs.
         spread_ns: the median distance of the runs from it.
         work: points of all views, by which neighbours are compared.
+        flops: operations of the task.
+        touched: bytes that it reads and writes.
     """
 
     median_ns: int
     spread_ns: int
     work: int
+    flops: float
+    touched: int
+
+    @classmethod
+    def of(cls, launch: Launch, point: int, median_ns: int, spread_ns: int) -> Measurement:
+        """The measurement of one task of a launch."""
+        sizes = [(each.rects[point].volume, each.region.itemsize) for each in launch.requirements]
+        flops = launch.flops[point] if launch.flops else 0.0
+        touched = sum(volume * itemsize for volume, itemsize in sizes)
+        return cls(median_ns, spread_ns, sum(volume for volume, _ in sizes), flops, touched)
 
 
 @final
@@ -180,7 +194,7 @@ def measure(
         torch.set_num_threads(threads)
     median = statistics.median(runs)
     spread = statistics.median(abs(run - median) for run in runs)
-    return Measurement(max(1, round(median)), round(spread), work(launch, point))
+    return Measurement.of(launch, point, max(1, round(median)), round(spread))
 
 
 def _timed(bodies: Iterator[Callable[[], object]], copies: int, clock: Callable[[], int]) -> list[float]:
@@ -227,26 +241,34 @@ def device() -> str:
 
 @cache
 def software() -> str:
-    """Name the versions that kernels depend on."""
-    return " ".join(f"{name} {version(name)}" for name in ("maniple", "numba", "torch"))
+    """Name the versions that kernels depend on, and the contents of the folder that holds them."""
+    digest = hashlib.blake2b(digest_size=8)
+    for source in sorted(Path(maniple.operators.__path__[0]).rglob("*.py")):
+        digest.update(source.read_bytes())
+    named = " ".join(f"{name} {version(name)}" for name in ("maniple", "numba", "torch"))
+    return f"{named} operators {digest.hexdigest()}"
 
 
 def read_measurements(path: str | os.PathLike[str]) -> Measurements:
     """Read a file that `write_measurements` wrote.
 
+    Args:
+        path: the file.
+
     Raises:
         RequestError: the file or an entry of it is wrong.
     """
     table = read_json(path).table(("version", "device", "software", "tasks"))
-    if table["version"].integer(1) > VERSION:
-        raise table["version"].problem(f"a version of at most {VERSION}")
+    if table["version"].integer(1) != VERSION:
+        raise table["version"].problem(f"version {VERSION}; measure again")
     found = Measurements(table["device"].string(), table["software"].string())
     for entry in table["tasks"].elements():
-        task = entry.table(("kind", "body", "shapes", "cores", "median_ns", "spread_ns", "work"))
+        task = entry.table(("kind", "body", "shapes", "cores", "median_ns", "spread_ns", "work", "flops", "touched"))
         shapes = tuple(shape.string() for shape in task["shapes"].elements())
         key = TaskKey(task["kind"].string(), task["body"].string(), shapes, task["cores"].integer(1))
-        numbers = (task["median_ns"].integer(1), task["spread_ns"].integer(0), task["work"].integer(0))
-        found.tasks[key] = Measurement(*numbers)
+        taken = task["median_ns"].integer(1), task["spread_ns"].integer(0)
+        flops, touched = task["flops"].number(0), task["touched"].integer(0)
+        found.tasks[key] = Measurement(*taken, task["work"].integer(0), flops, touched)
     return found
 
 
@@ -266,6 +288,8 @@ def write_measurements(path: str | os.PathLike[str], found: Measurements) -> Non
                 "median_ns": value.median_ns,
                 "spread_ns": value.spread_ns,
                 "work": value.work,
+                "flops": value.flops,
+                "touched": value.touched,
             }
         )
         for key, value in sorted(found.tasks.items(), key=lambda task: task[0])

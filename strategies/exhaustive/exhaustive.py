@@ -26,6 +26,7 @@ from math import exp, prod
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.regions.error import RequestError
 from maniple.strategies.exhaustive.frontier import ENDED, FOUND, Frontier
 from maniple.strategies.exhaustive.layer import Layers, separate, tied
 from maniple.strategies.exhaustive.relaxation import Relaxation
@@ -121,7 +122,13 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
 
     @final
     def init(self, problem: Problem) -> ExhaustiveState:
-        """The state in which the seeds have been simulated."""
+        """The state in which the seeds have been simulated.
+
+        Raises:
+            RequestError: the costs are not the roofline, by which alone the bounds hold.
+        """
+        if problem.costs is not None:
+            raise RequestError(f"strategy {self.name!r}: its bounds hold for analytic costs only; use them, or soap")
         space = Space.of(problem.graph, len(problem.machine.processors))
         layers = self.layers(problem, space)
         first = (0,) * len(layers.leaders)

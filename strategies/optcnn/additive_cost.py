@@ -95,14 +95,9 @@ class AdditiveCost:
         kind = self._edge_kind(writer, reader)
         if kind not in self._tables:
             total = np.zeros((len(self._choices[writer]), len(self._choices[reader])))
-            for result, operand, _ in self._operators.ends(writer, reader):
-                size = self._size(self._nodes[writer].results[result])
-                made, _ = self._cuts(writer, ("value", "result", result))
-                for read in self._cuts(reader, ("value", "operand", operand))[1]:
-                    total += self._flows.times_ns(size, made, read)
-                given, _ = self._cuts(reader, ("gradient", "operand", operand))
-                for read in self._cuts(writer, ("gradient", "result", result))[1]:
-                    total += self._flows.times_ns(size, given, read).T
+            for size, made, read, is_back in self._between(writer, reader):
+                times = self._flows.times_ns(size, made, read)
+                total += times.T if is_back else times
             self._tables[kind] = total * NS
         return self._tables[kind]
 
@@ -116,7 +111,23 @@ class AdditiveCost:
                 self.operator(number)
         for edge in self.edges:
             if self._edge_kind(*edge) not in self._tables:
-                yield self.edge(*edge).size
+                for size, made, read, _ in self._between(*edge):
+                    for one in made:
+                        self._flows.times_ns(size, [one], read)
+                        yield len(read)
+                self.edge(*edge)
+
+    def _between(self, writer: int, reader: int) -> Iterator[tuple[int, list[int], list[int], bool]]:
+        """What flows between two operators: bytes of a region, its cuts by who makes and who reads it, and the way."""
+        for result, operand, _ in self._operators.ends(writer, reader):
+            shape, itemsize = self._layout(self._nodes[writer].results[result])
+            size = itemsize * prod(shape)
+            made, _ = self._cuts(writer, ("value", "result", result))
+            for read in self._cuts(reader, ("value", "operand", operand))[1]:
+                yield size, made, read, False
+            given, _ = self._cuts(reader, ("gradient", "operand", operand))
+            for read in self._cuts(writer, ("gradient", "result", result))[1]:
+                yield size, given, read, True
 
     def _own_ns(self, number: int, choice: Choice) -> float:
         """The nanoseconds of an operator's tasks and of its weights."""
@@ -176,10 +187,6 @@ class AdditiveCost:
     def _layout(self, tensor: int | None) -> Layout:
         """The shape of a tensor, and the bytes of an element."""
         return self._outline.layout(("value", -1, -1 if tensor is None else tensor), {})
-
-    def _size(self, tensor: int) -> int:
-        shape, itemsize = self._layout(tensor)
-        return itemsize * prod(shape)
 
     def _kind(self, number: int) -> object:
         """What determines an operator's costs: how it is lowered, and with how many it shares each weight."""

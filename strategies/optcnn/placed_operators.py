@@ -57,7 +57,8 @@ class PlacedOperators:
         self.choices = choices
         self._space = space
         self._nodes, self._tensors = self.outline.nodes, graph.tensors
-        self._costs, self._cache, self._shapes = Analytic(self.machine), RegionCache(self.machine), Shapes()
+        self._costs = problem.costs or Analytic(self.machine)
+        self._cache, self._shapes = RegionCache(self.machine), Shapes()
         self.memory_of = np.asarray([processor.memory for processor in self.machine.processors], dtype=np.int64)
         self._placed: dict[tuple[int, Choice], Placed] = {}
         self._readers: dict[int, list[int]] = {}

@@ -58,7 +58,7 @@ def first_evaluation(problem: Problem) -> Evaluation:
     choices = choices_of(space, plan)
     if choices is None:
         raise RequestError(f"{SEEDS[0].name}: its plan is not one that a search can begin with; report this")
-    return Evaluation(Simulation(problem.graph, problem.machine, plan), space, choices)
+    return Evaluation(Simulation(problem.graph, problem.machine, plan, problem.costs), space, choices)
 
 
 def choices_of(space: Space, plan: Plan) -> Choices | None:
@@ -88,11 +88,11 @@ def found_plan(
         bound_s: seconds below which no plan can go, where the search knows that.
 
     Raises:
-        RequestError: no plan that was tried fits in memory.
+        RequestError: no plan that was tried fits in memory, or the runtime has no room for this one after all.
     """
     here = evaluation.choices
     evaluation.move_to(best)
-    if best_cost >= UNFIT:
+    if best_cost >= UNFIT or not evaluation.is_allocated():
         raise nothing_fits(strategy, evaluation, problem.machine)
     plan, memory_bytes = evaluation.plan(), evaluation.memory_bytes
     evaluation.move_to(here)

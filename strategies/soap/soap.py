@@ -90,7 +90,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
             strategy = SEEDS[state.simulated]
             state = _seeded(state, strategy.name, strategy().plan(state.problem))
             return replace(state, simulated=state.simulated + 1)
-        if state.bound_s is None and state.searching:
+        if state.bound_s is None and state.searching and state.problem.costs is None:  # the bound is by the roofline
             return replace(state, bound_s=lower_bound_s(state.problem.graph, state.problem.machine))
         legs = state.searching
         state = replace(self._tabled(state), incumbent=state.found, legs=())

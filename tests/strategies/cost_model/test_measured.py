@@ -58,7 +58,7 @@ class Timer:
     def __call__(self, launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
         self.now += 1.0
         self.calls += 1
-        return Measurement(3 * task_ns(launch, point, MACHINE) - LAUNCH_NS, 0, work(launch, point))
+        return Measurement.of(launch, point, 3 * task_ns(launch, point, MACHINE) - LAUNCH_NS, 0)
 
     def clock(self) -> float:
         return self.now
@@ -135,7 +135,8 @@ def test_a_body_is_timed_with_warm_up_median_and_spread() -> None:
     ticks = iter(range(0, 10**9, 10**6))
     launch = launches(model("digits_cnn", batch=8))["relu.forward"]
     found = measure(launch, 0, 1, frames(launch, [0]), lambda: next(ticks))
-    assert found == Measurement(500_000, 0, work(launch, 0))  # two calls in each millisecond
+    assert found == Measurement.of(launch, 0, 500_000, 0)  # two calls in each millisecond
+    assert found.work == work(launch, 0)
 
 
 def test_files_give_measurements_back(tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_files_give_measurements_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version": 1', '"version": 2', "version: expected a version of at most 1, got 2"),
+        ('"version": 2', '"version": 1', "version: expected version 2; measure again, got 1"),
         ('"median_ns": ', '"median_ns": -', r"tasks\[0\]\.median_ns: expected an integer >= 1"),
         ('"cores"', '"cors"', r"tasks\[0\]\.cors: unknown key; did you mean 'cores'"),
     ],
