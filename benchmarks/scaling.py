@@ -173,7 +173,7 @@ def rank_costs(sizes: tuple[int, ...], steps: int, rounds: int) -> list[dict[str
     help="Tasks of a trace whose memory is measured.",
 )
 @click.option("--ranks", multiple=True, type=int, default=(2, 64), help="Ranks of a world.")
-@click.option("--steps", default=100, help="Steps of the ranks' trace.")
+@click.option("--steps", default=10, help="Steps of the ranks' trace.")
 @click.option("--rounds", default=5, help="How often each figure is taken; medians count.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON object alone.")
 def main(
