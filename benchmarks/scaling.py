@@ -8,16 +8,17 @@ a launch before. The cost of a task is the time from the first launch of a run t
 sizes take turns, and figures are medians over the rounds. Memory is what tracemalloc sees of recording, lowering and
 two runs.
 
-Ranks: threads of one process over the loopback transport, which moves bytes and nothing else; two points per rank,
-each reading its neighbours (stencil_1d, 16 bytes). Ranks of one process share its interpreter, so the time of a step is
-divided by the ranks: a cost that did not depend on their number would give the same figure for 2 and for 64.
+Ranks: all of one process, taken on by its one thread (`Stepper`), over the loopback transport, which moves bytes and
+nothing else; two points per rank, each reading its neighbours (stencil_1d_periodic, 16 bytes). Every rank sends two
+tiles and receives two, be there 2 ranks or 64: tiles for even and for odd ranks are arguments of their own, or two
+ranks would swap theirs in one collective. The time of a step is divided by the ranks: a cost that did not depend on
+their number would give the same figure for all.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import threading
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -27,6 +28,7 @@ import torch
 
 import maniple as mp
 from maniple.mappers.default import DefaultMapper
+from maniple.runtime.handle import PartitionedRegion
 from maniple.runtime.machine import Machine
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
@@ -44,14 +46,19 @@ def nothing(x: mp.ReadWrite) -> None:
 
 
 @mp.task
-def relax(output: mp.WriteDiscard, near: mp.Read) -> None:
+def relax(output: mp.WriteDiscard, own: mp.Read, a: mp.Read, b: mp.Read, c: mp.Read, d: mp.Read) -> None:
     """A stencil's task, as small as it gets."""
-    output.copy_(near[:1])
+    output.copy_(own)
+
+
+def beside(offset: int, parity: int, rows: int) -> Callable[[tuple[int, ...]], tuple[int, int] | None]:
+    """Which tile the points of even or of odd ranks read beside their own."""
+    return lambda point: ((point[0] + offset) % rows, 0) if point[0] // ROWS_PER_RANK % 2 == parity else None
 
 
 def session_of(world: World) -> Session:
     """A program on one rank of a world."""
-    return Session(RankRuntime.of(world), Machine.detect(world), DefaultMapper())
+    return Session(RankRuntime.of(world), Machine.cpu(1, ranks=world.size), DefaultMapper())
 
 
 def chain(session: Session, tasks: int) -> Callable[[], None]:
@@ -105,28 +112,8 @@ def memory_per_task(tasks: int) -> dict[str, float]:
     return {"tasks": tasks, "bytes_per_task": round(kept / tasks, 1)}
 
 
-def stencil(world: World, steps: int) -> Callable[[], None]:
-    """A traced stencil over all ranks of a world; a call runs it and waits for this rank's share."""
-    session = session_of(world)
-    rows = ROWS_PER_RANK * world.size
-    buffers = [session.region((rows, WORDS), "float64") for _ in range(2)]
-    for buffer in buffers:
-        session.fill(buffer, 0.0)
-    own = mp.rectangles([((row, 0), (row + 1, WORDS)) for row in range(rows)])
-    near = mp.rectangles([((max(0, row - 1), 0), (min(row + 2, rows), WORDS)) for row in range(rows)])
-    launches = [(buffers[step % 2][own], buffers[1 - step % 2][near]) for step in range(steps)]
-
-    def run() -> None:
-        with session.trace("stencil"):
-            for output, found in launches:
-                session.index_launch(relax, (rows,), output, found)
-        session.fence()
-
-    return run
-
-
 class Ranks:
-    """Ranks that are threads of this process, each with the same program, which all run when one call says so.
+    """A traced stencil over ranks that one thread takes on.
 
     Args:
         size: how many.
@@ -134,34 +121,31 @@ class Ranks:
     """
 
     def __init__(self, size: int, steps: int) -> None:
-        self.size = size
-        self.steps = steps
-        self._gate = threading.Barrier(size + 1)
-        for world in local_worlds(size):
-            threading.Thread(target=self._serve, args=(world,), name=f"rank {world.rank}", daemon=True).start()
+        self.size, self.steps = size, steps
+        self._rows = ROWS_PER_RANK * size
+        self._sessions = [session_of(world) for world in local_worlds(size, stepped=True)]
+        self._launches = [self._made(session) for session in self._sessions]
 
-    def _serve(self, world: World) -> None:
-        try:
-            run = stencil(world, self.steps)
-            self._gate.wait()
-            while True:
-                run()
-                self._gate.wait()
-                self._gate.wait()
-        except BaseException:
-            self._gate.abort()
-            raise
-
-    def start(self) -> None:
-        """Wait until every rank has its program; the first run begins."""
-        self._gate.wait()
-        self._gate.wait()
+    def _made(self, session: Session) -> list[tuple[PartitionedRegion, ...]]:
+        """The arguments of the launches of one rank."""
+        buffers = [session.region((self._rows, WORDS), "float64") for _ in range(2)]
+        for buffer in buffers:
+            session.fill(buffer, 0.0)
+        rows = mp.blocks((self._rows, 1))
+        tiles = [buffer[rows] for buffer in buffers]
+        sides = [beside(offset, parity, self._rows) for offset in (-1, 1) for parity in range(2)]
+        around = [(own, *map(own.project, sides)) for own in tiles]
+        return [(tiles[step % 2], *around[1 - step % 2]) for step in range(self.steps)]
 
     def run(self) -> float:
         """Run once: microseconds per rank and step."""
-        self._gate.wait()
         begun = time.perf_counter()
-        self._gate.wait()
+        for session, launches in zip(self._sessions, self._launches, strict=True):
+            with session.trace("stencil"):
+                for tiles in launches:
+                    session.index_launch(relax, (self._rows, 1), *tiles)
+        for session in self._sessions:
+            session.fence()
         return (time.perf_counter() - begun) / self.size / self.steps * 1e6
 
 
@@ -170,7 +154,6 @@ def rank_costs(sizes: tuple[int, ...], steps: int, rounds: int) -> list[dict[str
     torch.set_num_threads(1)
     worlds = [Ranks(size, steps) for size in sizes]
     for ranks in worlds:
-        ranks.start()
         for _ in range(WARM_UP):
             ranks.run()
     found: dict[int, list[float]] = {size: [] for size in sizes}
@@ -182,25 +165,37 @@ def rank_costs(sizes: tuple[int, ...], steps: int, rounds: int) -> list[dict[str
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--tasks", multiple=True, type=int, default=(100, 1_000, 10_000, 100_000), help="Tasks of a trace.")
-@click.option("--memory-tasks", default=10_000, help="Tasks of the trace whose memory is measured.")
+@click.option(
+    "--memory-tasks",
+    multiple=True,
+    type=int,
+    default=(10_000, 100_000),
+    help="Tasks of a trace whose memory is measured.",
+)
 @click.option("--ranks", multiple=True, type=int, default=(2, 64), help="Ranks of a world.")
 @click.option("--steps", default=100, help="Steps of the ranks' trace.")
 @click.option("--rounds", default=5, help="How often each figure is taken; medians count.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON object alone.")
 def main(
-    *, tasks: tuple[int, ...], memory_tasks: int, ranks: tuple[int, ...], steps: int, rounds: int, as_json: bool
+    *,
+    tasks: tuple[int, ...],
+    memory_tasks: tuple[int, ...],
+    ranks: tuple[int, ...],
+    steps: int,
+    rounds: int,
+    as_json: bool,
 ) -> None:
     """Measure and print."""
     results = {
-        "memory": memory_per_task(memory_tasks),
+        "memory": [memory_per_task(count) for count in memory_tasks],
         "replay": replay_costs(tasks, rounds),
         "ranks": rank_costs(ranks, steps, rounds),
     }
     if not as_json:
         for entry in results["replay"]:
             print(f"{entry['tasks']:7} tasks in a trace  {entry['us_per_task']:8.2f} us per task")
-        kept = results["memory"]
-        print(f"{kept['tasks']:7} tasks in a trace  {kept['bytes_per_task']:8.0f} bytes per task")
+        for kept in results["memory"]:
+            print(f"{kept['tasks']:7} tasks in a trace  {kept['bytes_per_task']:8.0f} bytes per task")
         for entry in results["ranks"]:
             print(f"{entry['ranks']:7} ranks             {entry['us_per_rank_and_step']:8.2f} us per rank and step")
     print(json.dumps(results))

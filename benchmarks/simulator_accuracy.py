@@ -15,6 +15,7 @@ import argparse
 import json
 import statistics
 import time
+from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.strategy import Problem
 
 NAMED = ("data_parallel", "model_parallel", "expert", "spatial")
-WARM_UP, STEPS = 3, 15
+WARM_UP, STEPS, ROUNDS = 2, 5, 5
 
 
 def wide(batch: int) -> Graph:
@@ -71,15 +72,26 @@ def branched(batch: int) -> Graph:
 GRAPHS = (model("digits_cnn", 256), model("mlp", 128), wide(32), deep(256), branched(128))
 
 
-def measured_steps(graph: Graph, plan: Plan) -> list[float]:
-    """Seconds of steps, each waited for."""
-    batch, found = batch_of(graph), []
-    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.01, momentum=0.9)) as trainer:
-        for step in range(WARM_UP + STEPS):
-            begun = time.perf_counter()
-            trainer.step(**batch)
-            if step >= WARM_UP:
-                found.append(time.perf_counter() - begun)
+def measured_steps(graph: Graph, plans: dict[str, Plan]) -> dict[str, list[float]]:
+    """Seconds of the steps of each plan in each round, by plan: the middle of STEPS, each waited for.
+
+    The plans take turns: a computer that is slower for a while is slower for all of them.
+    """
+    batch = batch_of(graph)
+    found: dict[str, list[float]] = {name: [] for name in plans}
+    with ExitStack() as stack:
+        optimizer = mp.SGD(lr=0.01, momentum=0.9)
+        trainers = {
+            name: stack.enter_context(mp.Trainer(graph, plan, optimizer=optimizer)) for name, plan in plans.items()
+        }
+        for _ in range(ROUNDS):
+            for name, trainer in trainers.items():
+                steps = []
+                for _ in range(WARM_UP + STEPS):
+                    begun = time.perf_counter()
+                    trainer.step(**batch)
+                    steps.append(time.perf_counter() - begun)
+                found[name].append(statistics.median(steps[WARM_UP:]))
     return found
 
 
@@ -147,22 +159,20 @@ def main() -> None:
     costs = Measured(machine, Measurements.here(), time_box_s=600)
     rows: list[dict[str, object]] = []
     for graph in GRAPHS:
-        names = [*NAMED, *(f"random {seed}" for seed in range(given.plans - len(NAMED)))]
-        for name in names:
+        plans, predicted = {}, {}
+        for name in [*NAMED, *(f"random {seed}" for seed in range(given.plans - len(NAMED)))]:
             strategy, _, seed = name.partition(" ")
-            plan = lookup(strategy)().plan(Problem(graph, machine, seed=int(seed or 0)))
-            # Only rank 0 predicts, while the others wait in the trainer: measuring alone, as in a search.
-            predicted = Simulation(graph, machine, plan, costs).makespan_ns / 1e9 if world.rank == 0 else 0.0
-            steps = measured_steps(graph, plan)
+            plans[name] = plan = lookup(strategy)().plan(Problem(graph, machine, seed=int(seed or 0)))
+            # Only rank 0 predicts, while the others wait in a trainer: measuring alone, as in a search.
+            predicted[name] = Simulation(graph, machine, plan, costs).makespan_ns / 1e9 if world.rank == 0 else 0.0
+        for name, rounds in measured_steps(graph, plans).items():
+            middle = statistics.median(rounds)
+            noise = statistics.median(abs(one - middle) for one in rounds) / middle
+            row = {"model": graph.name, "plan": name, "predicted_s": predicted[name], "measured_s": middle}
+            rows.append({**row, "noise": noise})
             if world.rank == 0:
-                middle = statistics.median(steps)
-                noise = statistics.median(abs(step - middle) for step in steps) / middle
-                rows.append(
-                    {"model": graph.name, "plan": name, "predicted_s": predicted, "measured_s": middle, "noise": noise}
-                )
-                print(
-                    f"{graph.name:12s} {name:16s} {1e3 * predicted:9.2f} ms predicted {1e3 * middle:9.2f} ms measured"
-                )
+                times = f"{1e3 * predicted[name]:9.2f} ms predicted {1e3 * middle:9.2f} ms measured"
+                print(f"{graph.name:12s} {name:16s} {times}")
     if world.rank == 0:
         result = {"summary": summary(rows), "rows": rows, "cores": torch.get_num_threads()}
         print(json.dumps(result["summary"], indent=1))

@@ -13,7 +13,7 @@ from maniple.regions.error import RunError
 from maniple.runtime.kernels import to_host, torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from maniple.operators.graph import Graph, Node
     from maniple.operators.optimizer import SGD
@@ -24,8 +24,17 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
+class PureBinder:
+    """A binder of bodies that do nothing but write their views."""
+
+    @property
+    def pure(self) -> bool:
+        """Yes."""
+        return True
+
+
 @dataclass(frozen=True)
-class ForwardBinder:
+class ForwardBinder(PureBinder):
     """Binds an operator's forward body: views are its operands, its results, what it saves, and perhaps the clock.
 
     Args:
@@ -41,6 +50,11 @@ class ForwardBinder:
     tiles: tuple[Tile, ...]
     training: bool
     checked: bool
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views and its place."""
+        extents, padding = self.graph.bound(self.node).extents(), self.tiles[point].padding
+        return "forward", self.node.operator, extents, padding, self.training, self.checked
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
@@ -67,7 +81,7 @@ class ForwardBinder:
 
 
 @dataclass(frozen=True)
-class BackwardBinder:
+class BackwardBinder(PureBinder):
     """Binds an operator's backward body: which view is what comes with `slots`.
 
     Args:
@@ -82,6 +96,11 @@ class BackwardBinder:
     node: Node
     tiles: tuple[Tile, ...]
     slots: tuple[tuple[str, int], ...]
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views and its place."""
+        extents, padding = self.graph.bound(self.node).extents(), self.tiles[point].padding
+        return "backward", self.node.operator, extents, padding, self.slots
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
@@ -108,7 +127,7 @@ class BackwardBinder:
 
 
 @dataclass(frozen=True)
-class UpdateBinder:
+class UpdateBinder(PureBinder):
     """Binds a parameter's update: views are the value, the gradient, and the optimizer's state.
 
     Args:
@@ -117,6 +136,11 @@ class UpdateBinder:
 
     optimizer: SGD
 
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views."""
+        del point
+        return "update", self.optimizer
+
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
         value, gradient, *states = (_there(view) for view in views)
@@ -124,8 +148,13 @@ class UpdateBinder:
 
 
 @dataclass(frozen=True)
-class AssignBinder:
+class AssignBinder(PureBinder):
     """Binds a buffer's change: views are the buffer and its next value."""
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views."""
+        del point
+        return ("assign",)
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""

@@ -133,7 +133,7 @@ class InjectedDropout(TorchFunctionMode):
         return node
 
     def _dropout(self, x: torch.Tensor, p: float) -> torch.Tensor:
-        from maniple.operators.kernels.dropout import drawn_factors
+        from maniple.operators.kernels.mask import drawn_factors
         from maniple.regions.rectangle import Rect
 
         node = self._next(Dropout, p)

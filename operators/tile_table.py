@@ -85,11 +85,14 @@ class TileTable:
     def flops(self, operator: AbstractOperator) -> tuple[Column, Column]:
         """The operations of forward and of backward of each tile; tiles of equal extents have equally many."""
         label = np.zeros(len(self.index), dtype=np.int64)
-        for place, (parts, degree) in enumerate(zip(self.ranges, self.degrees, strict=True)):
+        rule = self.bound.rule
+        # The first part of these uses other operands, or less of them, than the next.
+        special = {pattern.joins for pattern in rule.operands} | {factor for _, _, factor, _ in rule.windows}
+        for place, (factor, parts) in enumerate(zip(self.bound.factors, self.ranges, strict=True)):
             part = self.index[:, place]
             sizes = [high - low for low, high in parts]
             label = label * 2 + (np.asarray(sizes)[part] != sizes[0])
-            label = label * 2 + (part == 0) * (degree > 1)
+            label = label * 2 + (part == 0) * (factor.name in special)
         _, first, which = np.unique(label, return_index=True, return_inverse=True)
         tiles = self.bound.tiles_at(self.degrees, [tuple(self.index[tile].tolist()) for tile in first])
         costs = [operator.flops(tile) for tile in tiles]

@@ -67,7 +67,7 @@ class AutomaticTracing:
         self.candidates: list[Candidate] = []
         self._untraced = untraced
         self._tokens: dict[object, int] = {}
-        self._known: dict[int, tuple[Operation, Launch]] = {}
+        self._known: dict[int, tuple[Operation, Launch, tuple[type, ...]]] = {}
         self._history: deque[int] = deque(maxlen=WINDOW)
         self._breaks = count(-1, -1)
         self._numbers = count()
@@ -84,7 +84,8 @@ class AutomaticTracing:
         token = self._tokens.get(key)
         if token is None:
             token = self._tokens[key] = next(self._numbers)
-            self._known[token] = (operation.without_values(), _detached(launch))
+            kinds = tuple(map(type, operation.values))
+            self._known[token] = (operation.without_values(), _detached(launch), kinds)
         self._history.append(token)
         self._seen += 1
         if self._seen % SCALE == 0:

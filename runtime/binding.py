@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import torch
 
     from maniple.regions.index_space import IndexSpace
-    from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.lane import Lanes, Step
     from maniple.runtime.lifetime import Lifetimes
     from maniple.runtime.memory import Memory
     from maniple.runtime.memory_plan import MemoryPlan
+    from maniple.runtime.push import Incoming, Movement, Outgoing
     from maniple.runtime.schedule import Schedule
     from maniple.runtime.shared_memory import Arena, SharedMemory
 

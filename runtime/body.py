@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,12 +15,13 @@ from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.variant import CompiledBody
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from maniple.runtime.call import Call, Frames
     from maniple.runtime.launch import Point, Requirement
-    from maniple.runtime.leaf import Leaf, Values
+    from maniple.runtime.leaf import Leaf
     from maniple.runtime.task import Task
+    from maniple.runtime.value_table import ValueTable
     from maniple.runtime.variant import Variant
 
 __all__: list[str] = []
@@ -51,6 +53,16 @@ class TaskBinder:
     number: int
     debug: bool
     fields: tuple[int, ...] = ()
+
+    @property
+    def pure(self) -> bool:
+        """No: a user's body may do anything."""
+        return False
+
+    def signature(self, point: int) -> Hashable | None:
+        """The body's function, which is not kept for it; compiled code allocates nothing that anybody hears of."""
+        variant = self.bodies[point]
+        return None if variant.kind.startswith("numba") else weakref.ref(variant.function)
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> BoundTask:
         """Bind one point."""
@@ -143,19 +155,20 @@ class BoundTask:
             view.fill_(identity)
         call.put(self.point, self.body(*arguments))
 
-    def leaf(self, values: Values) -> Leaf | None:
+    def leaf(self, table: ValueTable) -> Leaf | None:
         """Bind the compiled body for compiled code to call; None where that cannot be.
 
         Args:
-            values: where the values of a run lie.
+            table: where the values of a run lie.
         """
         from maniple.runtime.leaf import Hole, bind_leaf
+        from maniple.runtime.value_table import WORD
 
-        if not isinstance(self.body, CompiledBody) or self.number not in values.offsets:
+        if not isinstance(self.body, CompiledBody) or table.offsets[self.number] < 0:
             return None
         arguments, given = list(self._arguments), self.frames.now[self._processor].values[self.number]
         for index, hole in self._holes:
-            arguments[hole] = Hole(values.offsets[self.number] + 8 * index, cast("float", given[index]))
+            arguments[hole] = Hole(table.offsets[self.number] + WORD * index, cast("float", given[index]))
         return bind_leaf(self.body, arguments)
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.launch import Launch
     from maniple.runtime.rank import RankRuntime
+    from maniple.runtime.value_table import ValueTable
 
 __all__: list[str] = []
 
@@ -93,7 +94,7 @@ class Calls:
         begin: see `Call`.
     """
 
-    __slots__ = ("_begin", "_launches", "_made", "awaited", "returned", "values")
+    __slots__ = ("_begin", "_launches", "_made", "awaited", "returned", "table", "values")
 
     def __init__(
         self,
@@ -105,6 +106,8 @@ class Calls:
         self.returned: set[int] = set()
         """The processors of this rank on which all tasks of the run have returned."""
         self.awaited: list[tuple[Call, int]] = []
+        self.table = 0
+        """Address of the run in the sequence's table of values; 0 where its values do not fit that."""
         self._launches = launches
         self._begin = begin
         self._made: dict[int, Call] = {}
@@ -152,11 +155,13 @@ class Frames:
         runs: as many runs as may be under way, each with one call per launch.
     """
 
-    __slots__ = ("now", "runs", "turn")
+    __slots__ = ("now", "runs", "table", "turn")
 
     def __init__(self, runs: list[Calls]) -> None:
         self.runs = runs
         self.turn = 0
+        self.table: ValueTable | None = None
+        """How values are laid out for compiled bodies; known from the first replay on."""
         self.now: dict[int, Calls] = {}
         """By processor the run that it is at; the first, where it takes no lanes."""
 

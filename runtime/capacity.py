@@ -20,6 +20,8 @@ __all__: list[str] = []
 
 # So many of what wants to live in a memory are listed, the largest first.
 _LISTED = 12
+# The scratch of bodies is measured where a memory has less room than so many times what the instances of a step take.
+AMPLE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +52,43 @@ class Eviction:
     refuge: int | None
 
 
-def fits(schedule: Schedule) -> bool:
-    """Say whether every memory has room for all instances of a schedule at once."""
+def roomy(schedule: Schedule) -> bool:
+    """Say whether every memory has `AMPLE` times the room of all instances of a schedule at once.
+
+    Then the scratch of its bodies is not looked at: nothing known takes so much more than all instances of a step.
+    """
     need = schedule.memory_bytes()
-    return all(need[memory.id] <= memory.capacity_bytes for memory in schedule.machine.memories)
+    return all(AMPLE * need[memory.id] <= memory.capacity_bytes for memory in schedule.machine.memories)
 
 
-def check_schedule(schedule: Schedule, need: Mapping[int, int]) -> None:
+def check_schedule(schedule: Schedule, need: Mapping[int, int], scratch: Mapping[int, Sequence[Resident]]) -> None:
     """Refuse a schedule that some memory cannot hold.
 
     Args:
         schedule: the schedule.
         need: bytes that a run takes in each memory, where instances that are never alive together take turns.
+        scratch: what bodies take besides, by memory.
 
     Raises:
         RequestError: lists what wanted to live in the first such memory, and how big each was.
     """
     for memory in schedule.machine.memories:
-        if need[memory.id] <= memory.capacity_bytes:
+        besides = scratch.get(memory.id, ())
+        whole = need[memory.id] + sum(resident.size for resident in besides)
+        if whole <= memory.capacity_bytes:
             continue
         residents = [
-            Resident(
-                f"{schedule.regions[instance.region].name}{instance.rect} ({instance.kind.name.lower()})",
-                instance.rect.volume * schedule.regions[instance.region].itemsize,
-            )
-            for instance in schedule.instances
-            if instance.memory == memory.id
+            *besides,
+            *(
+                Resident(
+                    f"{schedule.regions[instance.region].name}{instance.rect} ({instance.kind.name.lower()})",
+                    instance.rect.volume * schedule.regions[instance.region].itemsize,
+                )
+                for instance in schedule.instances
+                if instance.memory == memory.id
+            ),
         ]
-        raise _too_small("this step", schedule.machine, memory.id, residents, need[memory.id])
+        raise _too_small("this step", schedule.machine, memory.id, residents, whole)
 
 
 class Occupancy:
@@ -134,10 +145,10 @@ class Occupancy:
     def evictions(
         self, launch: str, rooms: Mapping[tuple[int, int], Rect], others: Mapping[tuple[int, int], int]
     ) -> list[Eviction]:
-        """Choose what makes room for a launch: instances that it does not use, those used longest ago first.
+        """Choose what makes room for launches: instances that they do not use, those used longest ago first.
 
         Args:
-            launch: its name.
+            launch: what messages call them.
             rooms: for (region, memory) what the instance of valid values must have room for, where it must grow.
             others: for (region, memory) the elements of its contributions and of tiles on their way.
 
@@ -178,7 +189,7 @@ class Occupancy:
                 chosen.append(Eviction(region, memory, refuge))
                 missing -= held
         if missing > 0:
-            raise _too_small(f"launch {launch}", self.machine, memory, [*wanted, *self._residents(memory)])
+            raise _too_small(launch, self.machine, memory, [*wanted, *self._residents(memory)])
         return chosen
 
     def _recount(self, region: int) -> None:

@@ -81,15 +81,16 @@ class _Drawing:
         return found
 
     def _memory(self) -> list[Entry]:
-        """Graph the bytes that are allocated in each rank's memory, from the beginning of the timeline on."""
-        held: dict[int, int] = {}
+        """Graph the bytes that are allocated in each rank's memories, from the beginning of the timeline on."""
+        held: dict[tuple[int, str], int] = {}
         found: list[Entry] = []
         for event in self._timeline.events:
             if event.category != "memory":
                 continue
-            held[event.rank] = held.get(event.rank, 0) + (event.size if event.kind == "allocated" else -event.size)
+            lane = event.rank, event.lane
+            held[lane] = held.get(lane, 0) + (event.size if event.kind == "allocated" else -event.size)
             place = {"pid": event.rank, "ts": self._us(event.time_ns)}
-            found.append({"ph": "C", "name": "memory", **place, "args": {"bytes": held[event.rank]}})
+            found.append({"ph": "C", "name": event.lane, **place, "args": {"bytes": held[lane]}})
         return found
 
     def _movements(self) -> list[Entry]:

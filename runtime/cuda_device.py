@@ -19,6 +19,7 @@ from typing import NamedTuple, final
 import torch
 
 from maniple.regions.error import RequestError
+from maniple.runtime.allocation import Taken
 from maniple.runtime.event import DONE, Event, Signal
 from maniple.runtime.room import Room
 
@@ -200,6 +201,14 @@ class CudaDevice:
         """See `maniple.runtime.device.Device.binding`."""
         with torch.cuda.stream(self.tasks.torch), self.device:
             yield
+
+    def taken(self, work: Callable[[], object]) -> Taken:
+        """See `maniple.runtime.device.Device.taken`; what other streams are given meanwhile counts too."""
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        work()
+        peak = torch.cuda.max_memory_allocated(self.device)
+        return Taken(torch.cuda.memory_allocated(self.device) - before, peak - before)
 
     def close(self) -> None:
         """See `maniple.runtime.device.Device.close`."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from maniple.runtime.allocation import Taken
     from maniple.runtime.event import Event
 
 __all__: list[str] = []
@@ -83,6 +84,10 @@ class Device(Protocol):
 
     def binding(self) -> AbstractContextManager[object]:
         """Have tensors that are made inside, on this thread, lie in the memory of the device: scratch of bodies."""
+        ...
+
+    def taken(self, work: Callable[[], object]) -> Taken:
+        """Run something in a stream's turn, and say what its allocator gave meanwhile."""
         ...
 
     def close(self) -> None:

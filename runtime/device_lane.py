@@ -90,7 +90,7 @@ class _Bound(NamedTuple):
 
     step: Step
     call: Callable[[], object]
-    waits: tuple[tuple[Callable[[int, int], None], int, int, int], ...]
+    waits: tuple[tuple[Callable[[int, int], object], int, int, int], ...]
     behind: tuple[Wait, ...]
 
 
@@ -124,7 +124,7 @@ class DeviceLane:
         self,
         steps: tuple[Step, ...],
         call: Callable[[int, Step], Callable[[], object]],
-        wait: Callable[[int, int], tuple[Callable[[int, int], None], int, int, int]],
+        wait: Callable[[int, int], tuple[Callable[[int, int], object], int, int, int]],
     ) -> None:
         """Bind the steps of the lane.
 

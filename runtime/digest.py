@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +17,24 @@ __all__: list[str] = []
 SAMPLES = 1024
 
 
+class _Kept(threading.local):
+    """A thread's packer: to make one takes longer than to pack with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.packer = msgpack.Packer()
+
+    def pack(self, given: list[object]) -> bytes:
+        try:
+            return cast("bytes", self.packer.pack(given))
+        except BaseException:
+            self.packer.reset()
+            raise
+
+
+_kept = _Kept()
+
+
 def digest(values: Iterable[object], *, sampled: bool = False) -> bytes:
     """Give 16 bytes that stand for values: equal for equal ones on any rank, whatever their addresses.
 
@@ -26,7 +45,7 @@ def digest(values: Iterable[object], *, sampled: bool = False) -> bytes:
     given = list(values)
     try:
         # Plain data, which most values are, is packed at once; floats, integers and truth values stay apart.
-        return blake2b(cast("bytes", msgpack.packb(given)), digest_size=16).digest()
+        return blake2b(_kept.pack(given), digest_size=16).digest()
     except (TypeError, ValueError, OverflowError):
         return _digest_each(given, sampled=sampled)
 

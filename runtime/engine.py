@@ -9,18 +9,20 @@ from __future__ import annotations
 import struct
 import threading
 from collections import deque
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RunError
 from maniple.runtime.event import DONE, when_all
+from maniple.runtime.push import note
 from maniple.runtime.transport import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from maniple.runtime.event import Event
+    from maniple.runtime.push import Incoming, LocalFold, Movement, Outgoing
+    from maniple.runtime.stepper import Stepper
     from maniple.runtime.transport import Delivery, Transport
 
 __all__: list[str] = []
@@ -29,92 +31,6 @@ HEADER = struct.Struct("<QQ")
 DEFAULT_CREDIT_BYTES = 64 << 20
 # A peer that may still make this many pushes is not told of further releases yet: they ride on the next data frame.
 SLACK = 4
-
-
-@dataclass(eq=False, slots=True)
-class Outgoing:
-    """A push that this rank makes, reused whenever its row runs again.
-
-    Args:
-        peer: the receiving rank.
-        size: bytes of payload.
-        pack: copies the tile into fresh contiguous bytes, or gives those that were staged.
-        movement: the row that it belongs to.
-        stage: for a tile on a device, starts its copy to the host behind events, and gives its end.
-        arrival: the other end where that is this rank too.
-        across: where both are devices, starts the copy between them and gives its end.
-    """
-
-    peer: int
-    size: int
-    pack: Callable[[], memoryview]
-    movement: Movement
-    stage: Callable[[Iterable[Event]], Event] | None = None
-    arrival: Incoming | None = None
-    across: Callable[[Iterable[Event]], Event] | None = None
-    ready: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class Incoming:
-    """A push that this rank receives, reused whenever its row runs again.
-
-    Args:
-        peer: the sending rank.
-        size: bytes of payload.
-        land: copies received bytes into the destination instance behind events, and gives the end of that.
-        movement: the row that it belongs to.
-        feeds: the fold inside the movement that waits for it; -1 for none.
-        on_device: whether a stream of a device waits for the events, and not the engine.
-    """
-
-    peer: int
-    size: int
-    land: Callable[[memoryview, Iterable[Event]], Event]
-    movement: Movement
-    feeds: int = -1
-    on_device: bool = False
-    released: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class LocalFold:
-    """A fold inside a collective, at this rank: it runs when `parts` pushes have landed, then frees `then`."""
-
-    parts: int
-    fold: Callable[[Iterable[Event]], Event]
-    then: list[Outgoing] = field(default_factory=list)
-    missing: int = 0
-    on_device: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class Movement:
-    """This rank's share of one row between memories: a copy has one push, a collective several and folds.
-
-    Args:
-        row: the row.
-        outgoing: pushes that are ready when the row starts.
-        later: pushes that wait for a fold of this row.
-        incoming: pushes to receive.
-        folds: the folds that happen here.
-        finished: called once, on the engine's thread, when all of it is done.
-        after: what it comes after, beyond what was done when it was started.
-        begun_ns: when the first of its copies on a device began, once it is finished; 0 where there was none.
-        ended_ns: when the last of them ended.
-    """
-
-    row: int
-    outgoing: list[Outgoing] = field(default_factory=list)
-    later: list[Outgoing] = field(default_factory=list)
-    incoming: list[Incoming] = field(default_factory=list)
-    folds: dict[int, LocalFold] = field(default_factory=dict)
-    finished: Callable[[], None] = lambda: None
-    left: int = 0
-    account: int = 0
-    after: tuple[Event, ...] = ()
-    begun_ns: int = 0
-    ended_ns: int = 0
 
 
 class _Peer:
@@ -145,13 +61,15 @@ class CopyEngine:
         rank 0 -> 1   push 0, push 1, push 2 ...      header: pushes of yours that I released, your bytes landed here
         rank 1 -> 0   push 0', (header alone), ...
 
-    All state belongs to one thread, `run`; other threads talk to it through `submit`, `start` and `close`.
+    All state belongs to one thread, `run`; other threads talk to it through `submit`, `start` and `close`. Under a
+    stepper it takes turns in place of a thread. A turn costs what has changed, however many peers there are.
 
     Args:
         transport: the wire.
         credit_bytes: bound of the bytes in flight to one peer.
         failed: called with the exception that ended the engine.
         local: counts the bytes that go from one memory of this rank to another.
+        stepper: gives it turns; None where it has a thread.
     """
 
     def __init__(
@@ -160,6 +78,7 @@ class CopyEngine:
         credit_bytes: int,
         failed: Callable[[BaseException], None],
         local: Meter | None = None,
+        stepper: Stepper | None = None,
     ) -> None:
         self.transport = transport
         self.credit_bytes = credit_bytes
@@ -167,13 +86,18 @@ class CopyEngine:
         self._local = local or Meter()
         self._failed = failed
         self._peers = {peer: _Peer() for peer in range(transport.size) if peer != transport.rank}
+        self._touched: dict[int, None] = {}  # the peers of whom something has changed, in that order
+        self._stepper = stepper
         self._commands: deque[Callable[[], None]] = deque()
         self._closed = False
         self._thread = threading.Thread(target=self.run, name=f"engine {transport.rank}", daemon=True)
 
     def begin(self) -> None:
-        """Start the engine's thread."""
-        self._thread.start()
+        """Start the engine's thread, or have it take turns."""
+        if self._stepper is None:
+            self._thread.start()
+        else:
+            self._stepper.add(self.turn)
 
     def submit(self, outgoing: list[Outgoing], incoming: list[Incoming]) -> None:
         """Append the pushes of a step or launch to the queues, in the order that both ends share."""
@@ -181,8 +105,10 @@ class CopyEngine:
         def enqueue() -> None:
             for push in outgoing:
                 self._peers[push.peer].outgoing.append(push)
+                self._touched[push.peer] = None
             for arrival in incoming:
                 peer = self._peers[arrival.peer]
+                self._touched[arrival.peer] = None
                 peer.incoming.append(arrival)
                 peer.ungranted.append(arrival)
 
@@ -202,6 +128,8 @@ class CopyEngine:
     def close(self) -> None:
         """End the thread; pushes not made are dropped."""
         self._closed = True
+        if self._stepper is not None:
+            self._stepper.remove(self.turn)
         self.transport.wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
@@ -210,20 +138,40 @@ class CopyEngine:
         """Serve commands and frames until closed."""
         try:
             while not self._closed:
-                for delivery in self.transport.poll(None):
-                    self._receive(delivery)
-                while self._commands:
-                    self._commands.popleft()()
-                for number, peer in self._peers.items():
-                    self._pump(number, peer)
-                    self._tell(number, peer)
+                self._serve(None)
         except BaseException as error:  # noqa: BLE001  (the thread's last act: hand any failure to the rank)
             if not self._closed:
                 self._failed(error)
 
+    def turn(self) -> bool:
+        """Serve what there is; says whether there was anything."""
+        try:
+            return self._serve(0.0)
+        except Exception as error:  # noqa: BLE001  (its last act, likewise)
+            self._failed(error)
+            self.close()
+            return True
+
+    def _serve(self, wait_s: float | None) -> bool:
+        """Serve commands, frames and the peers that they concern; says whether there were any."""
+        deliveries = self.transport.poll(wait_s)
+        served = bool(deliveries or self._commands)
+        for delivery in deliveries:
+            self._receive(delivery)
+        while self._commands:
+            self._commands.popleft()()
+        while self._touched:
+            number = next(iter(self._touched))
+            del self._touched[number]
+            peer = self._peers[number]
+            self._pump(number, peer)
+            self._tell(number, peer)
+        return served
+
     def _command(self, command: Callable[[], None]) -> None:
         self._commands.append(command)
-        self.transport.wake()
+        if self._stepper is None:
+            self.transport.wake()
 
     def _start(self, movement: Movement, account: int, after: tuple[Event, ...]) -> None:
         movement.account = account
@@ -260,6 +208,7 @@ class CopyEngine:
         """Release the destination of a push."""
         arrival.released = True
         peer = self._peers[arrival.peer]
+        self._touched[arrival.peer] = None
         while peer.ungranted and peer.ungranted[0].released:
             peer.ungranted.popleft().released = False
             peer.granted += 1
@@ -278,9 +227,10 @@ class CopyEngine:
 
     def _staged(self, push: Outgoing, end: Event) -> None:
         """Send a push, or hand it over where this rank is both ends; its bytes are at hand."""
-        _note(push.movement, end)
+        note(push.movement, end)
         if push.arrival is None:
             push.ready = True
+            self._touched[push.peer] = None
         else:
             self._handed_over(push, DONE)
             self._land(push.arrival, push.pack())
@@ -292,7 +242,7 @@ class CopyEngine:
 
     def _handed_over(self, push: Outgoing, end: Event) -> None:
         """Count a push between two memories of this rank."""
-        _note(push.movement, end)
+        note(push.movement, end)
         self._local.add(push.movement.account, push.size)
         self._one_less(push.movement)
 
@@ -300,7 +250,7 @@ class CopyEngine:
         end = fold.fold(movement.after)
 
         def folded() -> None:
-            _note(movement, end)
+            note(movement, end)
             for push in fold.then:
                 self._go(push)
             self._one_less(movement)
@@ -314,6 +264,7 @@ class CopyEngine:
 
     def _receive(self, delivery: Delivery) -> None:
         peer = self._peers[delivery.peer]
+        self._touched[delivery.peer] = None
         peer.allowed, peer.landed_bytes = HEADER.unpack(delivery.header)
         if delivery.payload is None:
             return
@@ -337,7 +288,7 @@ class CopyEngine:
 
     def _landed(self, arrival: Incoming, end: Event) -> None:
         movement = arrival.movement
-        _note(movement, end)
+        note(movement, end)
         if arrival.feeds >= 0:
             fold = movement.folds[arrival.feeds]
             fold.missing -= 1
@@ -373,10 +324,3 @@ class CopyEngine:
     def _header(self, peer: _Peer) -> bytes:
         peer.told = (peer.granted, peer.received_bytes)
         return HEADER.pack(peer.granted, peer.received_bytes)
-
-
-def _note(movement: Movement, end: Event) -> None:
-    """Note when a copy on a device ran; what ran on the host has no such times."""
-    if end.ended_ns:
-        movement.begun_ns = min(movement.begun_ns or end.begun_ns, end.begun_ns)
-        movement.ended_ns = max(movement.ended_ns, end.ended_ns)

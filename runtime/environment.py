@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
@@ -139,6 +140,29 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         bound=_numbers(variables, "MANIPLE_BOUND", "cores", processors * cores),
         machine=variables.get("MANIPLE_MACHINE") or None,
     )
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Give the folder for what is found out once and kept for later programs of this user; it need not be there.
+
+    It is the one that MANIPLE_CACHE names, or else `maniple` in the one that XDG_CACHE_HOME names (XDG Base Directory
+    Specification, 0.8), by default ~/.cache.
+
+    Args:
+        environ: variables by name; default those of this process.
+
+    Raises:
+        RequestError: MANIPLE_CACHE is no absolute path.
+    """
+    variables = os.environ if environ is None else environ
+    own = variables.get("MANIPLE_CACHE", "")
+    if own:
+        if not Path(own).is_absolute():
+            raise RequestError(f"MANIPLE_CACHE: expected an absolute path, got {own!r}")
+        return Path(own)
+    shared = Path(variables.get("XDG_CACHE_HOME", ""))
+    # The specification has a relative path ignored.
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "maniple"
 
 
 def inherited() -> dict[str, str]:

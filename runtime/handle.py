@@ -197,7 +197,7 @@ class Region:
         return f"{names}{self.space}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class PartitionedRegion:
     """A region and a partition of it: point i of a launch uses sub-region i.
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Move, RegionAnalysis
-    from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.event import Event
     from maniple.runtime.machine import Machine
     from maniple.runtime.memory import Memory
+    from maniple.runtime.push import Incoming, Movement, Outgoing
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.recorder import Tell
 

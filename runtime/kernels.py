@@ -93,7 +93,7 @@ def bind_fold(
     in_place, out = _IN_PLACE[op], _OUT[op]
     others = [part for part in parts if part.data_ptr() != target.data_ptr()]
     ordered = others if len(others) == len(parts) else [target, *others]
-    if op == "+" and len(ordered) > 2:
+    if op == "+" and len(ordered) > 2 and not target.is_cuda:
         from maniple.runtime.fold import bind_sum  # imports numba, so only where it is used
 
         if (fused := bind_sum(target, ordered)) is not None:

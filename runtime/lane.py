@@ -53,6 +53,7 @@ class StepKind(IntEnum):
     FOLD = 3  # folds what was pushed, inside a collective
     START = 4  # hands a movement between hosts to the copy engine
     END = 5  # waits for every tile that was pushed here
+    MOVED = 6  # waits until the copy engine has made a movement, which a step of another rank comes after
 
 
 Wait = tuple[int, int]
@@ -154,6 +155,8 @@ class Layout:
         self.here = frozenset(here)
         self.near = frozenset(near)
         known = sorted(self.here | self.near)
+        apart = (frozenset((memory,)) for memory in known if memory not in self.here)
+        self.ranks = sorted((self.here, *apart), key=min)  # ranks that share memory have one each
         self.owned = {memory: schedule.machine.processors_of(memory) for memory in known}
         self.mine = [processor for memory in known if memory in self.here for processor in self.owned[memory]]
         self.ops: list[list[_Op]] = [self._row(row) for row in range(len(schedule))]
@@ -172,12 +175,13 @@ class Layout:
         for op in sorted(ops, key=lambda op: (int(schedule.order[op.row]), op.kind != StepKind.FOLD, op.item)):
             if op.kind != StepKind.RUN:
                 self._place(op)
+        ops += self._moved(ops)
         ops += self._ends(ops)
         for op in ops:
             for need, _ in op.needs:
                 need.told |= need.counter != op.processor
         lanes = self._lanes(ops)
-        engine = [op for op in ops if op.kind == StepKind.START]
+        engine = [op for op in ops if op.kind == StepKind.START and op.memory in self.here]
         lengths = {processor: len(lane) for processor, lane in lanes.items()}
         steps = self._steps(lanes, {**lengths, **{op.counter: 1 for op in engine}})
         found = tuple(op.row for op in engine)
@@ -207,10 +211,12 @@ class Layout:
             return [_Op(StepKind.RUN, row, -1, memories[0], used, int(schedule.processor[row]), key=key)]
         if self.near.issuperset(memories):
             return self._shared(row)
-        if self.here.isdisjoint(memories):
-            return []
-        own = tuple(touch for touch in used if schedule.instances[touch[0]].memory in self.here)
-        return [_Op(StepKind.START, row, -1, min(self.here.intersection(memories)), own)]
+        starts = []
+        for rank in self.ranks:
+            if not rank.isdisjoint(memories):
+                own = tuple(touch for touch in used if schedule.instances[touch[0]].memory in rank)
+                starts.append(_Op(StepKind.START, row, -1, min(rank.intersection(memories)), own))
+        return starts
 
     def _shared(self, row: int) -> list[_Op]:
         """Make the pushes and folds of a movement within this host."""
@@ -245,7 +251,7 @@ class Layout:
         order = self.schedule.order
         own = int(order[op.row])
         needs = [need for need, before in op.needs if not before]
-        place = self.here if op.kind == StepKind.START else {op.memory}
+        place = self._rank(op) if op.kind == StepKind.START else {op.memory}
         local = [need for need in needs if need.memory in place and need.kind != StepKind.START]
         folded = [need for need in local if need.kind == StepKind.FOLD and need.row == op.row]
         if folded:
@@ -263,6 +269,30 @@ class Layout:
             local = [need for need, before in op.needs if before and need.memory in place and need.processor >= 0]
         latest = max(local, key=lambda need: (need.key, need.processor), default=None)
         op.processor = self.owned[op.memory][0] if latest is None else latest.processor
+
+    def _rank(self, op: _Op) -> frozenset[int]:
+        """Give the memories of the rank that takes a step."""
+        return next(rank for rank in self.ranks if op.memory in rank)
+
+    def _moved(self, ops: Iterable[_Op]) -> list[_Op]:
+        """Make the steps that tell other ranks of this host that a copy engine, which only its rank hears, is done.
+
+        Such a step comes right before the first that waits for it, or last where only steps of the next run do.
+        """
+        found: dict[_Op, _Op] = {}
+        for op in ops:
+            for number, (need, before) in enumerate(op.needs):
+                if need.kind != StepKind.START or self._rank(need) is self._rank(op):
+                    continue
+                if need not in found:
+                    last = (len(self.schedule), 1, int(self.schedule.order[need.row]), 0, 0)
+                    found[need] = _Op(StepKind.MOVED, -1, -1, need.memory, processor=need.processor, key=last)
+                    found[need].needs.append((need, False))
+                told = found[need]
+                if not before:
+                    told.key = min(told.key, (*op.key[:3], op.key[3] - 1, need.row))
+                op.needs[number] = told, before
+        return list(found.values())
 
     def _user_of(self, fold: _Op) -> int:
         """Give the processor that first uses what is folded, where it is folded."""

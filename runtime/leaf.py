@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
-from struct import Struct
-from struct import error as PackingError
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -16,16 +13,11 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 if TYPE_CHECKING:
-    from maniple.runtime.call import Calls
     from maniple.runtime.variant import CompiledBody
 
 __all__: list[str] = []
 
-WORD = 8
 _INT64 = ir.IntType(64)
-NUMBERS = {int: "q", bool: "q", float: "d"}
-"""The types of values that a leaf can be given, and how they are packed."""
-
 Value = Callable[..., Any]
 
 
@@ -51,49 +43,6 @@ class Leaf(NamedTuple):
 
     function: int
     block: list[int]
-
-
-class Values:
-    """The numbers that a sequence of launches is given by value, laid out one after another for compiled bodies.
-
-    Args:
-        calls: one run of the launches.
-        numbers: which of them have compiled bodies, ascending; all their values are of `NUMBERS`.
-    """
-
-    def __init__(self, calls: Calls, numbers: Sequence[int]) -> None:
-        self._numbers = numbers
-        self.offsets: dict[int, int] = {}
-        end = 0
-        for number in numbers:
-            self.offsets[number] = end
-            end += WORD * len(calls.values[number])
-        found = self._of(calls)
-        self._types = [type(value) for value in found]
-        self._packer = Struct("=" + "".join(NUMBERS[kind] for kind in self._types))
-        self._packed: object = None  # the values that are laid out
-        self._room = np.zeros(max(1, len(found)), np.int64)
-        self.address = int(self._room.ctypes.data)
-
-    def _of(self, calls: Calls) -> list[Any]:
-        given = calls.values
-        found = given if len(given) == len(self._numbers) else map(given.__getitem__, self._numbers)
-        return list(chain.from_iterable(found))
-
-    def pack(self, calls: Calls) -> bool:
-        """Lay out the numbers of a run; False, with nothing done, where they are not of the types that they were."""
-        if calls.values is self._packed:
-            return True
-        found = self._of(calls)
-        if list(map(type, found)) != self._types:
-            return False
-        self._packed = None
-        try:
-            self._packer.pack_into(self._room.data, 0, *found)
-        except PackingError:  # a whole number of more than 64 bits
-            return False
-        self._packed = calls.values
-        return True
 
 
 def bind_leaf(body: CompiledBody, arguments: Sequence[object]) -> Leaf | None:

@@ -115,10 +115,6 @@ class LoopbackTransport(Transport):
         """Count all bytes."""
         return self._meter.total
 
-    def forget(self, account: int) -> None:
-        """Drop an account."""
-        self._meter.forget(account)
-
     def close(self) -> None:
         """End it."""
         with self._hub.changed[self.rank]:
@@ -133,10 +129,14 @@ class ControlHub:
         size: number of ranks.
         ranks_per_node: for the places in messages.
         clock: seconds; judges differences between three and more ranks.
+        alone: whether one thread makes the programs of all ranks, so that none can wait for another's.
     """
 
-    def __init__(self, size: int, ranks_per_node: int = 1, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, size: int, ranks_per_node: int = 1, clock: Callable[[], float] = monotonic, *, alone: bool = False
+    ) -> None:
         self.size = size
+        self.alone = alone
         self.clock = clock
         self.ranks_per_node = ranks_per_node
         self.agreement = Agreement(size, ranks_per_node, patience_s=0.0)
@@ -206,6 +206,8 @@ class LoopbackControl(Control):
                 hub.changed.notify_all()
         if isinstance(outcome, Fault):
             hub.blame(outcome)
+        elif outcome is None and hub.alone:
+            raise RunError(f"rank {self.rank} would wait for the programs of other ranks, which its own thread makes")
         with hub.changed:
             hub.changed.wait_for(lambda: self._gathers in hub.gathered or hub.reason is not None)
             if self._gathers not in hub.gathered:  # what was complete before another rank failed is given

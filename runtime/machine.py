@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self, final
 
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime import machine_file
+from maniple.runtime.entry import Entry
 from maniple.runtime.inventory import Inventory, announce, take_inventory
 from maniple.runtime.machine_part import Host, Link, Memory, Processor, Rate
 from maniple.runtime.preset import GPUS, gpu_parts
@@ -241,6 +242,19 @@ class Machine:
         parts = machine_file.read(path)
         return cls(*parts)
 
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        """The machine that plain data describes, as ``to_json`` gives it.
+
+        Raises:
+            RequestError: an entry of it is wrong; the message names the entry.
+        """
+        return cls(*machine_file.parsed(Entry("machine", "", data)))
+
+    def to_json(self) -> dict[str, object]:
+        """The machine as plain data."""
+        return machine_file.document(self._parts())
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the machine as TOML, whole or not at all.
 
@@ -251,7 +265,7 @@ class Machine:
 
     def fingerprint(self) -> str:
         """A hexadecimal digest of everything that describes the machine, the same in every process."""
-        document = json.dumps(machine_file.document(self._parts()), sort_keys=True, separators=(",", ":"))
+        document = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(document.encode(), digest_size=16).hexdigest()
 
     def memory_of(self, processor: int) -> int:

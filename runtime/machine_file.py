@@ -94,7 +94,15 @@ def read(path: str | os.PathLike[str]) -> Parts:
     Raises:
         RequestError: the file or an entry of it is wrong.
     """
-    root = read_toml(path)
+    return parsed(read_toml(path))
+
+
+def parsed(root: Entry) -> Parts:
+    """The fields of the machine that plain data describes, as ``document`` gives it.
+
+    Raises:
+        RequestError: an entry is wrong.
+    """
     version = dict(root.items()).get("version", root.child("version", None)).integer(1)
     if version > VERSION:
         raise RequestError(f"{root.file}: version: {version} is newer than {VERSION}; use a newer maniple")

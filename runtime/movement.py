@@ -6,9 +6,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from maniple.runtime.engine import Incoming, LocalFold, Movement, Outgoing
 from maniple.runtime.event import at_once
 from maniple.runtime.kernels import bind_fold, bind_pack, bind_unpack
+from maniple.runtime.push import Incoming, LocalFold, Movement, Outgoing
 from maniple.runtime.staging import bind_across, bind_in, bind_out
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from maniple.regions.error import RunError
+from maniple.runtime.allocation import Taken, taken_on_host
 from maniple.runtime.event import DONE, Event, Signal
 from maniple.runtime.processor import enter_task
 from maniple.runtime.room import Room
@@ -255,6 +256,10 @@ class NullDevice:
         """See `maniple.runtime.device.Device.binding`."""
         with _inside():
             yield
+
+    def taken(self, work: Callable[[], object]) -> Taken:
+        """See `maniple.runtime.device.Device.taken`."""
+        return taken_on_host(work)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

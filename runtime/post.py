@@ -27,7 +27,7 @@ from maniple.runtime.shared_memory import ENTRIES, FIRST_ENTRY, HUNGRY, LINE, SE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from maniple.runtime.engine import Incoming, LocalFold, Movement, Outgoing
+    from maniple.runtime.push import Incoming, LocalFold, Movement, Outgoing
     from maniple.runtime.shared_memory import Bytes, SharedMemory
 
 __all__: list[str] = []

@@ -124,7 +124,7 @@ class ProgramAnalysis:
             advance = advances[region] = self._advance(launch, requirement, tasks, advances.get(region))
             found.append((requirement, tasks, advance))
         rooms, others = self._demand(found)
-        evictions = self._occupancy.evictions(launch.name, rooms, others)
+        evictions = self._occupancy.evictions(f"launch {launch.name}", rooms, others)
         evicted = tuple(self._evict(eviction) for eviction in evictions)
         if self._moving:
             for (region, memory), rect in rooms.items():
@@ -133,6 +133,32 @@ class ProgramAnalysis:
         for region in (*advances, *dict.fromkeys(eviction.region for eviction in evictions)):
             self._occupancy.note(region)
         return uses + evicted
+
+    def make_room(self, name: str, hulls: Mapping[tuple[int, int], Rect]) -> tuple[AnalysedUse, ...]:
+        """Evict what a recorded sequence of launches does not use, as far as memories need room for what it does.
+
+        Args:
+            name: what messages call it.
+            hulls: by (region, memory) what its instances of valid values cover.
+
+        Raises:
+            RequestError: a memory is too small; nothing has changed then.
+        """
+        rooms = {}
+        for (region, memory), rect in hulls.items():
+            analysis = self.regions[region]
+            room = analysis.instances.grown(memory, rect, analysis.bounds)
+            if room is not None:
+                rooms[region, memory] = room
+        evictions = self._occupancy.evictions(name, rooms, dict.fromkeys(hulls, 0))  # what it has already stays
+        evicted = tuple(self._evict(eviction) for eviction in evictions)
+        for region in dict.fromkeys(eviction.region for eviction in evictions):
+            self._occupancy.note(region)
+        return evicted
+
+    def replayed(self, region: int) -> None:
+        """Count the instances of a region again after a replay used it."""
+        self._occupancy.note(region)
 
     def _demand(
         self, found: Sequence[tuple[Requirement, tuple[PlacedUse, ...], Advance]]

@@ -41,13 +41,17 @@ class Progress:
         shared: the boards of this host's ranks; None where counters are this process's own.
         rank: this rank.
         roomy: whether every processor of this host has its own cores.
+        patient: whether waits block; else they only look.
         check: raises when the run was stopped or has failed.
     """
 
-    def __init__(self, shared: SharedMemory | None, rank: int, *, roomy: bool, check: Callable[[], None]) -> None:
+    def __init__(
+        self, shared: SharedMemory | None, rank: int, *, roomy: bool, patient: bool = True, check: Callable[[], None]
+    ) -> None:
         self._shared = shared
         self._rank = rank
         self._spin_s = SPIN_S if roomy else 0.0
+        self._patient = patient
         self._check = check
         self._addresses: dict[int, int] = {}
         self._told: list[int | None] = [None] * TABLES
@@ -117,21 +121,32 @@ class Progress:
         self.wait(begun, run)
         return int(self._counter.value_of(tables + LINE * (run % TABLES)))
 
-    def wait(self, address: int, value: int) -> None:
-        """Wait until a counter has reached a value.
+    def spins(self, since_s: float) -> bool:
+        """Say whether a wait that has lasted since then would go on spinning.
+
+        Raises:
+            RunError: the run was stopped or has failed.
+        """
+        self._check()
+        return perf_counter() - since_s < self._spin_s
+
+    def wait(self, address: int, value: int) -> bool:
+        """Wait until a counter has reached a value; says whether it has.
 
         Raises:
             RunError: the run was stopped or has failed.
         """
         reached = self._counter.reached
-        if reached(address, value, LOOKS):
-            return
+        if reached(address, value, LOOKS if self._patient else 1):
+            return True
+        if not self._patient:
+            return False
         begun = perf_counter()
         while not reached(address, value, LOOKS):
-            self._check()
-            waited = perf_counter() - begun
-            if waited >= self._spin_s:
+            if not self.spins(begun):
+                waited = perf_counter() - begun
                 sleep(min(max(waited / 8, NAP_S[0]), NAP_S[1]))
+        return True
 
 
 def _ignore(value: int) -> None:

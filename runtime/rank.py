@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import ManipleError, RequestError
 from maniple.runtime import recording
-from maniple.runtime.capacity import check_schedule, fits
+from maniple.runtime.capacity import Resident, check_schedule, roomy
 from maniple.runtime.control import RankStopped
 from maniple.runtime.device import open_device
 from maniple.runtime.device_lane import Milestones
@@ -26,6 +26,7 @@ from maniple.runtime.progress import Progress
 from maniple.runtime.recorder import silent
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.replay import Replay, Run
+from maniple.runtime.scratch import ScratchTable
 from maniple.runtime.world import is_current
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-# How many submissions back a step's measured bytes can be asked for.
-REMEMBERED_SUBMISSIONS = 1 << 16
 # How often a wait for a value looks for a failure elsewhere; the value itself wakes it at once.
 PATIENCE_S = 0.1
 
@@ -63,6 +62,7 @@ class RankRuntime:
         self.world = world
         self.memories: dict[int, Memory] = {}
         self.regions = RegionTable()
+        self.scratch = ScratchTable()
         self.processors: dict[int, Processor] = {}
         self.milestones: dict[int, Milestones] = {}
         self.lock = threading.Lock()
@@ -80,7 +80,7 @@ class RankRuntime:
         self.taken: dict[int, int] = {}
         neighbours = 1 if world.shared is None else len(world.shared.ranks)
         roomy = neighbours * world.processors * world.cores <= available_cores()
-        self.progress = Progress(world.shared, world.rank, roomy=roomy, check=self.check)
+        self.progress = Progress(world.shared, world.rank, roomy=roomy, patient=world.stepper is None, check=self.check)
         self._credit_bytes = credit_bytes
         self._post: Post | None = None
         self.engine: CopyEngine | None = None
@@ -136,11 +136,26 @@ class RankRuntime:
         """
         self.employ(schedule.machine)
         replay = Replay(schedule, self, lasting)
-        if not fits(schedule):
-            # A rank plans its own memories alone, and all of them have to refuse what one cannot hold.
-            told = [json.loads(found) for found in self.world.control.gather(json.dumps(replay.needs()).encode())]
-            check_schedule(schedule, {int(memory): size for needs in told for memory, size in needs.items()})
+        if not roomy(schedule):
+            self._check(schedule, replay.needs())
         return replay
+
+    def _check(self, schedule: Schedule, needs: dict[int, int]) -> None:
+        """Refuse a schedule on all ranks if a memory of one cannot hold it, the scratch of bodies included.
+
+        Raises:
+            RequestError: says what wanted to live there.
+        """
+        self.scratch.rehearse(schedule, self.processors)
+        residents = self.scratch.residents(schedule, self.processors)
+        # A rank plans and measures its own memories alone.
+        mine = [
+            (memory, size, [(resident.name, resident.size) for resident in residents.get(memory, ())])
+            for memory, size in sorted(needs.items())
+        ]
+        told = [part for found in self.world.control.gather(json.dumps(mine).encode()) for part in json.loads(found)]
+        scratch = {memory: [Resident(name, size) for name, size in besides] for memory, _, besides in told}
+        check_schedule(schedule, {memory: size for memory, size, _ in told}, scratch)
 
     def employ(self, machine: Machine) -> None:
         """Start this rank's processors, and have its memories; a processor whose cores differ is replaced.
@@ -162,7 +177,7 @@ class RankRuntime:
                 continue
             if held is not None:
                 held.close()
-            self.processors[processor.id] = CpuProcessor(processor.id, processor.cores, self.fail)
+            self.processors[processor.id] = CpuProcessor(processor.id, processor.cores, self.fail, self.world.stepper)
             if processor.memory not in self.memories:
                 arena = None if self.world.shared is None else self.world.shared.arena
                 self.memories[processor.memory] = Memory(processor.memory, arena)
@@ -181,7 +196,7 @@ class RankRuntime:
         self.milestones[processor.id] = Milestones(self.check, PATIENCE_S)
 
     def _start_engine(self, transport: Transport) -> None:
-        self.engine = CopyEngine(transport, self._credit_bytes, self.fail, self.world.local)
+        self.engine = CopyEngine(transport, self._credit_bytes, self.fail, self.world.local, self.world.stepper)
         self.engine.begin()
 
     def runs(self, variant: Variant) -> bool:
@@ -207,11 +222,8 @@ class RankRuntime:
         return self._programs
 
     def next_submission(self) -> int:
-        """Number a submission; every rank numbers the same ones alike. Bytes of long ago are counted no more."""
+        """Number a submission; every rank numbers the same ones alike."""
         self._submissions += 1
-        for way in (self.world.transport, self.world.shared, self.world.local):
-            if way is not None:
-                way.forget(self._submissions - REMEMBERED_SUBMISSIONS)
         return self._submissions
 
     def retire(self, replays: Collection[Replay]) -> None:
@@ -237,10 +249,29 @@ class RankRuntime:
         Raises:
             RunError: a task failed, here or on another rank.
         """
+        self.await_done(lambda: not self.under_way)
+
+    def await_done(self, done: Callable[[], bool]) -> None:
+        """Block until something is done at this rank.
+
+        Args:
+            done: says so; whoever makes it so notifies `finished`.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        stepper = self.world.stepper
+        if stepper is not None:
+            stepper.until(lambda: done() or self.error is not None)
         with self.finished:
-            while self.under_way:
+            while not done():
                 self.check()
                 self.finished.wait()
+
+    def help(self) -> None:
+        """Do on this thread, which waits, what the rank's processors have not begun and any thread may do."""
+        for processor in self.processors.values():
+            processor.help()
 
     def fail(self, error: BaseException) -> None:
         """Record the first failure, wake everybody who waits, and have the other ranks stopped."""
@@ -279,6 +310,9 @@ class RankRuntime:
         Raises:
             RunError: a task failed, here or on another rank.
         """
+        self.help()
+        if self.world.stepper is not None:
+            self.world.stepper.until(lambda: event.is_set() or self.error is not None)
         while not event.wait(PATIENCE_S):
             self.check()
         self.check()

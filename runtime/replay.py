@@ -10,22 +10,28 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 from maniple.runtime.binding import Binder, Storage
+from maniple.runtime.collector import uncollected
 from maniple.runtime.device_lane import DeviceLane
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.lane import Layout, StepKind
-from maniple.runtime.lane_program import Entry, LaneProgram, Meeting, StepFailed
+from maniple.runtime.lane_entry import Entry, Meeting, StepFailed
+from maniple.runtime.lane_program import LaneProgram
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from maniple.runtime.engine import Incoming, Movement, Outgoing
     from maniple.runtime.event import Event
     from maniple.runtime.lane import Step
+    from maniple.runtime.lane_entry import Pause
+    from maniple.runtime.push import Incoming, Movement, Outgoing
     from maniple.runtime.rank import RankRuntime
     from maniple.runtime.schedule import Schedule
 
 __all__: list[str] = []
+
+# A lane that was over sooner than this may be taken by the program's own thread, which is then not interrupted.
+LENT_NS = 10_000_000
 
 
 class Run:
@@ -53,10 +59,37 @@ class Run:
             RunError: a task failed, here or on another rank.
         """
         runtime = self.replay.runtime
-        with runtime.finished:
-            while self.left:
-                runtime.check()
-                runtime.finished.wait()
+        if self.left:
+            runtime.help()
+            runtime.await_done(lambda: not self.left)
+
+
+class Share:
+    """One processor's share of a run, as work for whoever takes it on.
+
+    Args:
+        replay: what runs.
+        processor: whose lane.
+        run: the run.
+    """
+
+    __slots__ = ("_begun", "_processor", "_replay", "_run")
+
+    def __init__(self, replay: Replay, processor: int, run: Run) -> None:
+        self._replay, self._processor, self._run = replay, processor, run
+        self._begun = False
+
+    def __call__(self) -> Pause | None:
+        """Take the steps of the lane; gives what says whether it can go on, where nothing may wait."""
+        return self._take(lent=False)
+
+    def lend(self) -> bool:
+        """Take what steps are compiled and need not wait; says whether that were all."""
+        return self._take(lent=True) is None
+
+    def _take(self, *, lent: bool) -> Pause | None:
+        begin, self._begun = not self._begun, True
+        return self._replay.take(self._processor, self._run, begin=begin, lent=lent)
 
 
 class Replay:
@@ -75,6 +108,7 @@ class Replay:
         lasting: ids of the regions whose valid instances outlive the schedule.
     """
 
+    @uncollected()
     def __init__(self, schedule: Schedule, runtime: RankRuntime, lasting: Collection[int]) -> None:
         self.schedule = schedule
         self.runtime = runtime
@@ -164,31 +198,54 @@ class Replay:
             runtime.engine.submit(outgoing, incoming)
         self._progress.begin(run.number, self._storage.table)
         for processor in work:
-            runtime.processors[processor].enqueue(partial(self._take, processor, run), 0)
+            share = Share(self, processor, run)
+            lent = share.lend if processor == work[0] and self._lends(processor) else None
+            runtime.processors[processor].enqueue(share, 0, lent)
         return run
 
-    def _take(self, processor: int, run: Run) -> None:
-        """Take the steps of one processor's lane."""
-        self._now[processor] = run
+    def _lends(self, processor: int) -> bool:
+        """Say whether a lane may be taken by any thread: its steps are compiled, and were over soon the last time."""
+        program = self._programs.get(processor)
+        return program is not None and program.compiled and program.lasted_ns < LENT_NS
+
+    def take(self, processor: int, run: Run, *, begin: bool, lent: bool) -> Pause | None:
+        """Take the steps of one processor's lane.
+
+        Args:
+            processor: whose lane.
+            run: the run.
+            begin: whether this is the first time.
+            lent: see `LaneProgram.advance`.
+
+        Returns:
+            None at the end; else what says whether the lane can go on.
+        """
         try:
             if processor in self._devices:
+                self._now[processor] = run
                 self._devices[processor].take(run, self._progress.publisher(processor), partial(self._one_less, run))
-                return
-            self._programs[processor].run(run.number, run.base, *self.times[run.slot])
+                return None
+            if begin:
+                self._now[processor] = run
+                self._programs[processor].begin(run.number, run.base, *self.times[run.slot])
+            pause = self._programs[processor].advance(lent=lent)
+            if pause is not None:
+                return pause
         except StepFailed as failed:
             error = failed.__cause__ or failed
             if failed.row >= 0 and error is not self.runtime.error:
                 told = TaskFailed.of(self.schedule, failed.row, self.runtime.world.place(), error)
                 told.__cause__, error = error, told
             self.runtime.fail(error)
-            return
+            return None
         except BaseException as error:  # noqa: BLE001  (whatever a task's body raises is the task's failure)
             self.runtime.fail(error)
-            return
+            return None
         shared, wire = self.runtime.world.shared, self._binder.wires[processor]
         if shared is not None:
             shared.wrote(wire.take(), run.number)
         self._one_less(run)
+        return None
 
     def _meet(self, processor: int, rank: int) -> int:
         """Wait until another rank has begun this run, and push to where it says that its instances are."""
@@ -224,16 +281,19 @@ class Replay:
                 self.runtime.finished.notify_all()
             self._one_less(run)
 
-    def _await_moved(self, row: int, value: int) -> None:
+    def _await_moved(self, row: int, value: int) -> bool:
         """Wait until the copy engine has moved a row so often; its thread needs the core, so nothing spins.
 
         Raises:
             RunError: the run was stopped or has failed.
         """
+        if self.runtime.world.stepper is not None:
+            return self._moved_runs[row] >= value
         with self.runtime.finished:
             while self._moved_runs[row] < value:
                 self.runtime.check()
                 self.runtime.finished.wait()
+        return True
 
     def _one_less(self, run: Run) -> None:
         with self.runtime.finished:
@@ -261,6 +321,7 @@ class Replay:
             raise RequestError(told[0])
         self._reserved = True
 
+    @uncollected()
     def _bind(self) -> None:
         """Bind every step of this rank to storage; again only when lasting storage has moved."""
         self._storage.bind()
@@ -284,7 +345,7 @@ class Replay:
         for slot in range(2):
             self._moving[slot] = self._binder.movements(partial(self._moved, slot))
 
-    def _wait(self, counter: int, value: int) -> tuple[Callable[[int, int], None], int, int, int]:
+    def _wait(self, counter: int, value: int) -> tuple[Callable[[int, int], bool], int, int, int]:
         if counter < 0:
             return self._await_moved, -1 - counter, counter, value
         return self._progress.wait, self._progress.processor(counter), counter, value
@@ -294,6 +355,6 @@ class Replay:
             return Meeting(partial(self._meet, processor, step.item), *self._progress.board(step.item))
         if step.kind == StepKind.START:
             return partial(self._start, processor, step.row)
-        if step.kind in {StepKind.END, StepKind.PUSH}:  # pushes are bound when the other rank is met
+        if step.kind in {StepKind.END, StepKind.MOVED, StepKind.PUSH}:  # pushes are bound when the other rank is met
             return None
         return self._binder.call(processor, step)

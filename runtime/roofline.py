@@ -39,13 +39,22 @@ def task_ns(launch: Launch, point: int, machine: Machine) -> int:
     processor = machine.processor(launch.points[point].processor)
     touched = sum(requirement.rects[point].volume * requirement.region.itemsize for requirement in launch.requirements)
     flops = launch.flops[point] if launch.flops else 0.0
-    busy = max(flops / (efficiency(launch) * processor.flops_per_s), touched / bandwidth(machine, processor))
+    return kernel_ns(launch.kind, flops, touched, machine, processor)
+
+
+def kernel_ns(kind: str, flops: float, touched: int, machine: Machine, processor: Processor) -> int:
+    """Give the nanoseconds of a task of a kind by its operations and bytes, at least 1."""
+    busy = max(flops / (_reached(kind) * processor.flops_per_s), touched / bandwidth(machine, processor))
     return max(1, round(1e9 * (processor.launch_s + busy)))
 
 
 def efficiency(launch: Launch) -> float:
     """Give the part of the peak rate that the kernels of a launch reach."""
-    return EFFICIENCY.get(launch.kind.partition(".")[0], DEFAULT_EFFICIENCY)
+    return _reached(launch.kind)
+
+
+def _reached(kind: str) -> float:
+    return EFFICIENCY.get(kind.partition(".")[0], DEFAULT_EFFICIENCY)
 
 
 def fold_ns(touched: int, machine: Machine, processor: Processor) -> int:

@@ -203,9 +203,9 @@ class Session:
         """
         replaying = self.tracing.replaying
         if replaying is not None and not must_epoch:
-            place = replaying.take(task, domain, args)
-            if place is not None:
-                return kind(self, replaying.calls, place)
+            future = replaying.future(kind, self, task, domain, args)
+            if future is not None:
+                return future
         return kind(self, self._operate(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch))
 
     def _operate(

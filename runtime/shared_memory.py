@@ -288,10 +288,6 @@ class SharedMemory:
         """Count the bytes that were ever written."""
         return self._meter.total
 
-    def forget(self, account: int) -> None:
-        """Drop an account's count; the total keeps it."""
-        self._meter.forget(account)
-
 
 def _close(descriptors: tuple[int, ...]) -> None:
     for descriptor in descriptors:

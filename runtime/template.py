@@ -18,6 +18,7 @@ from maniple.runtime.collector import uncollected
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import FragmentKey, analyse
 from maniple.runtime.launch import Launch, Point, Requirement
+from maniple.runtime.schedule import InstanceKind
 from maniple.runtime.use import Placing, placed_uses
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.privilege import Privilege
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import PlacedUse
     from maniple.runtime.fragment import Fragment
     from maniple.runtime.machine import Machine
@@ -64,6 +66,14 @@ class Template:
     def applies(self, states: Mapping[int, Validity]) -> bool:
         """Whether regions in these states have all that it needs; more may be valid, nothing may be pending."""
         return all(covers(states[region], entry) for region, entry in self.entry.items())
+
+    def hulls(self) -> dict[tuple[int, int], Rect]:
+        """By (region, memory), what its instances of valid values cover."""
+        return {
+            (self.schedule.regions[instance.region].id, instance.memory): instance.rect
+            for instance in self.schedule.instances
+            if instance.kind == InstanceKind.MAIN
+        }
 
     def after(self, region: int, state: Validity) -> Validity:
         """What it leaves of a region that was in a state: what it does not touch stays as it was."""

@@ -16,16 +16,18 @@ from maniple.regions.error import RequestError
 from maniple.runtime.body import TaskBinder
 from maniple.runtime.call import Calls, Frames
 from maniple.runtime.comparison import comparison
-from maniple.runtime.digest import digest
+from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.launch import Launch
 from maniple.runtime.template import Template, lower
 from maniple.runtime.timeline import Kind
+from maniple.runtime.value_table import ValueTable
 
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.call import Call
     from maniple.runtime.comparison import Take
+    from maniple.runtime.future import Program
     from maniple.runtime.operation import Domain, Operation
     from maniple.runtime.replay import Replay
     from maniple.runtime.task import Task
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 T = TypeVar("T")
+F = TypeVar("F", Future, FutureMap)
 
 # A trace whose regions come in ever new states keeps this many templates; Legion's default is the same.
 KEPT_TEMPLATES = 16
@@ -54,6 +57,10 @@ class Record:
     take: Take
 
 
+def _past_the_end(task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> None:
+    """Take nothing: every launch of the recording was made."""
+
+
 class Recording:
     """Launches that are taken down while they run; equal parts of them are kept once, for long traces repeat a few."""
 
@@ -64,8 +71,14 @@ class Recording:
         self._known: dict[object, Any] = {}
         self._takes: dict[object, tuple[Operation, Take]] = {}
 
-    def take_down(self, operation: Operation, launch: Launch) -> None:
-        """Add a launch, stripped of the values of this run."""
+    def take_down(self, operation: Operation, launch: Launch, kinds: Sequence[type]) -> None:
+        """Add a launch, stripped of the values of this run.
+
+        Args:
+            operation: as the program stated it.
+            launch: as it was mapped.
+            kinds: the types of its values.
+        """
         points, requirements = self._once(launch.points), self._once(launch.requirements)
         binder = launch.binder
         if isinstance(binder, TaskBinder):
@@ -79,7 +92,7 @@ class Recording:
         key = operation.key()
         if key not in self._takes:
             like = operation.without_values()
-            self._takes[key] = (like, comparison(like))
+            self._takes[key] = (like, comparison(like, kinds))
         like, take = self._takes[key]
         self.records.append(Record(like, stripped, take))
 
@@ -118,8 +131,11 @@ class Trace:
         self.name = name
         self.records = tuple(recording.records)
         self.launches = tuple(record.launch for record in self.records)
+        self.takes: tuple[Take, ...] = (*(record.take for record in self.records), _past_the_end)
         self._values = recording.values  # of the latest run
-        self._told = digest(self._values)
+        self._packed: bytes | None = None
+        self._told = b""
+        self._text = f"trace {name!r}: {len(self.records)} launches again"
         self._frames = recording.frames
         self._untraced = untraced
         self._loaded: list[_Loaded] = []  # the last one run comes first
@@ -149,21 +165,23 @@ class Trace:
         """
         runtime = self._untraced.runtime
         runtime.check()
+        table = self._frames.table
+        if table is None or calls.values is not self._values:
+            table = self._lay_out(calls.values)
         if runtime.world.size > 1:
-            if calls.values is not self._values:
-                self._told = digest(calls.values)
-            text = f"trace {self.name!r}: {len(self.records)} launches again"
-            runtime.world.control.call(text, self._told, soon=False)
-        self._values = calls.values
+            runtime.world.control.call(self._text, self._told, soon=False)
         loaded = self._loaded[0] if self._loaded else None
         states = None
         if loaded is None or loaded.version != self._untraced.version:
             states = self._untraced.settle(self._regions.values())
             loaded = self._applicable(states)
+            self._untraced.make_room(f"trace {self.name!r}", loaded.template.hulls())
         # Templates share the frames: where another one ran before, everything has ended.
         self._frames.turn = loaded.turn
         loaded.replay.prepare()
         with uninterrupted():
+            if self._packed is not None:
+                calls.table = table.place(self._packed, self._frames.turn)
             self._frames.enter(calls)
             loaded.turn = self._frames.turn
             run = loaded.replay.commit()
@@ -174,6 +192,16 @@ class Trace:
         if runtime.recorder is not None:
             for number, record in enumerate(self.records):
                 runtime.recorder.teller("program", record.launch.name, "launch", (run.number, number))(Kind.LAUNCHED)
+
+    def _lay_out(self, values: list[tuple[object, ...]]) -> ValueTable:
+        """Lay out the values of a run for compiled bodies, and for other ranks to compare; gives how."""
+        table = self._frames.table
+        if table is None:
+            table = self._frames.table = ValueTable(values)
+        self._values, self._packed = values, table.pack(values)
+        if self._untraced.runtime.world.size > 1:
+            self._told = table.digest(values, self._packed)
+        return table
 
     def _applicable(self, states: dict[int, Any]) -> _Loaded:
         """Find a template for regions in these states, or lower one, and put it first."""
@@ -212,22 +240,28 @@ class Replaying:
         self.waiting = True
         self._held = held
         self._whole = whole
-        self._records = trace.records
+        self._records, self._takes = trace.records, trace.takes
+        self._made = self.calls.values
         self._thread = get_ident()
 
-    def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[object]) -> int | None:
-        """Take in a launch; give which of the recording it is, None if it is not the next one or another thread's."""
-        made = self.calls.values
-        place = len(made)
-        if place == len(self._records) or get_ident() != self._thread:
+    def future(
+        self, kind: type[F], program: Program, task: Task[..., Any], domain: Domain | None, args: Sequence[object]
+    ) -> F | None:
+        """Take in a launch and give its future; None if it is not the next one of the recording, or another thread's.
+
+        A replay calls this for each of thousands of launches: all that it does is here and in the comparison.
+        """
+        if get_ident() != self._thread:
             return None
-        values = self._records[place].take(task, domain, args)
+        made = self._made
+        place = len(made)
+        values = self._takes[place](task, domain, args)
         if values is None:
             return None
         made.append(values)
         if self._whole is not None and self.complete:
             self._whole(self)
-        return place
+        return kind(program, self.calls, place)
 
     def _begin_if_waiting(self) -> None:
         if self.waiting:

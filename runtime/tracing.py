@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError, nearest
 from maniple.runtime.automatic import AutomaticTracing
+from maniple.runtime.future import Future
 from maniple.runtime.trace import Recording, Replaying, Trace
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Tracing:
         self._recording: Recording | None = None
         self.replaying: Replaying | None = None  # asked first about every launch
         self._candidate: Candidate | None = None  # what is replayed, where no name is open
+        untraced.recorded = lambda: self._recording is not None or self.automatic is not None
 
     def admit(self, operation: Operation, args: Sequence[object]) -> Call | None:
         """Make up one's mind about a launch that no replay took; a call if it begins a repeated sequence.
@@ -113,8 +115,8 @@ class Tracing:
         if found is None:
             return None
         replaying = self._begin(found)
-        place = replaying.take(operation.task, operation.domain, args)
-        return None if place is None else replaying.calls[place]
+        future = replaying.future(Future, self._untraced, operation.task, operation.domain, args)
+        return None if future is None else replaying.calls[0]
 
     def started(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
         """Take note of a launch that was started by itself; one that must not be kept spoils the recording."""
@@ -122,7 +124,7 @@ class Tracing:
             self._recording = None
             self._interrupt()
         elif self._recording is not None:
-            self._recording.take_down(operation, launch)
+            self._recording.take_down(operation, launch, tuple(map(type, operation.values)))
         elif self.automatic is not None and self._open is None:
             self.automatic.note(operation, launch)
             call.begin = self.automatic.interrupt

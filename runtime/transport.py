@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from dataclasses import dataclass
 
 __all__: list[str] = []
+
+REMEMBERED = 1 << 12
+"""How many accounts back bytes can be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +75,32 @@ class Transport(ABC):
         """Count the payload bytes that were ever sent."""
 
     @abstractmethod
-    def forget(self, account: int) -> None:
-        """Drop an account's count; the total keeps it."""
-
-    @abstractmethod
     def close(self) -> None:
         """End it; a poll under way returns, later ones are refused. Closing twice is allowed."""
 
 
 class Meter:
-    """The payload bytes that a transport was handed: in all, and per account."""
+    """The payload bytes that a transport was handed: in all, and of the latest accounts.
+
+    Accounts are the numbers of runs, so they only grow. Account `n` has slot `n mod REMEMBERED`, which a later one
+    takes over: a program takes no more memory the longer it runs.
+    """
 
     def __init__(self) -> None:
         self.total = 0
-        self._accounts: dict[int, int] = {}
+        self._accounts = array("q", [-1]) * REMEMBERED
+        self._sizes = array("q", [0]) * REMEMBERED
 
     def add(self, account: int, size: int) -> None:
         """Count a payload; called by the sending thread alone."""
         self.total += size
-        self._accounts[account] = self._accounts.get(account, 0) + size
+        slot = account % REMEMBERED
+        if self._accounts[slot] < account:
+            self._accounts[slot], self._sizes[slot] = account, 0
+        if self._accounts[slot] == account:
+            self._sizes[slot] += size
 
     def of(self, account: int) -> int:
-        """Count the bytes of one account."""
-        return self._accounts.get(account, 0)
-
-    def forget(self, account: int) -> None:
-        """Drop the count of one account."""
-        self._accounts.pop(account, None)
+        """Count the bytes of one account; of one long ago nothing is known, and 0 is said."""
+        slot = account % REMEMBERED
+        return self._sizes[slot] if self._accounts[slot] == account else 0

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.rectangle import Rect
     from maniple.regions.validity import Near, Validity
     from maniple.runtime.analysis import Node
     from maniple.runtime.call import Call
@@ -83,6 +84,7 @@ class Untraced:
         self._distance = distance(machine)
         self.analysis = ProgramAnalysis(machine)
         self.version = 0
+        self.recorded: Callable[[], bool] = bool  # whether launches are taken down, to be replayed later
         runtime.employ(machine)
         self._issuer = Issuer(runtime, machine)
         self._memories = [processor.memory for processor in machine.processors]
@@ -222,8 +224,27 @@ class Untraced:
         Elsewhere memory is promised and used later, so that old and new may be there together for a while.
         """
         leaving = [use for use in found if use.evicted >= 0 and self._on_device(use)]
-        if not leaving:
-            return found
+        if leaving:
+            self._evict(leaving)
+        return [use for use in found if use not in leaving] if leaving else found
+
+    def make_room(self, name: str, hulls: Lookup[tuple[int, int], Rect]) -> None:
+        """Evict what a recorded sequence of launches does not use, where it needs the room; nothing is under way.
+
+        Args:
+            name: what messages call it.
+            hulls: by (region, memory) what its instances of valid values cover.
+
+        Raises:
+            RequestError: a memory is too small; nothing was evicted.
+            RunError: a task failed, here or on another rank.
+        """
+        leaving = self.analysis.make_room(name, hulls)
+        if leaving:
+            self._evict(leaving)
+
+    def _evict(self, leaving: Sequence[AnalysedUse]) -> None:
+        """Copy what is nowhere else, and let go of the rest."""
         rows = [row for use in leaving for row in self._issuer.movements(self._live[use.region], use.moves, use.first)]
         for use in leaving:
             self._issuer.link(self._live[use.region], use.edges)
@@ -233,7 +254,6 @@ class Untraced:
         for use in leaving:
             self._live[use.region].bound(self.runtime.memories, use.evicted)
             self._live[use.region].tidy()
-        return [use for use in found if use not in leaving]
 
     def _on_device(self, use: AnalysedUse) -> bool:
         memory = self.runtime.memories.get(self._live[use.region].analysis.extents[use.evicted][0])
@@ -286,6 +306,8 @@ class Untraced:
         launch = bound.launch
         for number, processor, body in bound.bodies:
             run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
+            if self.recorded():
+                run = self.runtime.scratch.watched(launch, number, self.runtime.processors[processor], run)
             guarded = self.runtime.guard(run, launch, number)
             measure = None
             if mapping is not None and mapping.options.profile:
@@ -345,6 +367,7 @@ class Untraced:
             live.forget()
             enter(live.analysis, validity)
             live.resume(self.runtime.memories)
+            self.analysis.replayed(region)
 
     def drain(self) -> None:
         """Block until every row issued so far is done.

@@ -12,6 +12,7 @@ from maniple.runtime import environment
 from maniple.runtime.control import Control, SoloControl, place
 from maniple.runtime.inventory import available_cores, bind_to
 from maniple.runtime.loopback import ControlHub, LoopbackHub
+from maniple.runtime.stepper import Stepper
 from maniple.runtime.transport import Meter, Transport
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class World:
         device: what its processors are: `cpu`, `cuda`, or the `null` device.
         machine: file of a machine in place of the one that is found; None for none.
         local: counts the bytes that go from one memory of this rank to another.
+        stepper: what takes on this rank together with others of the process; None where it has threads.
     """
 
     rank: int
@@ -65,6 +67,7 @@ class World:
     device: str = "cpu"
     machine: str | None = None
     local: Meter = field(default_factory=Meter)
+    stepper: Stepper | None = None
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -129,7 +132,9 @@ def local_worlds(
     shuffle: int | None = None,
     *,
     shared: bool = False,
+    hosts: int = 1,
     device: str = "cpu",
+    stepped: bool = False,
 ) -> list[World]:
     """Worlds for ranks that are threads of this process, connected by loopback; for tests.
 
@@ -140,20 +145,24 @@ def local_worlds(
         cores: of each processor.
         shuffle: a seed, to have deliveries of different peers overtake each other.
         shared: whether they share memory, as processes of one host do.
+        hosts: number of hosts over which they spread; those of one share memory.
         device: what their processors are.
+        stepped: whether they are taken on by the thread that makes their programs; see `Stepper`.
     """
-    from maniple.runtime.post import bells
-    from maniple.runtime.shared_memory import SharedMemory, shared_files
-
     nodes = size if nodes is None else nodes
-    per_node = size // nodes
-    if per_node * nodes != size:
-        raise ValueError(f"expected ranks that spread evenly over {nodes} nodes, got {size}")
-    sharing = size if shared and size > 1 else 0
-    with shared_files(sharing) as files, bells(sharing) as pipes:
-        memories = [SharedMemory(rank, dict(enumerate(files)), dict(enumerate(pipes))) for rank in range(len(files))]
-    hub, control = LoopbackHub(size, shuffle), ControlHub(size, per_node)
-    hosts = tuple(f"host{rank // per_node}" for rank in range(size))
+    per_node, per_host = size // nodes, size // hosts
+    for count, kind in ((nodes, "nodes"), (hosts, "hosts")):
+        if size % count:
+            raise ValueError(f"expected ranks that spread evenly over {count} {kind}, got {size}")
+    if shared and stepped:
+        raise ValueError("expected ranks that share memory or are stepped, got both")
+    memories = [
+        memory
+        for first in range(0, size if shared and per_host > 1 else 0, per_host)
+        for memory in _sharing(range(first, first + per_host))
+    ]
+    stepper = Stepper() if stepped else None
+    hub, control = LoopbackHub(size, shuffle), ControlHub(size, per_node, alone=stepped)
     return [
         World(
             rank=rank,
@@ -163,14 +172,25 @@ def local_worlds(
             ranks_per_node=per_node,
             processors=processors,
             cores=cores,
-            hosts=hosts,
+            hosts=tuple(f"host{rank // (per_node if hosts == 1 else per_host)}" for rank in range(size)),
             control=control.endpoint(rank),
             transport=hub.endpoint(rank) if size > 1 else None,
             shared=memories[rank] if memories else None,
             device=device,
+            stepper=stepper,
         )
         for rank in range(size)
     ]
+
+
+def _sharing(ranks: range) -> list[SharedMemory]:
+    """The memory of each of some ranks that share it."""
+    from maniple.runtime.post import bells
+    from maniple.runtime.shared_memory import SharedMemory, shared_files
+
+    with shared_files(len(ranks)) as files, bells(len(ranks)) as pipes:
+        of_ranks = dict(zip(ranks, files, strict=True)), dict(zip(ranks, pipes, strict=True))
+        return [SharedMemory(rank, *of_ranks) for rank in ranks]
 
 
 def _join(launch: LaunchEnvironment) -> World:

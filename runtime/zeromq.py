@@ -175,10 +175,6 @@ class ZmqTransport(Transport):
         """Count all bytes."""
         return self._meter.total
 
-    def forget(self, account: int) -> None:
-        """Drop an account."""
-        self._meter.forget(account)
-
     def close(self) -> None:
         """End it from any thread: a poll under way returns first."""
         self._closed = True

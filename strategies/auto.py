@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from maniple.operators.plan import Plan, Predicted
 from maniple.regions.error import RequestError
-from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.expert import Expert
 from maniple.strategies.hill_climb import HillClimb
+from maniple.strategies.memory_fit import excess
 from maniple.strategies.model_parallel import ModelParallel
 from maniple.strategies.optcnn.optcnn import OptCNN
 from maniple.strategies.reinforce import Reinforce
@@ -128,7 +128,7 @@ class Auto(AbstractStrategy[AutoState]):
             strategy=self.name,
             seed=state.problem.seed,
             explanation=(("", (*told, *table)),),
-            predicted=Predicted(step_s, bound_s=lower_bound_s(state.problem.graph, state.problem.machine)),
+            predicted=Predicted(step_s, bound_s=plan.predicted.bound_s),
         )
 
 
@@ -150,9 +150,8 @@ def _advanced(entrant: Entrant, problem: Problem) -> Entrant:
     best_s, proposals = progress.best_s, progress.proposals
     if strategy.needs_budget or not ended:
         return Entrant(strategy, state, best_s, proposals, ended)
-    simulation = Simulation(problem.graph, problem.machine, strategy.result(state))
-    held = [memory.capacity_bytes for memory in problem.machine.memories]
-    fits = all(used <= most for used, most in zip(simulation.memory_bytes.tolist(), held, strict=True))
+    simulation = Simulation(problem.graph, problem.machine, strategy.result(state), problem.costs)
+    fits = excess(simulation)[0] <= 0
     return Entrant(strategy, state, simulation.makespan_ns / 1e9 if fits else None, 1, ended=True)
 
 

@@ -25,16 +25,18 @@ import numpy as np
 
 from maniple.strategies.model_parallel import balanced_blocks
 from maniple.strategies.placement import node_flops
-from maniple.strategies.soap.evaluation import UNFIT, Evaluation
+from maniple.strategies.soap.evaluation import Evaluation
+from maniple.strategies.soap.incumbent import Incumbent
 from maniple.strategies.soap.seeding import found_plan, seeding
 from maniple.strategies.space import Choice, Space
-from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
+from maniple.strategies.strategy import AbstractStrategy, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.operators.plan import Plan
     from maniple.strategies.soap.move import Choices
+    from maniple.strategies.strategy import Progress
 
     Policy = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
@@ -62,10 +64,7 @@ class ReinforceState:
         logits: by group and processor.
         baseline: the moving average of rewards; 0 before the first.
         random: the state of the random generator.
-        best: the fastest choices found.
-        best_cost: their step time.
-        proposals: how many placements were simulated.
-        accepted: how many of them were faster than all before.
+        incumbent: the fastest placement; accepted are those that were faster than all before.
     """
 
     problem: Problem
@@ -75,10 +74,7 @@ class ReinforceState:
     logits: Policy
     baseline: float
     random: tuple[object, ...]
-    best: Choices
-    best_cost: float
-    proposals: int = 0
-    accepted: int = 0
+    incumbent: Incumbent
 
 
 @final
@@ -98,7 +94,7 @@ class Reinforce(AbstractStrategy[ReinforceState]):
         logits: Policy = np.zeros((max(groups) + 1, count))
         cost = evaluation.move_to(first)
         chance = Random(problem.seed).getstate()
-        return ReinforceState(problem, space, evaluation, groups, logits, 0.0, chance, first, cost)
+        return ReinforceState(problem, space, evaluation, groups, logits, 0.0, chance, Incumbent(first, cost))
 
     def step(self, state: ReinforceState) -> ReinforceState:
         """The state after one more placement was drawn, simulated and learnt from."""
@@ -109,13 +105,11 @@ class Reinforce(AbstractStrategy[ReinforceState]):
         choices = placement(state.space, state.groups, drawn)
         cost = state.evaluation.move_to(choices)
         reward = -sqrt(cost)
-        baseline = reward if state.proposals == 0 else MEMORY * state.baseline + (1 - MEMORY) * reward
-        advantage = (reward - state.baseline) / -state.baseline if state.proposals else 0.0
+        baseline = reward if state.incumbent.proposals == 0 else MEMORY * state.baseline + (1 - MEMORY) * reward
+        advantage = (reward - state.baseline) / -state.baseline if state.incumbent.proposals else 0.0
         logits = state.logits + RATE * max(-1.0, advantage) * score(likely, drawn)
-        faster = cost < state.best_cost
-        state = replace(state, random=chance.getstate(), logits=logits, baseline=baseline)
-        state = replace(state, proposals=state.proposals + 1, accepted=state.accepted + faster)
-        return replace(state, best=choices, best_cost=cost) if faster else state
+        incumbent = state.incumbent.against(choices, cost, 1, int(cost < state.incumbent.cost))
+        return replace(state, random=chance.getstate(), logits=logits, baseline=baseline, incumbent=incumbent)
 
     def terminate(self, state: ReinforceState) -> bool:
         """Whether the policy is certain of every group."""
@@ -123,8 +117,7 @@ class Reinforce(AbstractStrategy[ReinforceState]):
 
     def progress(self, state: ReinforceState) -> Progress:
         """How far a state has come."""
-        best = None if state.best_cost >= UNFIT else state.best_cost
-        return Progress(state.proposals, state.accepted, best)
+        return state.incumbent.progress
 
     def result(self, state: ReinforceState) -> Plan:
         """The fastest placement drawn.
@@ -134,8 +127,9 @@ class Reinforce(AbstractStrategy[ReinforceState]):
         """
         certain = self.terminate(state)
         search = "the policy is certain" if certain else "the budget ended before the policy was certain"
-        told = (("proposals", state.proposals), ("search", search))
-        return found_plan(self.name, state.problem, state.evaluation, state.best, state.best_cost, told)
+        best = state.incumbent
+        told = (("proposals", best.proposals), ("search", search))
+        return found_plan(self.name, state.problem, state.evaluation, best.choices, best.cost, told)
 
 
 def probabilities(logits: Policy) -> Policy:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan
     from maniple.runtime.machine import Machine
+    from maniple.strategies.cost_model.cost_model import CostModel
 
 __all__: list[str] = []
 
@@ -39,12 +40,14 @@ class Problem:
         machine: the machine.
         objective: what to minimise.
         seed: where all chance comes from.
+        costs: what tasks take, for strategies that simulate; None: the roofline of the machine's processors.
     """
 
     graph: Graph
     machine: Machine
     objective: Objective = "time"
     seed: int = 0
+    costs: CostModel | None = None
 
 
 @final
@@ -56,11 +59,13 @@ class Progress:
         proposals: how many changes were evaluated.
         accepted: how many of them were kept.
         best_s: predicted seconds of a step under the best plan so far; None before there is one.
+        bound_s: seconds below which no plan can go; None before they are known.
     """
 
     proposals: int = 0
     accepted: int = 0
     best_s: float | None = None
+    bound_s: float | None = None
 
 
 class AbstractStrategy(ABC, Generic[State]):

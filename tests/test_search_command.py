@@ -41,6 +41,7 @@ KEYS = [
     "search_s",
     "proposals",
     "seed",
+    "sources",
     "plan",
 ]
 

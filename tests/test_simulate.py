@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +49,18 @@ def test_json_is_one_object_with_what_the_simulation_says(
     assert told["simulate_s"] > 0
     assert told["critical_path"][-1]["end_s"] == told["step_s"]
     assert sum(told["sources"].values()) == told["rows"]
-    assert json.loads(timeline.read_text(encoding="utf-8"))["traceEvents"]
+    drawn = json.loads(timeline.read_text(encoding="utf-8"))["traceEvents"]
+    for memory, peak in enumerate(told["memory_peaks"]):
+        counted = [
+            (entry["ts"] / 1e6, entry["args"]["bytes"])
+            for entry in drawn
+            if entry["ph"] == "C" and (entry["pid"], entry["name"]) == (memory, f"memory {memory}")
+        ]
+        assert max(size for _, size in counted) == peak["bytes"]
+        assert counted[-1] == (told["step_s"], 0)
+        assert min(at for at, size in counted if size == peak["bytes"]) == pytest.approx(peak["at_s"])
+        assert 0 < sum(peak["lives"].values()) <= peak["bytes"]
+        assert abs(peak["bytes"] - told["memory_bytes"][memory]) <= 0.1 * told["memory_bytes"][memory]
 
 
 def test_text_names_the_busiest_links_and_the_critical_path(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,6 +69,7 @@ def test_text_names_the_busiest_links_and_the_critical_path(plan: Path, capsys: 
     assert "plan by data_parallel" in shown
     assert "0 -> 1" in shown
     assert "conv2d.forward" in shown
+    assert re.search(r"memory [0-3] is fullest at +[0-9.]+ ms, of [0-9.]+ MB:\n +[0-9.]+ MB  linear\.weight", shown)
 
 
 @pytest.mark.parametrize(

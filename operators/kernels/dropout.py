@@ -25,7 +25,6 @@ from torch import Tensor
 from maniple.operators.kernels.compiled import compiled
 from maniple.operators.kernels.scratch import Steps
 from maniple.operators.operator import Kernels, TileContext
-from maniple.operators.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:
@@ -239,22 +238,6 @@ def drawn_of(context: TileContext) -> tuple[Mask, tuple[int, ...], Tensor]:
         raise TypeError("dropout: needs a random stream")
     mask = Mask(context.stream.operator, cast("Dropout", context.operator).p)
     return mask, tuple(extent for _, extent in context.extents), context.stream.clock
-
-
-def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: Rect, dtype: torch.dtype) -> Tensor:
-    """What dropout multiplies a tile by in the step that runs: zeros, and 1/(1-p) where an element stays.
-
-    Args:
-        stream: Of the operator.
-        p: The probability of zero.
-        shape: Of the whole tensor.
-        rect: The tile.
-        dtype: float32 or float64.
-    """
-    factors = torch.empty(rect.shape, dtype=dtype)
-    ones = torch.ones(rect.shape, dtype=dtype)
-    bind_dropout(Mask(stream.operator, p), shape, rect, stream.clock.numpy(), ones, factors)()
-    return factors
 
 
 KERNELS = masking(_bind)

@@ -165,7 +165,7 @@ class Attention(TorchOperator):
 
     def _kept(self, context: TileContext, key: Tensor) -> Tensor:
         """What dropout multiplies the tile's weights by."""
-        from maniple.operators.kernels.dropout import drawn_factors
+        from maniple.operators.kernels.mask import drawn_factors
 
         if context.stream is None:
             raise TypeError(f"{self.name}: needs a random stream")

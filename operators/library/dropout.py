@@ -112,7 +112,7 @@ class DropoutVariant(TorchOperator):
 
     def dropped(self, context: TileContext, x: Tensor) -> Tensor:
         """What training leaves of a tile."""
-        from maniple.operators.kernels.dropout import drawn_factors
+        from maniple.operators.kernels.mask import drawn_factors
 
         if context.stream is None:
             raise TypeError(f"{self.name}: needs a random stream")

@@ -158,7 +158,7 @@ class Recurrent(TorchOperator):
 
     def _kept(self, context: TileContext, x: Tensor, layer: int) -> Tensor:
         """What dropout multiplies a layer's result by: the layers' results lie one after the other in one tensor."""
-        from maniple.operators.kernels.dropout import drawn_factors
+        from maniple.operators.kernels.mask import drawn_factors
         from maniple.regions.rectangle import Rect
 
         if context.stream is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +14,11 @@ import click
 from maniple.regions.error import RequestError, RunError
 
 if TYPE_CHECKING:
-    from maniple.strategies.cost_model.calibration import LinkFit, ProcessorRates
+    from collections.abc import Sequence
+
+    from maniple.operators.graph import Graph
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.cost_model.calibration import LinkFit, ProcessorRates, TaskFit
 
 __all__: list[str] = []
 
@@ -23,16 +28,32 @@ PROBE_TIMEOUT_S = 300
 
 @click.command()
 @click.option("--nodes", default=2, show_default=True, help="Nodes that share this host, one rank each.")
+@click.option("--model", "models", multiple=True, default=("digits_cnn", "mlp"), show_default=True, help="Whose tasks.")
+@click.option("--batch", type=int, help="Samples of a step of these models.  [default: their own]")
+@click.option("--seconds", default=30.0, show_default=True, help="How long tasks are measured in all.")
+@click.option("--export", type=click.Path(path_type=Path), help="Write every task measured here so far to this file.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the machine (TOML) here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def calibrate(nodes: int, output: Path | None, as_json: bool) -> int:  # noqa: FBT001  (click passes flags by name)
-    """Measure processors, links between ranks and the cost of a task, and say how good the fit is."""
+def calibrate(
+    nodes: int,
+    models: tuple[str, ...],
+    batch: int | None,
+    seconds: float,
+    export: Path | None,
+    output: Path | None,
+    as_json: bool,  # noqa: FBT001  (click passes flags by name)
+) -> int:
+    """Measure processors, links between ranks, the cost of a task, and the tasks of models; say how good the fit is."""
+    from maniple.request import model_of
     from maniple.runtime.inventory import take_inventory
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.calibration import calibrated, fit_link, measure_processor
 
     if nodes < 1:
         raise RequestError(f"--nodes: expected at least 1, got {nodes}")
+    if not seconds >= 0:
+        raise RequestError(f"--seconds: expected at least 0, got {seconds}")
+    graphs = [model_of(name, batch) for name in models]
     cores = max(1, take_inventory().cores // nodes)
     rates = measure_processor(nodes, cores)
     launch = _number(_probe(1, cores).get("launch_s"))
@@ -43,8 +64,32 @@ def calibrate(nodes: int, output: Path | None, as_json: bool) -> int:  # noqa: F
     machine = calibrated(Machine.cpu(1, ranks=nodes, cores=cores), rates, fit, launch)
     if output is not None:
         machine.save(output)
-    click.echo(json.dumps(_document(rates, fit, launch, output)) if as_json else _text(rates, fit, launch, output))
+    tasks = _tasks(graphs, machine, seconds, export)
+    told = rates, fit, launch, tasks
+    click.echo(json.dumps(_document(*told, output)) if as_json else _text(*told, output))
     return 0
+
+
+def _tasks(graphs: Sequence[Graph], machine: Machine, seconds: float, export: Path | None) -> TaskFit:
+    """Measure the tasks of models, keep them, and see how far interpolation between them is off."""
+    from maniple.runtime import environment
+    from maniple.strategies.cost_model.calibration import fit_tasks
+    from maniple.strategies.cost_model.measured import Measured
+    from maniple.strategies.cost_model.measurement import write_measurements
+    from maniple.strategies.cost_model.store import Store
+    from maniple.strategies.survey import survey
+
+    store = Store(environment.cache_folder())
+    costs = Measured(machine, store.read(), time_box_s=seconds)
+    known = len(costs.measurements.tasks)
+    try:
+        for graph in graphs:
+            survey(graph, machine, costs)
+    finally:
+        store.add(costs.measurements)
+    if export is not None:
+        write_measurements(export, store.read())
+    return fit_tasks(len(costs.measurements.tasks), known, costs.errors(), str(store.path))
 
 
 def _probe(nodes: int, cores: int) -> dict[str, object]:
@@ -77,7 +122,9 @@ def _numbers(values: object, kind: type[T]) -> list[T]:
     return values
 
 
-def _document(rates: ProcessorRates, fit: LinkFit | None, launch: float, output: Path | None) -> dict[str, object]:
+def _document(
+    rates: ProcessorRates, fit: LinkFit | None, launch: float, tasks: TaskFit, output: Path | None
+) -> dict[str, object]:
     link = None if fit is None else {
         "latency_s": fit.latency_s, "bandwidth": fit.bandwidth, "r_squared": fit.r_squared, "worst": fit.worst
     }  # fmt: skip
@@ -87,11 +134,12 @@ def _document(rates: ProcessorRates, fit: LinkFit | None, launch: float, output:
         "contention": rates.contention,
         "launch_s": launch,
         "link": link,
+        "tasks": asdict(tasks),
         "machine": None if output is None else str(output),
     }
 
 
-def _text(rates: ProcessorRates, fit: LinkFit | None, launch: float, output: Path | None) -> str:
+def _text(rates: ProcessorRates, fit: LinkFit | None, launch: float, tasks: TaskFit, output: Path | None) -> str:
     lines = [
         f"processor   {rates.flops_per_s / 1e9:.1f} Gflop/s, {rates.bandwidth / 1e9:.1f} GB/s while all work",
         f"contention  {rates.contention:.2f} times the time of one alone",
@@ -102,6 +150,10 @@ def _text(rates: ProcessorRates, fit: LinkFit | None, launch: float, output: Pat
             f"link        {fit.latency_s * 1e6:.1f} us + bytes / {fit.bandwidth / 1e9:.2f} GB/s "
             f"(R2 {fit.r_squared:.3f}, worst {100 * fit.worst:.0f} % off)"
         )
+    lines.append(f"tasks       {tasks.measured} measured, {tasks.new} of them now, kept in {tasks.file}")
+    if tasks.median is not None:
+        lines.append(f"            interpolated from others: {100 * tasks.median:.0f} % off in the median, ")
+        lines[-1] += f"{100 * tasks.ninth_decile:.0f} % in the ninth decile"
     if output is not None:
         lines.append(f"written to {output}")
     return "\n".join(lines)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, final
 
+from maniple.costs import ANALYTIC, surveyed
 from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
 from maniple.runtime.interruption import uninterrupted
@@ -13,12 +17,17 @@ from maniple.strategies.registry import installed
 from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from maniple.crew import Crew
     from maniple.operators.graph import Graph
     from maniple.runtime.machine import Machine
     from maniple.strategies.strategy import AbstractStrategy, Objective, Progress
 
 __all__: list[str] = []
 
+COSTS = "costs"
+"""What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
 PIECE_BYTES = 1 << 18
 """A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
@@ -45,6 +54,8 @@ def search(
     budget: float | None = None,
     proposals: int | None = None,
     seed: int = 0,
+    cores: int | None = None,
+    costs: str = ANALYTIC,
     watch: Watch | None = None,
 ) -> Plan:
     """Find a plan for a graph on a machine.
@@ -53,7 +64,8 @@ def search(
     simulates nothing: `maniple search` and `maniple simulate` say whether its plan fits.
 
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
-    seconds runs on rank 0 and the others wait for its plan, for clocks differ; any other search runs on every rank.
+    seconds, or with costs that are measured or in a file, runs on rank 0 and the others wait for its plan, for clocks
+    and files differ; any other search runs on every rank.
 
     Args:
         graph: the graph; it must have a loss.
@@ -61,10 +73,15 @@ def search(
         strategy: a name that `maniple list strategies` shows.
         objective: what to minimise.
         budget: seconds, for strategies that need a budget; compiling the simulator, once for an installation, or
-            loading it, is not counted.
+            loading it, is not counted, and neither is measuring.
         proposals: how many changes to evaluate, instead of a budget or within one. The explanation of a plan that was
             found in seconds says its number: the same number and seed find the same plan.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
+        cores: how many processes search, this one included, once a search has taken a second; by default one for each
+            core that this process may run on, and in a launched world this one alone. The plan is the same. With costs
+            that are not analytic this process searches alone.
+        costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
+            as far as the user's cache has it not yet), or a file of measurements.
         watch: is told how it goes.
 
     Raises:
@@ -72,89 +89,151 @@ def search(
             not above zero, or no plan that fits in memory.
     """
     graph.validate()
+    chosen = _chosen(strategy, objective, budget, proposals, cores)
+    if chosen.needs_budget:
+        from maniple.strategies.simulation.compilation import compile_all
+
+        compile_all()
+
+    def drive() -> Plan:
+        problem = Problem(graph, machine, objective, seed, surveyed(costs, graph, machine))
+        found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch)
+        return found if costs == ANALYTIC else _noted(found, costs)
+
+    plan = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive)
+    plan.validate(graph, machine)
+    _refuse_unfit(plan, graph, machine)
+    return plan
+
+
+def _chosen(
+    strategy: str, objective: Objective, budget: float | None, proposals: int | None, cores: int | None
+) -> AbstractStrategy[Any]:
+    """The strategy, if it can be asked in this way."""
     if objective not in {"time", "memory", "pareto"}:
         raise RequestError(f"objective {objective!r}: expected time, memory or pareto")
     if budget is not None and not budget > 0:
         raise RequestError(f"budget: expected more than 0 seconds, got {budget}")
     if proposals is not None and proposals < 1:
         raise RequestError(f"proposals: expected at least 1, got {proposals}")
+    if cores is not None and cores < 1:
+        raise RequestError(f"cores: expected at least 1, got {cores}")
     chosen = installed().lookup(strategy)()
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
-    if chosen.needs_budget:
-        from maniple.strategies.simulation.compilation import compile_all
-
-        compile_all()
-    began = time.monotonic()
-    problem = Problem(graph, machine, objective, seed)
-    if budget is None:
-        plan = _drive(chosen, problem, began, None, proposals, watch)
-    else:
-        plan = _on_rank_0(chosen, problem, began, budget, proposals, watch)
-    plan.validate(graph, machine)
-    _refuse_unfit(plan, graph, machine)
-    return plan
+    return chosen
 
 
 def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:
     least = min(memory.capacity_bytes for memory in machine.memories)
     if plan.predicted.memory_bytes is not None and plan.predicted.memory_bytes > least:
-        from maniple.strategies.memory_fit import refuse_unfit
+        from maniple.strategies.memory_fit import needed_bytes, refuse_unfit
         from maniple.strategies.simulation.simulation import Simulation
 
-        refuse_unfit(plan, Simulation(graph, machine, plan))
+        simulation = Simulation(graph, machine, plan)
+        refuse_unfit(plan, simulation, simulation.allocated_bytes() or needed_bytes(simulation))
 
 
-def _drive(
-    strategy: AbstractStrategy[Any],
-    problem: Problem,
-    began: float,
-    budget: float | None,
-    proposals: int | None,
-    watch: Watch | None,
-) -> Plan:
+@final
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What a search may take.
+
+    Args:
+        began: when it did, by the clock.
+        budget: seconds, if it has so many.
+        proposals: how many it makes, if that is said.
+        cores: how many processes search.
+    """
+
+    began: float
+    budget: float | None
+    proposals: int | None
+    cores: int
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.began
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that it still has."""
+        return math.inf if self.budget is None else self.budget - self.elapsed_s
+
+    def reached(self, progress: Progress) -> bool:
+        """Whether the search is over."""
+        return self.left_s <= 0 or (self.proposals is not None and progress.proposals >= self.proposals)
+
+
+def _cores(asked: int | None) -> int:
+    """How many processes search."""
+    from maniple.runtime import environment
+    from maniple.runtime.inventory import available_cores
+
+    if asked is not None:
+        return asked
+    return available_cores() if environment.read() is None else 1
+
+
+def _drive(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None) -> Plan:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
     state = strategy.init(problem)
     # The graph and the first simulation stay until the end: later collections need not look at them.
     gc.freeze()
-    try:
-        while not strategy.terminate(state):
-            with uninterrupted():
-                state = strategy.step(state)
-            if watch is None and budget is None and proposals is None:
-                continue
-            progress, elapsed = strategy.progress(state), time.monotonic() - began
-            if watch is not None:
-                watch(progress, elapsed)
-            if (budget is not None and elapsed >= budget) or (
-                proposals is not None and progress.proposals >= proposals
-            ):
-                break
-    except KeyboardInterrupt:
-        if strategy.progress(state).best_s is None:
-            raise
-    finally:
-        gc.unfreeze()
-    return strategy.result(state)
+    with ExitStack() as stack:
+        stack.callback(gc.unfreeze)
+        crew = _crew(strategy, problem, limits)
+        if crew is not None:
+            stack.enter_context(crew)
+        try:
+            while not strategy.terminate(state):
+                if crew is not None:
+                    crew.attend(state, limits.elapsed_s, limits.left_s)
+                with uninterrupted():
+                    state = strategy.step(state) if crew is None else crew.step(state)
+                progress = strategy.progress(state)
+                if watch is not None:
+                    watch(progress, limits.elapsed_s)
+                if limits.reached(progress):
+                    break
+        except KeyboardInterrupt:
+            if strategy.progress(state).best_s is None:
+                raise
+        if crew is not None:
+            state = crew.settled(state)
+        return strategy.result(state)
 
 
-def _on_rank_0(
-    strategy: AbstractStrategy[Any],
-    problem: Problem,
-    began: float,
-    budget: float,
-    proposals: int | None,
-    watch: Watch | None,
-) -> Plan:
+def _crew(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> Crew | None:
+    """Other processes, for strategies that can use them; they know the graph and the machine, not what was measured."""
+    if limits.cores == 1 or not strategy.needs_budget or problem.costs is not None:
+        return None
+    from maniple.crew import Crew
+    from maniple.strategies.soap.leg import WIDTH
+    from maniple.strategies.soap.rounds import AbstractRoundStrategy
+
+    if not isinstance(strategy, AbstractRoundStrategy):
+        return None
+    return Crew(strategy, problem, min(limits.cores, WIDTH) - 1, limits.proposals)
+
+
+def _noted(plan: Plan, costs: str) -> Plan:
+    """The plan that says which costs it was found with."""
+    told = dict(plan.explanation)
+    return replace(plan, explanation=tuple({**told, "": (*told.get("", ()), (COSTS, costs))}.items()))
+
+
+def _on_rank_0(drive: Callable[[], Plan]) -> Plan:
     """Search on rank 0 and give its plan to all; alone, just search."""
     from maniple.runtime import environment, world
 
     if environment.read() is None:
-        return _drive(strategy, problem, began, budget, proposals, watch)
+        return drive()
     here = world.current()
     told = b""
     if here.rank == 0:
-        told = _drive(strategy, problem, began, budget, proposals, watch).text().encode()
+        told = drive().text().encode()
     size = int.from_bytes(here.control.gather(len(told).to_bytes(8, "big"))[0], "big")
     pieces = [here.control.gather(told[at : at + PIECE_BYTES])[0] for at in range(0, size, PIECE_BYTES)]
     return Plan.parse(b"".join(pieces).decode(), "the plan of rank 0")

@@ -68,9 +68,9 @@ def launch(task: Task[..., Any], *args: object, mapper: Mapper | None = None) ->
         mapper: placement of this launch; default the session's.
     """
     if _latest and (replaying := _latest[0].tracing.replaying) is not None:
-        place = replaying.take(task, None, args)
-        if place is not None:
-            return Future(_latest[0], replaying.calls, place)
+        future = replaying.future(Future, _latest[0], task, None, args)
+        if future is not None:
+            return future
     return session().launch(task, *args, mapper=mapper)
 
 
@@ -92,9 +92,9 @@ def index_launch(
     """
     # As Session.index_launch begins, with two calls less: replays make thousands of launches.
     if _latest and (replaying := _latest[0].tracing.replaying) is not None and not must_epoch:
-        place = replaying.take(task, domain, args)
-        if place is not None:
-            return FutureMap(_latest[0], replaying.calls, place)
+        future = replaying.future(FutureMap, _latest[0], task, domain, args)
+        if future is not None:
+            return future
     return session().index_launch(task, domain, *args, mapper=mapper, must_epoch=must_epoch)
 
 

@@ -15,6 +15,7 @@ from maniple.regions.error import RequestError, nearest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from maniple.operators.plan import Plan
     from maniple.runtime.machine import Machine
 
 __all__: list[str] = []
@@ -53,6 +54,32 @@ def machine_of(name: str, memory_bytes: float | None = None) -> Machine:
         return machine
     memories = tuple(replace(memory, capacity_bytes=int(memory_bytes)) for memory in machine.memories)
     return replace(machine, memories=memories)
+
+
+def planned_for(
+    path: Path, plan: Plan, model: str | None = None, batch: int | None = None, machine: str | None = None
+) -> tuple[Graph, Machine]:
+    """The graph and machine that a plan is for: those that are named, or else those that the plan names.
+
+    Args:
+        path: the plan's file.
+        plan: the plan.
+        model: see `model_of`.
+        batch: samples of a step.
+        machine: see `machine_of`.
+
+    Raises:
+        RequestError: nobody names them, or there are none of these names.
+    """
+    said = dict(dict(plan.explanation).get("", ()))
+    found = {}
+    for what, given in (("model", model), ("machine", machine)):
+        name = given or said.get(what)
+        if not isinstance(name, str):
+            raise RequestError(f"{path}: the plan does not say which {what} it is for; name it with --{what}")
+        found[what] = name
+    size = batch if batch is not None else said.get("batch")
+    return model_of(found["model"], int(str(size)) if size is not None else None), machine_of(found["machine"])
 
 
 def model_of(source: str, batch: int | None, files: Sequence[str] = ()) -> Graph:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan, Predicted
     from maniple.runtime.machine import Machine
+    from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.simulation.prediction import Prediction
     from maniple.strategies.strategy import Objective, Progress
 
 __all__: list[str] = []
@@ -29,6 +31,7 @@ TRIED = "step_s of "
 """How the explanation of a plan begins that tells of several strategies' plans."""
 REFRESH_S = 0.1
 """How often the live line is written anew."""
+COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file of measurements."
 
 
 @click.command()
@@ -39,7 +42,9 @@ REFRESH_S = 0.1
 @click.option("--budget", type=float, help="Seconds to search.  [default: 10, unless --proposals is given]")
 @click.option("--proposals", type=int, help="Changes to evaluate.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Where all chance comes from.")
+@click.option("--cores", type=int, help="Processes that search; the plan is the same.  [default: one for each core]")
 @click.option("--batch", type=int, help="Samples of a step, over all processors.  [default: the model's own]")
+@click.option("--costs", default="analytic", show_default=True, help=COSTS_HELP)
 @click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -51,14 +56,18 @@ def search(
     budget: float | None,
     proposals: int | None,
     seed: int,
+    cores: int | None,
     batch: int | None,
+    costs: str,
     memory: str | None,
     output: Path | None,
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
+    from maniple.costs import costs_of
     from maniple.driver import search as find
     from maniple.request import amount, machine_of, model_of
+    from maniple.strategies.bound import lower_bound_s
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
     graph = model_of(source, batch)
@@ -74,20 +83,24 @@ def search(
             budget=budget,
             proposals=proposals,
             seed=seed,
+            cores=cores,
+            costs=costs,
             watch=watch,
         )
     spent = time.perf_counter() - begun
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
     others = tuple((name, terms) for name, terms in plan.explanation if name)
-    plan = replace(
-        plan,
-        explanation=(("", (*where, *dict(plan.explanation).get("", ()))), *others),
-        predicted=_predicted(plan, graph, machine),
-    )
-    document = _document(plan, _data_parallel_s(graph, machine), spent)
+    with costs_of(costs, machine) as model:
+        found = _found(plan, graph, machine, model)
+        plan = replace(
+            plan,
+            explanation=(("", (*where, *dict(plan.explanation).get("", ()))), *others),
+            predicted=_predicted(found, None if model else lower_bound_s(graph, machine)),
+        )
+        document = _document(plan, _data_parallel_s(graph, machine, model), spent, found)
     if output is not None:
         plan.save(output)
-    click.echo(json.dumps(document) if as_json else _text(plan, document))
+    click.echo(json.dumps(document) if as_json else _text(plan, document, found))
     return 0
 
 
@@ -114,15 +127,21 @@ def explain(plan: Path, operator: str | None, as_json: bool) -> int:  # noqa: FB
 
 @click.command()
 @click.argument("plans", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PLAN PLAN...")
+@click.option("--costs", help=f"{COSTS_HELP}  [default: compare what the plans say]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def compare(plans: tuple[Path, ...], as_json: bool) -> int:  # noqa: FBT001
-    """Put plans of one graph side by side: what each expects of a step, and the operators that they cut differently."""
+def compare(plans: tuple[Path, ...], costs: str | None, as_json: bool) -> int:  # noqa: FBT001
+    """Put plans of one graph side by side: what each expects of a step, and the operators that they cut differently.
+
+    With --costs every plan is simulated with them.
+    """
     from maniple.operators.plan import Plan
 
     loaded = [Plan.load(path) for path in plans]
     for path, plan in zip(plans, loaded, strict=True):
         if plan.graph != loaded[0].graph:
             raise RequestError(f"{path}: this plan is for another graph than {plans[0]}; compare plans of one graph")
+    if costs is not None:
+        loaded = [_simulated(path, plan, costs) for path, plan in zip(plans, loaded, strict=True)]
     rows = {
         name: [f"{plan.operator(name).split()} on {len(set(plan.operator(name).processors))}" for plan in loaded]
         for name, _ in loaded[0].operators
@@ -143,6 +162,16 @@ def compare(plans: tuple[Path, ...], as_json: bool) -> int:  # noqa: FBT001
     table += [(name, *cells) for name, cells in differing.items()]
     click.echo(_aligned(table))
     return 0
+
+
+def _simulated(path: Path, plan: Plan, costs: str) -> Plan:
+    """The plan as costs predict it, where it says which model and machine it is for."""
+    from maniple.costs import costs_of
+    from maniple.request import planned_for
+
+    graph, machine = planned_for(path, plan)
+    with costs_of(costs, machine) as model:
+        return replace(plan, predicted=_predicted(_found(plan, graph, machine, model), None))
 
 
 def _explained(plan: Plan, operator: str) -> Plan:
@@ -183,33 +212,39 @@ def _live_line(*, shown: bool) -> Iterator[Watch | None]:
             rate = progress.proposals / elapsed_s if elapsed_s else 0.0
             share = 100 * progress.accepted / progress.proposals if progress.proposals else 0.0
             line = f"{elapsed_s:5.1f} s  {progress.proposals} proposals ({rate:.0f}/s)  {share:.0f} % kept  best {best}"
+            if progress.bound_s is not None:
+                line += f"  bound {progress.bound_s * 1e3:.3f} ms"
             live.update(Text(line), refresh=True)
 
         yield watch
 
 
-def _predicted(plan: Plan, graph: Graph, machine: Machine) -> Predicted:
+def _found(plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None) -> Prediction:
     """What a step takes: whatever made the plan, one simulator says it."""
-    from maniple.operators.plan import Predicted
-    from maniple.strategies.bound import lower_bound_s
     from maniple.strategies.memory_fit import refuse_unfit
     from maniple.strategies.simulation.simulation import Simulation
 
-    simulation = Simulation(graph, machine, plan)
-    refuse_unfit(plan, simulation)
+    simulation = Simulation(graph, machine, plan, costs)
     found = simulation.predict()
-    return Predicted(found.step_ns / 1e9, max(found.memory_bytes), found.bytes, lower_bound_s(graph, machine))
+    refuse_unfit(plan, simulation, found.memory_bytes)
+    return found
 
 
-def _data_parallel_s(graph: Graph, machine: Machine) -> float:
+def _predicted(found: Prediction, bound_s: float | None) -> Predicted:
+    from maniple.operators.plan import Predicted
+
+    return Predicted(found.step_ns / 1e9, max(found.memory_bytes), found.bytes, bound_s)
+
+
+def _data_parallel_s(graph: Graph, machine: Machine, costs: CostModel | None) -> float:
     from maniple.strategies.data_parallel import DataParallel
     from maniple.strategies.simulation.simulation import Simulation
     from maniple.strategies.strategy import Problem
 
-    return Simulation(graph, machine, DataParallel().plan(Problem(graph, machine))).makespan_ns / 1e9
+    return Simulation(graph, machine, DataParallel().plan(Problem(graph, machine)), costs).makespan_ns / 1e9
 
 
-def _document(plan: Plan, data_parallel_s: float, spent: float) -> dict[str, object]:
+def _document(plan: Plan, data_parallel_s: float, spent: float, found: Prediction) -> dict[str, object]:
     """What `--json` prints."""
     told = dict(dict(plan.explanation)[""])
     return {
@@ -225,11 +260,18 @@ def _document(plan: Plan, data_parallel_s: float, spent: float) -> dict[str, obj
         "search_s": spent,
         "proposals": told.get("proposals", 0),
         "seed": plan.seed,
+        "sources": dict(found.sources),
         "plan": plan.to_json(),
     }
 
 
-def _text(plan: Plan, document: dict[str, object]) -> str:
+def _bound(predicted: Predicted) -> str:
+    if predicted.bound_s is None:
+        return "no bound is known for measured costs"
+    return f"no plan is faster than {predicted.bound_s * 1e3:.3f} ms"
+
+
+def _text(plan: Plan, document: dict[str, object], found: Prediction) -> str:
     step, common = float(str(document["step_s"])), float(str(document["data_parallel_step_s"]))
     tried = [(term.removeprefix(TRIED), value) for term, value in dict(plan.explanation)[""] if term.startswith(TRIED)]
     lines = [
@@ -237,9 +279,10 @@ def _text(plan: Plan, document: dict[str, object]) -> str:
         "",
         (
             f"step {step * 1e3:.3f} ms predicted, {common / step:.2f}x the speed of data parallelism "
-            f"({common * 1e3:.3f} ms); no plan is faster than {float(str(document['lower_bound_s'])) * 1e3:.3f} ms"
+            f"({common * 1e3:.3f} ms); {_bound(plan.predicted)}"
         ),
         f"{document['bytes']:,} bytes moved a step; at most {document['peak_memory_bytes']:,} bytes in one memory",
+        f"durations: {', '.join(f'{count} {source}' for source, count in found.sources)}",
         (
             f"{document['strategy']}, seed {document['seed']}: {document['proposals']} proposals in "
             f"{float(str(document['search_s'])):.1f} s"

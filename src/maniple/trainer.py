@@ -108,8 +108,8 @@ class Trainer:
         self._broken = ""
         self._stopped: StoppedStep | None = None
         self._seed = seed
-        self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._load("step", graph.batch)
+        self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._bytes_before = gather_bytes(self._world, None)
 
     def _write(self, values: Callable[[TensorInfo, Rect], torch.Tensor], tensors: Iterable[TensorInfo]) -> None:

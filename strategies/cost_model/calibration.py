@@ -63,6 +63,39 @@ class ProcessorRates:
     contention: float
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class TaskFit:
+    """How well the measured tasks stand in for those that are not measured.
+
+    Args:
+        measured: how many tasks are.
+        new: how many of them were not before.
+        median: of the relative distances of what others would have a task take from what it takes; None without any.
+        ninth_decile: nine of ten are no further off.
+        file: where the measurements are kept.
+    """
+
+    measured: int
+    new: int
+    median: float | None
+    ninth_decile: float
+    file: str
+
+
+def fit_tasks(measured: int, known: int, errors: Sequence[float], file: str) -> TaskFit:
+    """Summarise the errors of interpolation.
+
+    Args:
+        measured: how many tasks are measured.
+        known: how many were before.
+        errors: the relative distances.
+        file: where the measurements are kept.
+    """
+    median, decile = (float(np.quantile(errors, share)) for share in (0.5, 0.9)) if errors else (None, 0.0)
+    return TaskFit(measured, measured - known, median, decile, file)
+
+
 def fit_link(sizes: Sequence[int], seconds: Sequence[float]) -> LinkFit:
     """Fit a line to transfers so that relative errors are small (least squares, each row divided by its time).
 

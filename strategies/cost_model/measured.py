@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from math import log
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.roofline import task_ns
-from maniple.strategies.cost_model.measurement import measure, task_key, work
+from maniple.runtime.roofline import kernel_ns, task_ns
+from maniple.strategies.cost_model.measurement import frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
 from maniple.strategies.cost_model.neighbor import neighbors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import Column, LaunchTasks
     from maniple.strategies.cost_model.measurement import Measurement, Measurements, TaskKey
 
 __all__: list[str] = []
+
+Boxes = dict[int, "tuple[Rect | None, ...]"]
 
 TIME_BOX_S = 60.0
 """Seconds that measuring may take in all, by default."""
@@ -32,9 +35,11 @@ TIME_BOX_S = 60.0
 class Measured:
     """Measurements where there are any, else what lies between them, else the roofline.
 
-    A task that was not measured takes, in units of its roofline time, what the measured tasks of the same operator
-    take that are next to it in size: the two are weighted by the logarithm of their work. With one neighbour its factor
-    is taken; with none the factor is 1 and the source is ``analytic``.
+    A body is what is timed, so a task takes the launch of its processor and what was measured. One that was not
+    measured takes, in units of its roofline time, what the measured tasks of the same operator take that are next to it
+    in size: the two are weighted by the logarithm of their work. With one neighbour its factor is taken. Where the
+    operator was not measured with these attributes, those of its kind with any are its neighbours; with none the factor
+    is 1 and the source is ``analytic``.
 
         work      2^10        2^12          2^14
         factor    1.5         ? = 1.3       1.1       halfway between its neighbours
@@ -56,7 +61,7 @@ class Measured:
         *,
         measuring: bool = True,
         time_box_s: float = TIME_BOX_S,
-        timer: Callable[[Launch, int, int], Measurement] = measure,
+        timer: Callable[[Launch, int, int, Sequence[Rect | None]], Measurement] = measure,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.measurements = measurements
@@ -65,11 +70,20 @@ class Measured:
         self._timer, self._clock = timer, clock
         self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
         self._factors: dict[tuple[str, str], list[tuple[int, float]]] = {}
-        self._rooflines: dict[TaskKey, int] = {}
+        self._processors = {processor.cores: processor.id for processor in reversed(machine.processors)}
+        for key, found in sorted(measurements.tasks.items()):
+            self._compare(key, found)
+
+    @property
+    def measuring(self) -> bool:
+        """Whether a task without a measurement would be timed now."""
+        return self._left > 0
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
-        return np.asarray([self._estimate(launch, point)[0] for point in range(len(launch.points))], dtype=np.int64)
+        boxes = self._boxes(launch)
+        found = [self._estimate(launch, point, boxes)[0] for point in range(len(launch.points))]
+        return np.asarray(found, dtype=np.int64)
 
     def tasks_ns(self, tasks: LaunchTasks) -> Column:
         """The same for tasks that are there as arrays."""
@@ -77,11 +91,19 @@ class Measured:
 
     def source(self, launch: Launch, point: int) -> str:
         """Where the number of one task comes from: ``measured``, ``interpolated`` or ``analytic``."""
-        return self._estimate(launch, point)[1]
+        return self._estimate(launch, point, self._boxes(launch))[1]
 
-    def _estimate(self, launch: Launch, point: int) -> tuple[int, str]:
-        cores = self._machine.processor(launch.points[point].processor).cores
-        key = task_key(launch, point, cores)
+    def _boxes(self, launch: Launch) -> Boxes:
+        """By memory, the boxes of the instances that the launch's tasks there see."""
+        there: dict[int, list[int]] = {}
+        for number, point in enumerate(launch.points):
+            there.setdefault(self._machine.memory_of(point.processor), []).append(number)
+        return {memory: frames(launch, points) for memory, points in there.items()}
+
+    def _estimate(self, launch: Launch, point: int, boxes: Boxes) -> tuple[int, str]:
+        processor = self._machine.processor(launch.points[point].processor)
+        cores, seen = processor.cores, boxes[self._machine.memory_of(processor.id)]
+        key = task_key(launch, point, cores, seen)
         roofline = task_ns(launch, point, self._machine)
         if key is None:
             return roofline, "analytic"
@@ -89,16 +111,39 @@ class Measured:
         if found is None and self._left > 0 and launch.binder is not None:
             begun = self._clock()
             with neighbors(self._cores - cores):
-                found = self.measurements.tasks[key] = self._timer(launch, point, cores)
+                found = self.measurements.tasks[key] = self._timer(launch, point, cores, seen)
+            self._compare(key, found)
             self._left -= self._clock() - begun
         if found is not None:
-            if key not in self._rooflines:
-                self._rooflines[key] = roofline
-                factors = self._factors.setdefault((key.kind, key.body), [])
-                factors.insert(bisect_left(factors, (found.work, 0.0)), (found.work, found.median_ns / roofline))
-            return found.median_ns, "measured"
-        factor = _between(self._factors.get((key.kind, key.body), []), work(launch, point))
+            return round(1e9 * processor.launch_s) + found.median_ns, "measured"
+        near = self._factors.get((key.kind, key.body)) or self._factors.get((key.kind, ""), [])
+        factor = _between(near, work(launch, point))
         return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
+
+    def errors(self) -> list[float]:
+        """How far off interpolation is, relative to what was measured, for each task that others can stand in for."""
+        found = []
+        for key, measured in sorted(self.measurements.tasks.items()):
+            for like in ((key.kind, key.body), (key.kind, "")):
+                own = (measured.work, self._factor(key, measured)) if key.cores in self._processors else None
+                others = [factor for factor in self._factors.get(like, []) if factor != own]
+                factor = _between(others, measured.work)
+                if own is not None and factor is not None:
+                    found.append(abs(factor - own[1]) / own[1])
+                    break
+        return found
+
+    def _compare(self, key: TaskKey, found: Measurement) -> None:
+        """Remember how many times its roofline time a task takes, where a processor here has as many cores."""
+        if key.cores in self._processors and found.work:
+            factor = self._factor(key, found)
+            for like in ((key.kind, key.body), (key.kind, "")):
+                insort(self._factors.setdefault(like, []), (found.work, factor))
+
+    def _factor(self, key: TaskKey, found: Measurement) -> float:
+        processor = self._machine.processor(self._processors[key.cores])
+        roofline = kernel_ns(key.kind, found.flops, found.touched, self._machine, processor)
+        return (1e9 * processor.launch_s + found.median_ns) / roofline
 
 
 def _between(factors: list[tuple[int, float]], size: int) -> float | None:

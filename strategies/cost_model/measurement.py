@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import statistics
@@ -13,27 +14,29 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+import maniple.operators
 from maniple.regions.error import RequestError
 from maniple.runtime.entry import read_json, write_atomically
 from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import torch
 
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.launch import Launch
 
 __all__: list[str] = []
 
-VERSION = 1
+VERSION = 2
 """The version of the file."""
 WARM_UP, RUNS, LEAST_S = 2, 7, 2e-3
 """Runs before timing; timed runs, each of as many calls as take LEAST_S."""
 FOOTPRINT_BYTES, MOST_COPIES = 1 << 26, 64
 """What the calls of a run touch before they come back to the same tensors, and the most copies of them: a step touches
-all its weights and activations before it runs the same task again, so most of them have left the core's own cache."""
+all its weights and activations before it runs the same task again, so most of them have left the core's caches."""
 
 
 @final
@@ -44,7 +47,8 @@ class TaskKey:
     Args:
         kind: the operator and what is computed of it, such as ``conv2d.forward``.
         body: the operator with its attributes, or the optimizer.
-        shapes: of each view, such as ``64x3x32x32:float32``; ``-`` for one that the task does not use.
+        shapes: of each view, such as ``64x3x32x32:float32``, or ``64x3x16x32/64x3x32x32:float32`` where it is a part
+            of an instance; ``-`` for one that the task does not use.
         cores: that the processor owns.
     """
 
@@ -63,11 +67,23 @@ class Measurement:
         median_ns: the middle of the runs.
         spread_ns: the median distance of the runs from it.
         work: points of all views, by which neighbours are compared.
+        flops: operations of the task.
+        touched: bytes that it reads and writes.
     """
 
     median_ns: int
     spread_ns: int
     work: int
+    flops: float
+    touched: int
+
+    @classmethod
+    def of(cls, launch: Launch, point: int, median_ns: int, spread_ns: int) -> Measurement:
+        """The measurement of one task of a launch."""
+        sizes = [(each.rects[point].volume, each.region.itemsize) for each in launch.requirements]
+        flops = launch.flops[point] if launch.flops else 0.0
+        touched = sum(volume * itemsize for volume, itemsize in sizes)
+        return cls(median_ns, spread_ns, sum(volume for volume, _ in sizes), flops, touched)
 
 
 @final
@@ -91,19 +107,50 @@ class Measurements:
         return cls(device(), software())
 
 
-def task_key(launch: Launch, point: int, cores: int) -> TaskKey | None:
-    """Give what determines the time of a task; None for tasks that only pass values on."""
+def frames(launch: Launch, points: Iterable[int]) -> tuple[Rect | None, ...]:
+    """Give the box of each instance that some tasks of a launch share: what they use of it; None where they use none.
+
+    A part of a box is not contiguous, and kernels of torch are slower on it or copy it first. Other launches may use
+    more of the same instance; what they make of the boxes is not known here.
+
+    Args:
+        launch: the launch.
+        points: its tasks in one memory.
+    """
+    found: list[Rect | None] = [None] * len(launch.requirements)
+    for point in points:
+        for place, requirement in enumerate(launch.requirements):
+            rect, held = requirement.rects[point], found[place]
+            if not rect.is_empty:
+                found[place] = rect.bounds if held is None else held.hull(rect.bounds)
+    return tuple(found)
+
+
+def task_key(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> TaskKey | None:
+    """Give what determines the time of a task; None for tasks that only pass values on.
+
+    Args:
+        launch: the launch.
+        point: which of its tasks.
+        cores: that the processor owns.
+        boxes: of the instances that it sees, by requirement.
+    """
     if not launch.kind:
         return None
     # A binder's node is its operator; what has none (an update) is told by its own fields.
     node = getattr(launch.binder, "node", None)
     body = repr(launch.binder if node is None else node.operator)
     shapes = tuple(
-        "-" if rect.is_empty else f"{'x'.join(map(str, rect.bounds.shape))}:{requirement.region.dtype}"
-        for requirement in launch.requirements
+        "-" if box is None or rect.is_empty else f"{_part(rect.bounds, box)}:{requirement.region.dtype}"
+        for requirement, box in zip(launch.requirements, boxes, strict=True)
         for rect in (requirement.rects[point],)
     )
     return TaskKey(launch.kind, body, shapes, cores)
+
+
+def _part(rect: Rect, box: Rect) -> str:
+    shape, whole = ("x".join(map(str, one.shape)) for one in (rect, box))
+    return shape if shape == whole else f"{shape}/{whole}"
 
 
 def work(launch: Launch, point: int) -> int:
@@ -111,13 +158,20 @@ def work(launch: Launch, point: int) -> int:
     return sum(requirement.rects[point].volume for requirement in launch.requirements)
 
 
-def measure(launch: Launch, point: int, cores: int, clock: Callable[[], int] = time.perf_counter_ns) -> Measurement:
+def measure(
+    launch: Launch,
+    point: int,
+    cores: int,
+    boxes: Sequence[Rect | None],
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Measurement:
     """Time a task's body on tensors that take turns: warm-up, median and spread.
 
     Args:
         launch: the launch; it must have a body.
         point: which of its tasks.
         cores: threads that torch may use.
+        boxes: of the instances that it sees, by requirement.
         clock: nanoseconds.
 
     Raises:
@@ -127,19 +181,20 @@ def measure(launch: Launch, point: int, cores: int, clock: Callable[[], int] = t
 
     if launch.binder is None:
         raise RequestError(f"{launch.name}: there is no body to measure")
-    size = sum(r.rects[point].volume * r.region.itemsize for r in launch.requirements)
+    seen = ((r, box) for r, box in zip(launch.requirements, boxes, strict=True) if box is not None)
+    size = sum(box.volume * r.region.itemsize for r, box in seen)
     copies = max(1, min(MOST_COPIES, FOOTPRINT_BYTES // max(1, size)))
     threads = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
         with torch.no_grad():
-            bodies = [launch.binder(point, _views(launch, point), cores) for _ in range(copies)]
+            bodies = [launch.binder(point, _views(launch, point, boxes), cores) for _ in range(copies)]
             runs = _timed(cycle(bodies), copies, clock)
     finally:
         torch.set_num_threads(threads)
     median = statistics.median(runs)
     spread = statistics.median(abs(run - median) for run in runs)
-    return Measurement(max(1, round(median)), round(spread), work(launch, point))
+    return Measurement.of(launch, point, max(1, round(median)), round(spread))
 
 
 def _timed(bodies: Iterator[Callable[[], object]], copies: int, clock: Callable[[], int]) -> list[float]:
@@ -157,10 +212,12 @@ def _timed(bodies: Iterator[Callable[[], object]], copies: int, clock: Callable[
     return runs
 
 
-def _views(launch: Launch, point: int) -> list[torch.Tensor | None]:
+def _views(launch: Launch, point: int, boxes: Sequence[Rect | None]) -> list[torch.Tensor | None]:
     return [
-        None if (rect := requirement.rects[point]).is_empty else _tensor(rect.bounds.shape, requirement.region.dtype)
-        for requirement in launch.requirements
+        None
+        if box is None or (rect := requirement.rects[point]).is_empty
+        else _tensor(box.shape, requirement.region.dtype)[rect.bounds.slices(box.lo)]
+        for requirement, box in zip(launch.requirements, boxes, strict=True)
     ]
 
 
@@ -184,26 +241,34 @@ def device() -> str:
 
 @cache
 def software() -> str:
-    """Name the versions that kernels depend on."""
-    return " ".join(f"{name} {version(name)}" for name in ("maniple", "numba", "torch"))
+    """Name the versions that kernels depend on, and the contents of the folder that holds them."""
+    digest = hashlib.blake2b(digest_size=8)
+    for source in sorted(Path(maniple.operators.__path__[0]).rglob("*.py")):
+        digest.update(source.read_bytes())
+    named = " ".join(f"{name} {version(name)}" for name in ("maniple", "numba", "torch"))
+    return f"{named} operators {digest.hexdigest()}"
 
 
 def read_measurements(path: str | os.PathLike[str]) -> Measurements:
     """Read a file that `write_measurements` wrote.
 
+    Args:
+        path: the file.
+
     Raises:
         RequestError: the file or an entry of it is wrong.
     """
     table = read_json(path).table(("version", "device", "software", "tasks"))
-    if table["version"].integer(1) > VERSION:
-        raise table["version"].problem(f"a version of at most {VERSION}")
+    if table["version"].integer(1) != VERSION:
+        raise table["version"].problem(f"version {VERSION}; measure again")
     found = Measurements(table["device"].string(), table["software"].string())
     for entry in table["tasks"].elements():
-        task = entry.table(("kind", "body", "shapes", "cores", "median_ns", "spread_ns", "work"))
+        task = entry.table(("kind", "body", "shapes", "cores", "median_ns", "spread_ns", "work", "flops", "touched"))
         shapes = tuple(shape.string() for shape in task["shapes"].elements())
         key = TaskKey(task["kind"].string(), task["body"].string(), shapes, task["cores"].integer(1))
-        numbers = (task["median_ns"].integer(1), task["spread_ns"].integer(0), task["work"].integer(0))
-        found.tasks[key] = Measurement(*numbers)
+        taken = task["median_ns"].integer(1), task["spread_ns"].integer(0)
+        flops, touched = task["flops"].number(0), task["touched"].integer(0)
+        found.tasks[key] = Measurement(*taken, task["work"].integer(0), flops, touched)
     return found
 
 
@@ -223,6 +288,8 @@ def write_measurements(path: str | os.PathLike[str], found: Measurements) -> Non
                 "median_ns": value.median_ns,
                 "spread_ns": value.spread_ns,
                 "work": value.work,
+                "flops": value.flops,
+                "touched": value.touched,
             }
         )
         for key, value in sorted(found.tasks.items(), key=lambda task: task[0])

@@ -26,12 +26,13 @@ from math import exp, prod
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.regions.error import RequestError
 from maniple.strategies.exhaustive.frontier import ENDED, FOUND, Frontier
 from maniple.strategies.exhaustive.layer import Layers, separate, tied
 from maniple.strategies.exhaustive.relaxation import Relaxation
 from maniple.strategies.exhaustive.symmetry import symmetries
 from maniple.strategies.exhaustive.term import Terms
-from maniple.strategies.optcnn.additive_cost import AdditiveCost
+from maniple.strategies.optcnn.placed_operators import PlacedOperators
 from maniple.strategies.placement import complete
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS, UNFIT, Evaluation
@@ -86,7 +87,7 @@ class ExhaustiveState:
     space: Space
     layers: Layers
     terms: Terms
-    cost: AdditiveCost
+    cost: PlacedOperators
     evaluation: Evaluation
     best: tuple[int, ...]
     best_cost: float
@@ -121,7 +122,13 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
 
     @final
     def init(self, problem: Problem) -> ExhaustiveState:
-        """The state in which the seeds have been simulated."""
+        """The state in which the seeds have been simulated.
+
+        Raises:
+            RequestError: the costs are not the roofline, by which alone the bounds hold.
+        """
+        if problem.costs is not None:
+            raise RequestError(f"strategy {self.name!r}: its bounds hold for analytic costs only; use them, or soap")
         space = Space.of(problem.graph, len(problem.machine.processors))
         layers = self.layers(problem, space)
         first = (0,) * len(layers.leaders)
@@ -131,7 +138,7 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         plans = [choices_of(space, strategy().plan(problem)) for strategy in SEEDS]
         seeds = {first, *(n for found in plans if found is not None and (n := layers.numbers(found)) is not None)}
         best_cost, best = min((evaluation.move_to(layers.of(seed)), seed) for seed in sorted(seeds))
-        cost = AdditiveCost(problem, space, layers.choices)
+        cost = PlacedOperators(problem, space, layers.choices)
         terms = Terms(problem.graph, plan, space, layers, cost)
         return ExhaustiveState(
             problem, space, layers, terms, cost, evaluation, best, best_cost, best, best_cost, len(seeds)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Graph
     from maniple.strategies.exhaustive.layer import Layers
     from maniple.strategies.exhaustive.term import Table, Terms, Users
-    from maniple.strategies.optcnn.additive_cost import AdditiveCost
+    from maniple.strategies.optcnn.placed_operators import PlacedOperators
 
 __all__: list[str] = []
 
@@ -75,7 +75,7 @@ class Relaxation:
         launch_ns: what a task takes at least.
     """
 
-    def __init__(self, graph: Graph, layers: Layers, terms: Terms, cost: AdditiveCost, launch_ns: float) -> None:
+    def __init__(self, graph: Graph, layers: Layers, terms: Terms, cost: PlacedOperators, launch_ns: float) -> None:
         self._layers, self._terms, self._launch = layers, terms, launch_ns
         self._before = _ancestors(graph)
         # Where an operator gives a part of a gradient, not every task waits for each operator after it.
@@ -171,7 +171,7 @@ class Relaxation:
             bound.pairs[pair] = bound.pairs.get(pair, 0.0) + table
 
 
-def _turning(graph: Graph, cost: AdditiveCost) -> list[tuple[int, ...]]:
+def _turning(graph: Graph, cost: PlacedOperators) -> list[tuple[int, ...]]:
     """Some of the paths to the loss, up to the last operator whose backward pass needs its own forward pass."""
     producer = None if graph.loss_tensor is None else graph.producer(graph.loss_tensor)
     found = []

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan
     from maniple.strategies.exhaustive.layer import Layers
-    from maniple.strategies.optcnn.additive_cost import AdditiveCost
     from maniple.strategies.optcnn.movement import Placed, PlacedUse, Region, Synchronisation
+    from maniple.strategies.optcnn.placed_operators import PlacedOperators
     from maniple.strategies.simulation.use import RegionRows
     from maniple.strategies.space import Space
 
@@ -78,7 +78,7 @@ class Terms:
         cost: the launches and regions of the same choices.
     """
 
-    def __init__(self, graph: Graph, plan: Plan, space: Space, layers: Layers, cost: AdditiveCost) -> None:
+    def __init__(self, graph: Graph, plan: Plan, space: Space, layers: Layers, cost: PlacedOperators) -> None:
         self._cost, self._layers = cost, layers
         self._fused = [
             [not is_composite(graph, plan, name, own.plan(choice)) for choice in mine]

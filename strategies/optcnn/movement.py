@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from maniple.strategies.simulation.history import USE
 from maniple.strategies.simulation.region import READ
 
 if TYPE_CHECKING:
@@ -51,7 +48,7 @@ class Placed:
         durations: by launch the nanoseconds of each task.
         processors: by launch the processor of each task.
         uses: of the regions that others use too, in program order.
-        inside: what each region of its own adds to a step.
+        inside: of each region of its own the shape and the bytes of an element, and its uses in program order.
     """
 
     form: OperatorForm
@@ -59,11 +56,15 @@ class Placed:
     durations: tuple[Column, ...]
     processors: tuple[Column, ...]
     uses: tuple[PlacedUse, ...]
-    inside: tuple[RegionRows, ...]
+    inside: tuple[tuple[tuple[tuple[int, ...], int], tuple[Use, ...]], ...]
 
     def at(self, end: End, *, forward: bool) -> list[PlacedUse]:
         """The uses of a region by the launches of one pass."""
         return [found for found in self.uses if found.end == end and (found.launch < self.forward) == forward]
+
+    def of(self, end: End) -> list[Use]:
+        """All uses of a region, in program order."""
+        return [found.use for found in self.uses if found.end == end]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,21 +103,3 @@ class Region:
     rows: RegionRows
     uses: tuple[PlacedUse, ...]
     alone: bool
-
-
-def transfer_ns(rows: RegionRows) -> int:
-    """The nanoseconds of what a region moves: for each use of it the busiest link's, and then the busiest folder's.
-
-    Args:
-        rows: the region's movements.
-    """
-    if len(rows.held) == 0:
-        return 0
-    # One group for the folds and one for the transfers of each use.
-    _, groups = np.unique(2 * rows.moves[:, USE] + (rows.bytes == 0), return_inverse=True)
-    longest = np.zeros(groups.max() + 1, dtype=np.int64)
-    np.maximum.at(longest, groups, rows.columns[:, 1])
-    lanes = int(rows.held[:, 0].max()) + 1
-    holders = np.repeat(groups, rows.columns[:, 2])
-    busy = np.bincount(holders * lanes + rows.held[:, 0], rows.held[:, 1], len(longest) * lanes)
-    return int(np.maximum(longest, busy.reshape(-1, lanes).max(axis=1)).sum())

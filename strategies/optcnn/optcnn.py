@@ -4,9 +4,10 @@ After Z. Jia, S. Lin, C. R. Qi, A. Aiken, Exploring Hidden Dimensions in Paralle
 (ICML 2018). The choices of an operator are its equal splits into a number of tasks that divides the processors; they
 run on the first of them. `additive_cost` says what a plan costs, `elimination` finds the least.
 
-    step      what it makes
-    1 ..      some more of the costs of operators and of pairs of neighbours
-    last      the choices of all operators, by elimination
+    step      what it does
+    1 ..      makes some more of the costs of operators and of pairs of neighbours
+    then      takes an operator out, one at a time
+    last      gives all operators their choices, and simulates the plan
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, ClassVar, final
 from maniple.operators.plan import Predicted
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.equal_split import equal_splits
+from maniple.strategies.memory_fit import needed_bytes
 from maniple.strategies.optcnn.additive_cost import NS, AdditiveCost
-from maniple.strategies.optcnn.elimination import Assignment, minimize
+from maniple.strategies.optcnn.elimination import Assignment, Elimination
 from maniple.strategies.placement import complete
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.space import Choice, Space
@@ -43,7 +45,8 @@ class OptCNNState:
         space: the graph's space.
         choices: of every operator those that are compared.
         cost: the tables made so far.
-        made: how many steps have been made on the tables.
+        made: how many steps have been made.
+        elimination: what is left of the operators, once all tables are made.
         found: the choices of least cost, once they are known.
         plan: the plan of the choices, simulated.
     """
@@ -53,6 +56,7 @@ class OptCNNState:
     choices: tuple[tuple[Choice, ...], ...]
     cost: AdditiveCost
     made: int = 0
+    elimination: Elimination | None = None
     found: Assignment | None = None
     plan: Plan | None = None
 
@@ -72,9 +76,14 @@ class OptCNN(AbstractStrategy[OptCNNState]):
 
     def step(self, state: OptCNNState) -> OptCNNState:
         """The state after one more table, or after the elimination."""
-        if state.cost.fill(ENTRIES):
-            return _eliminated(state)
-        return replace(state, made=state.made + 1)
+        state = replace(state, made=state.made + 1)
+        if state.elimination is not None:
+            return _planned(state, state.elimination.assignment()) if state.elimination.advance() else state
+        if not state.cost.fill(ENTRIES):
+            return state
+        operators = [state.cost.operator(number) for number in range(len(state.choices))]
+        edges = {edge: state.cost.edge(*edge) for edge in state.cost.edges}
+        return replace(state, elimination=Elimination(operators, edges))
 
     def terminate(self, state: OptCNNState) -> bool:
         """Whether the plan is known."""
@@ -101,11 +110,9 @@ def published_choices(space: Space, number: int) -> tuple[Choice, ...]:
     return tuple(choice for choice in found if own.processors % choice.tasks == 0)
 
 
-def _eliminated(state: OptCNNState) -> OptCNNState:
-    """Find the choices of least cost and simulate their plan."""
-    cost, problem = state.cost, state.problem
-    operators = [cost.operator(number) for number in range(len(state.choices))]
-    found = minimize(operators, {edge: cost.edge(*edge) for edge in cost.edges})
+def _planned(state: OptCNNState, found: Assignment) -> OptCNNState:
+    """Simulate the plan of the choices of least cost."""
+    problem = state.problem
     configurations = tuple(
         (name, own.plan(choices[place]))
         for name, own, choices, place in zip(
@@ -113,13 +120,13 @@ def _eliminated(state: OptCNNState) -> OptCNNState:
         )
     )
     plan = complete(problem, OptCNN.name, configurations)
-    simulation = Simulation(problem.graph, problem.machine, plan)
+    simulation = Simulation(problem.graph, problem.machine, plan, problem.costs)
     step_s = simulation.makespan_ns * NS
     search = "the least additive cost" if found.exact else "a low additive cost; the tables to prove it are too large"
     told = (("proposals", 1), ("search", search), ("additive_cost_s", found.cost), ("simulated_s", step_s))
     plan = replace(
         plan,
         explanation=(("", (*told, ("exact", found.exact))),),
-        predicted=Predicted(step_s, int(simulation.memory_bytes.max())),
+        predicted=Predicted(step_s, max(needed_bytes(simulation))),
     )
     return replace(state, found=found, plan=plan)

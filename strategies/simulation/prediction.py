@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from maniple.runtime.machine import Machine
     from maniple.strategies.simulation.ledger import Ledger
+    from maniple.strategies.simulation.liveness import Liveness
     from maniple.strategies.simulation.network import Column, Network
 
 __all__: list[str] = []
 
+_BEGINS = frozenset({Kind.STARTED, Kind.ALLOCATED})
 COPY_ENGINE = "copy engine"
 """The lane of movements in a timeline."""
 
@@ -44,6 +46,42 @@ class Named:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Peak:
+    """The most that lives in a memory at once.
+
+    Args:
+        bytes: how much it is.
+        at_ns: when that is first reached.
+        residents: (region, bytes) of what lives then, the largest first.
+    """
+
+    bytes: int
+    at_ns: int
+    residents: tuple[tuple[str, int], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MemoryTimeline:
+    """What lives in the memories while a step runs, by name.
+
+    Args:
+        liveness: the columns.
+        names: of its regions.
+    """
+
+    liveness: Liveness
+    names: tuple[str, ...]
+
+    def peak(self, memory: int) -> Peak:
+        """The most that lives in a memory at once, when that is, and what makes it."""
+        when, alive = self.liveness.at_peak(memory)
+        residents = sorted(((self.names[region], size) for region, size in alive), key=lambda one: (-one[1], one[0]))
+        return Peak(sum(size for _, size in residents), when, tuple(residents))
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """What one step under a plan comes to.
 
@@ -53,11 +91,12 @@ class Prediction:
         bytes: payload bytes that leave one memory for another.
         link_bytes: (name, bytes) of every link that carries any.
         memory_bytes: by memory what the runtime allocates for a step, if `planned`: instances that are never alive
-            together take turns. Else the sum of all instances, which is more.
+            together take turns. Else the most that lives there at once, which is as much or a little more.
         planned: whether the step was lowered as the runtime does, to see; large ones are not.
         critical_path: (name, start, end) of the rows that leave no gap from the first to the last, in nanoseconds.
         sources: how many durations come from where, such as (``analytic``, 40).
-        timeline: what runs when.
+        memory: what lives in the memories, and when.
+        timeline: what runs when, and what is held.
     """
 
     step_ns: int
@@ -68,6 +107,7 @@ class Prediction:
     planned: bool
     critical_path: tuple[tuple[str, int, int], ...]
     sources: tuple[tuple[str, int], ...]
+    memory: MemoryTimeline
     timeline: Timeline
 
 
@@ -79,6 +119,7 @@ def prediction(
     links: Column,
     total: int,
     memory_bytes: tuple[int, ...],
+    memory: MemoryTimeline,
     *,
     planned: bool,
 ) -> Prediction:
@@ -92,6 +133,7 @@ def prediction(
         links: bytes by lane.
         total: payload bytes.
         memory_bytes: by memory.
+        memory: what lives in them.
         planned: whether these are what the runtime plans.
     """
     names = {row.number: row.name for row in named}
@@ -105,7 +147,8 @@ def prediction(
         planned,
         tuple((names[row], *_times(ledger, row)) for row in critical_path(ledger, sorted(names))),
         tuple(sorted(Counter(row.source for row in named).items())),
-        _timeline(machine, ledger, named),
+        memory,
+        _timeline(machine, ledger, named, memory),
     )
 
 
@@ -152,9 +195,9 @@ def _times(ledger: Ledger, row: int) -> tuple[int, int]:
     return end - int(ledger.rows[row, DURATION]), end
 
 
-def _timeline(machine: Machine, ledger: Ledger, named: Sequence[Named]) -> Timeline:
-    """Draw tasks and folds on their processors, and movements on the copy engines of all ranks that take part."""
-    events = []
+def _timeline(machine: Machine, ledger: Ledger, named: Sequence[Named], memory: MemoryTimeline) -> Timeline:
+    """Draw tasks and folds on their processors, movements on the copy engines of all ranks, and what memories hold."""
+    events = _living(machine, memory)
     for row in named:
         start, end = _times(ledger, row.number)
         for rank, lane in row.lanes:
@@ -163,5 +206,16 @@ def _timeline(machine: Machine, ledger: Ledger, named: Sequence[Named]) -> Timel
             events.append(Event(Kind.ENDED if lane != COPY_ENGINE else Kind.COPIED, end, *place))
     nodes = tuple(memory.host for memory in machine.memories)
     # Of one instant, what ends comes before what starts.
-    order = sorted(events, key=lambda event: (event.time_ns, event.kind == Kind.STARTED, event.rank, event.row))
+    order = sorted(events, key=lambda event: (event.time_ns, event.kind in _BEGINS, event.rank, event.row))
     return Timeline(tuple(order), nodes)
+
+
+def _living(machine: Machine, held: MemoryTimeline) -> list[Event]:
+    """What begins and ends to live in each memory."""
+    found, columns = [], held.liveness
+    table = zip(columns.regions.tolist(), columns.memories.tolist(), columns.bytes.tolist(), strict=True)
+    spans = zip(columns.begins.tolist(), columns.ends.tolist(), strict=True)
+    for (region, memory, size), (begin, end) in zip(table, spans, strict=True):
+        place = (machine.memories[memory].rank, f"memory {memory}", held.names[region], "memory", 1, region, size)
+        found += [Event(Kind.ALLOCATED, begin, *place), Event(Kind.FREED, end, *place)]
+    return found

@@ -13,8 +13,9 @@ from maniple.runtime.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.simulation.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
 from maniple.strategies.simulation.ledger import UNLIMITED, Ledger, Placed, RowBlock
+from maniple.strategies.simulation.liveness import Liveness, LiveRanges, RegionUses
 from maniple.strategies.simulation.outline import Outline
-from maniple.strategies.simulation.prediction import COPY_ENGINE, Named, prediction
+from maniple.strategies.simulation.prediction import COPY_ENGINE, MemoryTimeline, Named, prediction
 from maniple.strategies.simulation.program import REQUIREMENT_BITS, Program
 from maniple.strategies.simulation.tables import NUMBER_BITS
 from maniple.strategies.simulation.use import NOWHERE, RegionCache
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.ledger import Columns
+    from maniple.strategies.simulation.network import Column
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.simulation.prediction import Prediction
-    from maniple.strategies.simulation.use import RegionRows
+    from maniple.strategies.simulation.use import RegionRows, Use
+    from maniple.strategies.simulation.weight_home import WeightHome
 
 __all__: list[str] = []
 
@@ -109,6 +112,7 @@ class Simulation:
         self._launches: dict[int, Placed] = {}
         self._regions: dict[RegionKey, _Region] = {}
         self._change: _Change | None = None
+        self._live_ranges = LiveRanges(machine)
         self.memory_bytes = np.zeros(len(machine.memories), dtype=np.int64)
         self._follow()
         self.ledger.settle()
@@ -213,14 +217,14 @@ class Simulation:
 
     def _added(self, key: RegionKey) -> _Region:
         """Add the movements and dependences of a region."""
-        program, (kind, _, tensor) = self._program, key
+        program = self._program
         users = sorted(program.users[key].items())
-        home = program.homes.get(tensor) if kind == "state" or (kind == "value" and key[1] < 0) else None
+        home = _home_of(key, program.homes)
         shape = self._outline.layout(key, program.forms)
         rows = self.cache.rows(shape, NOWHERE if home is None else home.held, [use for _, use in users])
         places = np.asarray([place for place, _ in users], dtype=np.int64)
         moves = self.ledger.add_rows(RowBlock(rows.columns, rows.held, places << NUMBER_BITS))
-        first = np.asarray([self._launches[place >> REQUIREMENT_BITS].first for place, _ in users], dtype=np.int64)
+        first = self._first(users)
         return _Region(rows, moves, self.ledger.add_region(rows.edges, rows.sources, rows.tasks, first, moves.first))
 
     def predict(self) -> Prediction:
@@ -230,14 +234,31 @@ class Simulation:
         for region in self._regions.values():
             np.add.at(links, region.rows.held[:, 0], region.rows.held[:, 2])
             total += int(region.rows.bytes.sum())
-        rows = [*self._named_tasks(), *self._named_movements()]
-        planned = len(rows) * len(self.machine.memories) <= MOST_LOWERED
-        memory: tuple[int, ...] = tuple(self.memory_bytes.tolist())
-        if planned:
-            from maniple.strategies.simulation.allocation import allocated_bytes  # which needs torch
+        rows = self.named()
+        held = MemoryTimeline(self.liveness(), tuple(self.region_names()))
+        allocated = self.allocated_bytes()
+        planned = allocated is not None
+        needed = allocated or tuple(held.liveness.peaks(len(self.machine.memories)).tolist())
+        return prediction(
+            self.machine, self.cache.network, self.ledger, rows, links, total, needed, held, planned=planned
+        )
 
-            memory = allocated_bytes(self.graph, self.machine, self.plan, self._optimizer)
-        return prediction(self.machine, self.cache.network, self.ledger, rows, links, total, memory, planned=planned)
+    @property
+    def lowered_rows(self) -> int:
+        """How many rows there are times memories, by which the time goes that lowering the plan takes."""
+        return len(self.ledger.sequence) * len(self.machine.memories)
+
+    def allocated_bytes(self) -> tuple[int, ...] | None:
+        """Give what the runtime will allocate in each memory for the step; None where that takes long to find out."""
+        if self.lowered_rows > MOST_LOWERED:
+            return None
+        from maniple.strategies.simulation.allocation import allocated_bytes  # which needs torch
+
+        return allocated_bytes(self.graph, self.machine, self.plan, self._optimizer)
+
+    def named(self) -> list[Named]:
+        """Name every row."""
+        return [*self._named_tasks(), *self._named_movements()]
 
     def _named_tasks(self) -> Iterator[Named]:
         for place, block in sorted(self._launches.items()):
@@ -262,13 +283,21 @@ class Simulation:
                     lanes = [(self.machine.memories[memory].rank, COPY_ENGINE) for memory in memories]
                 yield Named(region.moves.first + place, f"{what} {name}", what, "analytic", tuple(lanes))
 
-    def held_in(self, memory: int) -> list[tuple[str, int]]:
-        """Give what each region takes of a memory, by its name, in bytes."""
-        forms = self._program.forms
-        return [
-            (self._outline.region(key, forms).name, int(found.rows.memory_bytes[memory]))
-            for key, found in self._regions.items()
-        ]
+    def liveness(self) -> Liveness:
+        """Say what lives in each memory, and when, the proposal under way included; it must not have been given up."""
+        return self._live_ranges.liveness(self._regions, self._uses_of, self.ledger)
+
+    def _uses_of(self, key: RegionKey) -> RegionUses:
+        users = sorted(self._program.users[key].items())
+        return RegionUses(_home_of(key, self._program.homes) is not None, [use for _, use in users], self._first(users))
+
+    def _first(self, users: list[tuple[int, Use]]) -> Column:
+        """By use of a region, the row of its launch's first point."""
+        return np.asarray([self._launches[place >> REQUIREMENT_BITS].first for place, _ in users], dtype=np.int64)
+
+    def region_names(self) -> list[str]:
+        """Give the names of the regions, in the order of their numbers in a liveness."""
+        return [self._outline.region(key, self._program.forms).name for key in self._regions]
 
     def columns(self) -> Columns:
         """The step as it is now for a full simulation: durations, holds, successors and the number of lanes.
@@ -276,6 +305,12 @@ class Simulation:
         Rows are numbered by their keys, as in the schedule that the runtime would run.
         """
         return self.ledger.columns()
+
+
+def _home_of(key: RegionKey, homes: Mapping[int, WeightHome]) -> WeightHome | None:
+    """Where a region lives that outlives the step."""
+    kind, number, tensor = key
+    return homes.get(tensor) if kind == "state" or (kind == "value" and number < 0) else None
 
 
 def _restore(table: dict[K, V], key: K, value: V | None) -> None:

@@ -169,7 +169,7 @@ class RegionCache:
         found = self._found.pop(key, None)
         if found is None:
             self.misses += 1
-            found = self._analysed(layout, home, uses, [_privilege(u, alone=alone) for u in uses])
+            found = self._analysed(layout, home, uses, [privilege(use, alone=alone) for use in uses])
         else:
             self.hits += 1
         _keep(self._found, key, found, self._kept)
@@ -218,7 +218,7 @@ def _keep(table: dict[K, V], key: K, value: V, kept: int) -> None:
         del table[next(iter(table))]
 
 
-def _privilege(use: Use, *, alone: bool) -> int:
+def privilege(use: Use, *, alone: bool) -> int:
     """What a use of a region does, in a step where it is or is not the only contributor."""
     if use.shape.access != GRADIENT:
         return use.shape.access

@@ -56,7 +56,6 @@ class Chain:
         seed: where the chance of each proposal comes from, together with its number.
         proposals: how many were evaluated.
         accepted: how many of them were accepted.
-        improved: the number of proposals at which ``best`` was found.
     """
 
     choices: Choices
@@ -66,7 +65,6 @@ class Chain:
     seed: int
     proposals: int = 0
     accepted: int = 0
-    improved: int = 0
 
     @staticmethod
     def at(choices: Choices, cost: float, seed: int) -> Chain:
@@ -97,7 +95,7 @@ def advance(chain: Chain, space: Space, evaluator: Evaluator, temperature: float
     evaluator.accept()
     chain = replace(chain, choices=apply(chain.choices, proposal), cost=cost, accepted=chain.accepted + 1)
     if cost < chain.best_cost:
-        return replace(chain, best=chain.choices, best_cost=cost, improved=chain.proposals)
+        return replace(chain, best=chain.choices, best_cost=cost)
     return chain
 
 

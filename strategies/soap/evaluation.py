@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, final
 
-from maniple.strategies.memory_fit import largest
+from maniple.strategies.memory_fit import allocated_beyond, beyond, largest, needed_bytes
 from maniple.strategies.simulation.ledger import UNLIMITED
 from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.soap.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +35,9 @@ class Evaluation:
     """
 
     def __init__(self, simulation: Simulation, space: Space, choices: Choices) -> None:
-        self._simulation, self._space = simulation, space
-        self._capacity = [memory.capacity_bytes for memory in simulation.machine.memories]
+        self._simulation, self.space = simulation, space
+        self.options = Options(space)
+        self._capacity = sum(memory.capacity_bytes for memory in simulation.machine.memories)
         self._choices, self._next = choices, choices
         self.least: tuple[int, int, Choices] | None = None
         """The least (bytes beyond the capacity, memory) of all plans seen that did not fit, and its choices."""
@@ -48,14 +50,13 @@ class Evaluation:
     @property
     def cost(self) -> float:
         """Seconds of a step as it is now, a change under way included; from ``UNFIT`` on where it does not fit."""
-        used = self._simulation.memory_bytes
-        beyond = [int(used[memory]) - held for memory, held in enumerate(self._capacity)]
-        excess, memory = max((excess, memory) for memory, excess in enumerate(beyond))
-        if excess > 0:
-            if self.least is None or excess < self.least[0]:
-                self.least = excess, memory, self._next
-            return UNFIT * (1.0 + sum(excess for excess in beyond if excess > 0) / sum(self._capacity))
-        return self._simulation.makespan_ns * NS
+        more = beyond(self._simulation)
+        most, memory = max((size, memory) for memory, size in enumerate(more))
+        if most <= 0:
+            return self._simulation.makespan_ns * NS
+        if self.least is None or most < self.least[0]:
+            self.least = most, memory, self._next
+        return UNFIT * (1.0 + sum(size for size in more if size > 0) / self._capacity)
 
     def evaluate(self, changes: Sequence[tuple[int, Choice]], limit: float = inf) -> float:
         """See ``Evaluator.evaluate``."""
@@ -63,11 +64,11 @@ class Evaluation:
         for operator, choice in changes:
             after[operator] = choice
         self._next = tuple(after)
-        self._simulation.propose(
-            {self._space.names[place]: self._space.operators[place].plan(choice) for place, choice in changes},
+        step_s = NS * self._simulation.propose(
+            {self.space.names[place]: self.space.operators[place].plan(choice) for place, choice in changes},
             limit_ns=UNLIMITED if limit >= UNFIT else int(limit / NS) + 1,
         )
-        return self.cost
+        return step_s if step_s > limit else self.cost
 
     def accept(self) -> None:
         """See ``Evaluator.accept``."""
@@ -81,8 +82,10 @@ class Evaluation:
 
     def stand_at(self, choices: Choices) -> None:
         """Go to the choices of the state that is stepped next; nothing to do unless it is not the last one."""
-        if choices is not self._choices and choices != self._choices:
-            self.move_to(choices)
+        if choices is not self._choices:
+            if choices != self._choices:
+                self.move_to(choices)
+            self._choices = choices
 
     def move_to(self, choices: Choices) -> float:
         """Go to any choices, and give their cost."""
@@ -99,7 +102,14 @@ class Evaluation:
         """The operator whose values, weights and their gradients take the most of a memory, and how many bytes."""
         return largest(self._simulation, memory)
 
+    def is_allocated(self) -> bool:
+        """Whether the plan as it is now fits by the runtime's own plan of the memories; searches go by an estimate."""
+        most, memory = max((size, memory) for memory, size in enumerate(allocated_beyond(self._simulation)))
+        if most > 0:
+            self.least = most, memory, self._choices
+        return most <= 0
+
     @property
     def memory_bytes(self) -> int:
         """The most bytes that one memory holds."""
-        return int(self._simulation.memory_bytes.max())
+        return max(needed_bytes(self._simulation))

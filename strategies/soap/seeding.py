@@ -43,13 +43,22 @@ class Seeding(NamedTuple):
 
 def seeding(problem: Problem) -> Seeding:
     """The seeds of a problem, simulated; those whose configurations the space lacks are left out."""
-    space = Space.of(problem.graph, len(problem.machine.processors))
-    plans = [(strategy.name, strategy().plan(problem)) for strategy in SEEDS]
-    seeds = [(name, choices, plan) for name, plan in plans if (choices := choices_of(space, plan)) is not None]
-    _, first, plan = seeds[0]
-    evaluation = Evaluation(Simulation(problem.graph, problem.machine, plan), space, first)
-    costs = [(evaluation.move_to(choices), name, choices) for name, choices, _ in seeds]
-    return Seeding(space, evaluation, seeds[-1][1], tuple(sorted(costs, key=lambda seed: seed[:2])))
+    evaluation = first_evaluation(problem)
+    space, costs = evaluation.space, [(evaluation.cost, SEEDS[0].name, evaluation.choices)]
+    for strategy in SEEDS[1:]:
+        choices = choices_of(space, strategy().plan(problem))
+        if choices is not None:
+            costs.append((evaluation.move_to(choices), strategy.name, choices))
+    return Seeding(space, evaluation, costs[-1][2], tuple(sorted(costs, key=lambda seed: seed[:2])))
+
+
+def first_evaluation(problem: Problem) -> Evaluation:
+    """A simulation of the first seed, which every space holds."""
+    space, plan = Space.of(problem.graph, len(problem.machine.processors)), SEEDS[0]().plan(problem)
+    choices = choices_of(space, plan)
+    if choices is None:
+        raise RequestError(f"{SEEDS[0].name}: its plan is not one that a search can begin with; report this")
+    return Evaluation(Simulation(problem.graph, problem.machine, plan, problem.costs), space, choices)
 
 
 def choices_of(space: Space, plan: Plan) -> Choices | None:
@@ -79,12 +88,12 @@ def found_plan(
         bound_s: seconds below which no plan can go, where the search knows that.
 
     Raises:
-        RequestError: no plan that was tried fits in memory.
+        RequestError: no plan that was tried fits in memory, or the runtime has no room for this one after all.
     """
-    if best_cost >= UNFIT:
-        raise nothing_fits(strategy, evaluation, problem.machine)
     here = evaluation.choices
     evaluation.move_to(best)
+    if best_cost >= UNFIT or not evaluation.is_allocated():
+        raise nothing_fits(strategy, evaluation, problem.machine)
     plan, memory_bytes = evaluation.plan(), evaluation.memory_bytes
     evaluation.move_to(here)
     predicted = Predicted(best_cost, memory_bytes, None, bound_s)

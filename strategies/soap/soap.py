@@ -4,11 +4,12 @@ After Z. Jia, M. Zaharia, A. Aiken, Beyond Data and Model Parallelism for Deep N
 chains from known plans, each until it has not improved for a while. Then the best plan is improved operator by operator
 until no change of a single one helps.
 
-    phase    what a step does                         ends
-    seeds    makes a part of OptCNN's plan            when it is made, soon or, for large models, after the other chains
-    chains   one proposal of the chain from a seed,   after PATIENCE proposals per operator without a better plan,
-             the fastest seed first                   each chain
-    descent  tries one choice of one operator         when no choice of any operator helps
+    phase    a round                                       ends
+    seeds    simulates a named plan                        when all are
+    tables   makes a part of OptCNN's                      when its plan is one more seed, or after EARLY steps
+    chains   walks from a seed, the fastest seed first,    when no seed is left; each after so many proposals per
+             and a part of OptCNN's tables                 operator without a faster plan
+    descent  sweeps over the choices of single operators   when no choice of any operator helps
 """
 
 from __future__ import annotations
@@ -17,146 +18,144 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.strategies.bound import lower_bound_s
-from maniple.strategies.optcnn.optcnn import OptCNN, OptCNNState
-from maniple.strategies.soap.chain import Chain, advance
-from maniple.strategies.soap.descent import Descent, descend
-from maniple.strategies.soap.evaluation import UNFIT, Evaluation
-from maniple.strategies.soap.seeding import SEEDS, choices_of, found_plan, seeding
-from maniple.strategies.space import Space
-from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
+from maniple.strategies.optcnn.optcnn import OptCNN
+from maniple.strategies.soap.chains import TEMPERING, Chains, Tempering
+from maniple.strategies.soap.descent import Descent
+from maniple.strategies.soap.evaluation import UNFIT
+from maniple.strategies.soap.incumbent import Incumbent
+from maniple.strategies.soap.rounds import AbstractRoundStrategy, RoundState
+from maniple.strategies.soap.seeding import SEEDS, choices_of
+from maniple.strategies.soap.tables import Tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.plan import Plan
+    from maniple.strategies.soap.leg import Leg, SearchLeg
     from maniple.strategies.soap.move import Choices
+    from maniple.strategies.strategy import Problem
 
 __all__: list[str] = []
 
-PATIENCE = 50
-"""A chain ends after so many proposals per operator without a better plan."""
-TEMPERATURE = 0.003
-"""The share of the first plan's step time that a slower plan is taken with probability 1/e."""
-EARLY = 4000
-"""OptCNN's plan is a seed of the first chains where its costs have at most so many entries, else a seed of the last."""
+EARLY = 128
+"""So many steps of OptCNN's are made before the chains begin, for its plan is mostly the fastest seed ..."""
+SHARE = 16
+"""... and where it takes more, so many in a round of the chains."""
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class SoapState:
-    """The state of a search.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoapState(RoundState):
+    """The state of a search; see ``RoundState`` too.
 
     Args:
-        problem: what is searched.
-        space: what can be chosen.
-        evaluation: a simulation, which is kept beside the state: it goes to the choices of whatever state is stepped.
+        simulated: how many of the named seeds have been simulated.
         waiting: (cost, name, choices) of the seeds whose chains are still to come, the fastest first.
-        scale: the step time of the fastest seed, for the temperature.
-        bound: seconds below which no plan can go.
-        best: the fastest choices found.
-        best_cost: their step time.
-        chain: the chain that goes on now.
-        descent: the descent, once the chains have ended.
-        proposals: how many changes were evaluated in all.
-        accepted: how many of them were kept.
-        published: OptCNN's search for one more seed, once it has begun.
+        tables: OptCNN's, once they are begun.
+        chains: between two rounds, once they have begun.
+        descent: likewise, once the chains have ended.
     """
 
-    problem: Problem
-    space: Space
-    evaluation: Evaluation
-    waiting: tuple[tuple[float, str, Choices], ...]
-    scale: float
-    bound: float
-    best: Choices
-    best_cost: float
-    chain: Chain | None = None
+    simulated: int = 1
+    waiting: tuple[tuple[float, str, Choices], ...] = ()
+    tables: Tables | None = None
+    chains: Chains | None = None
     descent: Descent | None = None
-    proposals: int = 0
-    accepted: int = 0
-    published: OptCNNState | None = None
 
 
 @final
-class Soap(AbstractStrategy[SoapState]):
-    """Searches every operator's degrees, replicas and processors by simulated step time."""
+class Soap(AbstractRoundStrategy[SoapState]):
+    """Searches every operator's degrees, replicas and processors by simulated step time.
+
+    Args:
+        tempering: how the chains walk.
+        share: so many steps of OptCNN's are made in a round of the chains; 0 leaves its plan out.
+    """
 
     name: ClassVar[str] = "soap"
-    needs_budget: ClassVar[bool] = True
+
+    def __init__(self, tempering: Tempering = TEMPERING, share: int = SHARE) -> None:
+        self._tempering, self._share = tempering, share
 
     def init(self, problem: Problem) -> SoapState:
-        """The state in which the seeds have been simulated."""
-        space, evaluation, _, costs = seeding(problem)
-        best_cost, _, best = costs[0]
-        bound = lower_bound_s(problem.graph, problem.machine)
-        scale = best_cost if best_cost < UNFIT else 1.0
-        return SoapState(problem, space, evaluation, costs, scale, bound, best, best_cost)
+        """The state in which the first seed has been simulated."""
+        evaluation = self.evaluation(problem)
+        cost, choices = evaluation.cost, evaluation.choices
+        seed = cost, SEEDS[0].name, choices
+        return SoapState(problem=problem, evaluation=evaluation, incumbent=Incumbent(choices, cost), waiting=(seed,))
 
-    def step(self, state: SoapState) -> SoapState:
-        """The state after one more proposal."""
-        if state.descent is not None:
-            state.evaluation.stand_at(state.descent.choices)
-            return _descended(state, state.descent)
-        if state.chain is None:
-            return _next_phase(state)
-        state.evaluation.stand_at(state.chain.choices)
-        chain = advance(state.chain, state.space, state.evaluation, TEMPERATURE, state.scale)
-        accepted = state.accepted + chain.accepted - state.chain.accepted
-        state = replace(state, chain=chain, proposals=state.proposals + 1, accepted=accepted)
-        if chain.best_cost < state.best_cost:
-            state = replace(state, best=chain.best, best_cost=chain.best_cost)
-        if chain.proposals - chain.improved > PATIENCE * len(state.space.names):
-            return replace(state, chain=None)
-        return state
+    def next_round(self, state: SoapState) -> SoapState:
+        """The state after a round."""
+        if state.simulated < len(SEEDS):
+            strategy = SEEDS[state.simulated]
+            state = _seeded(state, strategy.name, strategy().plan(state.problem))
+            return replace(state, simulated=state.simulated + 1)
+        if state.bound_s is None and state.searching and state.problem.costs is None:  # the bound is by the roofline
+            return replace(state, bound_s=lower_bound_s(state.problem.graph, state.problem.machine))
+        legs = state.searching
+        state = replace(self._tabled(state), incumbent=state.found, legs=())
+        return self._descending(state, legs) if state.descent is not None else self._walking(state, legs)
+
+    def _tabled(self, state: SoapState) -> SoapState:
+        """The state in which what the round has made of OptCNN's tables is there, and its plan is a seed."""
+        before = state.tables or Tables(OptCNN().init(state.problem), EARLY if self._share else 0)
+        tables = next((leg for leg in state.legs if isinstance(leg, Tables)), before)
+        state = replace(state, tables=tables)
+        if tables.plan is None or before.plan is not None:
+            return state
+        return _seeded(state, OptCNN.name, tables.plan)
+
+    def _walking(self, state: SoapState, legs: Sequence[SearchLeg]) -> SoapState:
+        """The next round of the chains, from another seed where these have ended, or of the descent."""
+        if state.tables is not None and not state.tables.finished:
+            return replace(state, legs=(state.tables,))
+        chains, found = state.chains, None
+        if chains is not None and legs:
+            chains, found = chains.joined(legs)
+        if found is not None:
+            return replace(state, chains=chains, legs=(found,))
+        faster = bool(state.waiting) and chains is not None and state.waiting[0][0] < chains.best_cost
+        if chains is None or faster or chains.ended(len(state.evaluation.space.names)):
+            if not state.waiting:
+                return self._last(replace(state, chains=chains))
+            (cost, _, choices), *others = state.waiting
+            scale = chains.scale if chains is not None else cost if cost < UNFIT else 1.0
+            begun = 0 if chains is None else chains.begun
+            chains = Chains.at(self._tempering, scale, state.problem.seed, (choices, cost), begun)
+            state = replace(state, waiting=tuple(others))
+        return replace(state, chains=chains, legs=(*self._part(state), *chains.legs()))
+
+    def _last(self, state: SoapState) -> SoapState:
+        """The descent from the best plan, or what is left of OptCNN's tables before it."""
+        if part := self._part(state):
+            return replace(state, legs=part)
+        best = state.incumbent
+        descent = Descent(best.choices, best.cost, state.evaluation.options.count)
+        return replace(state, descent=descent, legs=descent.legs())
+
+    def _descending(self, state: SoapState, legs: Sequence[SearchLeg]) -> SoapState:
+        """The next round of the descent."""
+        if state.descent is None:
+            return state
+        descent, following = state.descent.joined(legs)
+        return replace(state, descent=descent, legs=following)
+
+    def _part(self, state: SoapState) -> tuple[Leg, ...]:
+        """A leg for some more steps of OptCNN's, unless its plan is known."""
+        if self._share == 0 or state.tables is None or state.tables.plan is not None:
+            return ()
+        return (replace(state.tables, steps=self._share),)
 
     def terminate(self, state: SoapState) -> bool:
         """Whether no change of a single operator helps."""
         return state.descent is not None and state.descent.finished
 
-    def progress(self, state: SoapState) -> Progress:
-        """How far a state has come."""
-        best = None if state.best_cost >= UNFIT else state.best_cost
-        return Progress(state.proposals, state.accepted, best)
 
-    def result(self, state: SoapState) -> Plan:
-        """The fastest plan found, with what is expected of it.
-
-        Raises:
-            RequestError: no plan that was tried fits in memory.
-        """
-        local = "locally optimal" if self.terminate(state) else "the budget ended before the search did"
-        told = (("proposals", state.proposals), ("search", local))
-        return found_plan(self.name, state.problem, state.evaluation, state.best, state.best_cost, told, state.bound)
-
-
-def _next_phase(state: SoapState) -> SoapState:
-    """Begin the next seed's chain, or the descent from the best plan."""
-    published = state.published or OptCNN().init(state.problem)
-    if published.plan is None and (not state.waiting or published.cost.entries <= EARLY):
-        return _published(state, OptCNN().step(published))
-    if state.waiting:
-        (_, _, choices), *others = state.waiting
-        cost = state.evaluation.move_to(choices)
-        seed = state.problem.seed * (len(SEEDS) + 1) + len(others)
-        return replace(state, published=published, waiting=tuple(others), chain=Chain.at(choices, cost, seed))
-    cost = state.evaluation.move_to(state.best)
-    return replace(state, descent=Descent(state.best, cost))
-
-
-def _published(state: SoapState, published: OptCNNState) -> SoapState:
-    """Let OptCNN's plan become a seed, once it is known."""
-    state = replace(state, published=published)
-    choices = None if published.plan is None else choices_of(state.space, published.plan)
+def _seeded(state: SoapState, name: str, plan: Plan) -> SoapState:
+    """The state in which a plan is one more seed, unless the space lacks it."""
+    choices = choices_of(state.evaluation.space, plan)
     if choices is None:
         return state
     cost = state.evaluation.move_to(choices)
-    state = replace(state, waiting=tuple(sorted([*state.waiting, (cost, OptCNN.name, choices)])))
-    return replace(state, best=choices, best_cost=cost) if cost < state.best_cost else state
-
-
-def _descended(state: SoapState, before: Descent) -> SoapState:
-    """Try one choice of the descent."""
-    descent = descend(before, state.space, state.evaluation)
-    proposals = state.proposals + descent.proposals - before.proposals
-    state = replace(state, descent=descent, proposals=proposals, accepted=state.accepted + (descent.cost < before.cost))
-    if descent.cost < state.best_cost:
-        return replace(state, best=descent.choices, best_cost=descent.cost)
-    return state
+    waiting = tuple(sorted([*state.waiting, (cost, name, choices)], key=lambda seed: seed[:2]))
+    return replace(state, waiting=waiting, incumbent=state.incumbent.against(choices, cost))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from maniple.operators.graph import Graph
 from maniple.operators.kernels.draw import uniforms
-from maniple.operators.kernels.dropout import drawn_factors
+from maniple.operators.kernels.mask import drawn_factors
 from maniple.operators.library.attention import Attention
 from maniple.operators.library.draw import DISTRIBUTIONS, Draw
 from maniple.operators.library.dropout import Dropout, DropoutVariant

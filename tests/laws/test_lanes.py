@@ -20,6 +20,7 @@ from maniple.runtime.schedule import Schedule
 
 RUNS = 3
 Place = tuple[int, int]  # a lane, and a step counted over all runs
+Moved = tuple[int, int]  # a rank, and a movement that its copy engine takes part in
 Touch = tuple[int, Rect, bool]
 
 
@@ -35,8 +36,24 @@ def schedules() -> list[tuple[str, Schedule, list[Lanes]]]:
     return found
 
 
-def touches(schedule: Schedule, step: Step) -> list[Touch]:
-    """What a step uses, from the schedule's own columns."""
+@cache
+def spread() -> list[tuple[str, Schedule, list[Lanes]]]:
+    """The same where two ranks and two share a host each."""
+    found = []
+    for label, schedule, _ in schedules():
+        if len(schedule.machine.memories) == 4:
+            hosts = [(0, 1), (2, 3)]
+            lanes = [Layout(schedule, (rank,), host).lanes() for host in hosts for rank in host]
+            found.append((f"{label}, two hosts", schedule, lanes))
+    return found
+
+
+def touches(schedule: Schedule, step: Step, lane: int) -> list[Touch]:
+    """What a step of a lane uses, from the schedule's own columns."""
+    if step.kind == StepKind.START:
+        home = schedule.machine.memory_of(lane)
+        used = [(access.instance, access.rect, access.writes) for access in schedule.accesses(step.row)]
+        return [touch for touch in used if schedule.instances[touch[0]].memory == home]
     if step.kind == StepKind.RUN:
         return [(access.instance, access.rect, access.writes) for access in schedule.accesses(step.row)]
     if step.kind == StepKind.PUSH:
@@ -48,46 +65,78 @@ def touches(schedule: Schedule, step: Step) -> list[Touch]:
     return []
 
 
-def clocks(lanes: dict[int, tuple[Step, ...]]) -> dict[Place, dict[int, int]]:
-    """What each step knows when it begins: steps taken, by lane. Fails where lanes wait in a circle."""
-    known: dict[Place, dict[int, int]] = {}
+def clocks(
+    schedule: Schedule, lanes: dict[int, tuple[Step, ...]]
+) -> dict[Place, dict[int | Moved, int]]:  # fmt: skip
+    """What each step knows when it begins: steps taken, by lane, and movements made. Fails where all wait in a circle.
+
+    A movement between hosts is made once all ranks that take part have started it.
+    """
+    known: dict[Place, dict[int | Moved, int]] = {}
+    started: dict[tuple[int, int], dict[int, dict[int | Moved, int]]] = {}  # by row and run, then by rank
+    home = schedule.machine.memory_of
     at = dict.fromkeys(lanes, 0)
+
+    def reached(lane: int, run: int, counter: int, value: int) -> dict[int | Moved, int] | None:
+        """What is known where a counter has come to a value; None where it has not."""
+        if counter >= 0:
+            value += run * len(lanes[counter])
+            if at[counter] < value:
+                return None
+            return {**known[counter, value - 1], counter: value} if value > 0 else {}
+        row, value = -1 - counter, value + run
+        begun = started.get((row, value - 1), {})
+        if value > 0 and len(begun) < len(schedule.memories(row)):
+            return None
+        told: dict[int | Moved, int] = {(home(lane), row): value}
+        for clock in begun.values():
+            merge(told, clock)
+        return told
+
     moved = True
     while moved:
         moved = False
         for lane, steps in lanes.items():
             while at[lane] < RUNS * len(steps):
                 run, index = divmod(at[lane], len(steps))
-                needed = [(other, run * len(lanes[other]) + value) for other, value in steps[index].waits]
-                if any(at[other] < value for other, value in needed):
+                told = [reached(lane, run, *wait) for wait in steps[index].waits]
+                if None in told:
                     break
                 clock = dict(known.get((lane, at[lane] - 1), {}))
+                for news in told:
+                    merge(clock, news or {})
                 clock[lane] = at[lane]
-                for other, value in needed:
-                    if value > 0:
-                        for third, count in known[other, value - 1].items():
-                            clock[third] = max(count, clock.get(third, 0))
-                        clock[other] = max(value, clock.get(other, 0))
                 known[lane, at[lane]] = clock
                 at[lane] += 1
+                if steps[index].kind == StepKind.START:
+                    started.setdefault((steps[index].row, run), {})[home(lane)] = {**clock, lane: at[lane]}
                 moved = True
     stuck = {lane: count for lane, count in at.items() if count < RUNS * len(lanes[lane])}
     assert stuck == {}, "lanes wait for each other in a circle"
     return known
 
 
+def merge(clock: dict[int | Moved, int], news: dict[int | Moved, int]) -> None:
+    """Add what another step knows."""
+    for key, count in news.items():
+        clock[key] = max(count, clock.get(key, 0))
+
+
 def races(schedule: Schedule, lanes: dict[int, tuple[Step, ...]]) -> Iterator[str]:
     """Conflicting steps that nothing keeps in the order of the program."""
-    known = clocks(lanes)
+    known = clocks(schedule, lanes)
     users: dict[int, list[tuple[int, int, Step, Rect, bool]]] = {}
     for lane, steps in lanes.items():
         for index, step in enumerate(steps):
-            for instance, rect, writes in touches(schedule, step):
+            for instance, rect, writes in touches(schedule, step, lane):
                 users.setdefault(instance, []).append((lane, index, step, rect, writes))
 
     def ordered(first: tuple[int, int, int], then: tuple[int, int, int]) -> bool:
         lane, run, index = first
         later = known[then[0], then[1] * len(lanes[then[0]]) + then[2]]
+        step = lanes[lane][index]
+        if step.kind == StepKind.START:
+            return later.get((schedule.machine.memory_of(lane), step.row), 0) > run
         return later.get(lane, 0) > run * len(lanes[lane]) + index
 
     for instance, found in users.items():
@@ -105,9 +154,9 @@ def together(all_lanes: list[Lanes]) -> dict[int, tuple[Step, ...]]:
 
 
 def test_every_rank_counts_the_same_steps() -> None:
-    for label, _, found in schedules():
+    for label, _, found in schedules() + spread():
         lengths = {lane: len(steps) for lane, steps in together(found).items()}
-        assert all(lanes.lengths == lengths for lanes in found), label
+        assert all(lanes.lengths == {lane: lengths[lane] for lane in lanes.lengths} for lanes in found), label
 
 
 def test_every_row_is_taken_whole() -> None:
@@ -122,18 +171,33 @@ def test_every_row_is_taken_whole() -> None:
 
 
 def test_waits_keep_conflicting_steps_in_order() -> None:
-    for label, schedule, found in schedules():
+    for label, schedule, found in schedules() + spread():
         assert list(races(schedule, together(found))) == [], label
 
 
 def test_a_wait_names_only_steps_that_tell() -> None:
-    for label, _, found in schedules():
+    for label, _, found in schedules() + spread():
+        lanes = together(found)
+        for lanes_of_rank in found:
+            for lane, steps in lanes_of_rank.steps.items():
+                for step in steps:
+                    for other, value in step.waits:
+                        assert other != lane
+                        assert -1 - other in lanes_of_rank.engine if other < 0 else lanes[other][value - 1].told, label
+
+
+def test_what_a_copy_engine_has_moved_is_told_to_the_ranks_of_its_host_that_wait_for_it() -> None:
+    told = 0
+    for label, schedule, found in spread():
         lanes = together(found)
         for lane, steps in lanes.items():
-            for step in steps:
-                for other, value in step.waits:
-                    assert other != lane
-                    assert lanes[other][value - 1].told, label
+            for index, step in enumerate(steps):
+                if step.kind == StepKind.MOVED:
+                    told += 1
+                    without = {**lanes, lane: (*steps[:index], replace(step, waits=()), *steps[index + 1 :])}
+                    if told <= 5:  # each takes a while
+                        assert any(races(schedule, without)), label
+    assert told > 0
 
 
 def test_a_wait_that_is_missing_is_seen() -> None:

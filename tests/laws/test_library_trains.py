@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from thread_ranks import run_on_ranks
 
 import maniple as mp
-from maniple.operators.kernels.dropout import drawn_factors
+from maniple.operators.kernels.mask import drawn_factors
 from maniple.operators.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
 from maniple.runtime.hosting import host_machine

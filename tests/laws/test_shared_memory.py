@@ -28,14 +28,17 @@ CASES = [
 ]
 
 
-def on_all(name: str, strategy: str, ranks: int, processors: int, *, shared: bool) -> list[Training]:
+def on_all(
+    name: str, strategy: str, ranks: int, processors: int, *, shared: bool, hosts: int = 1, shuffle: int | None = None
+) -> list[Training]:
     network = NETWORKS[name]
 
     def body(world: World) -> Training:
         plan = mp.search(network.graph("float64"), host_machine(world), strategy=strategy, seed=3)
         return trained(network, "float64", plan, world)
 
-    return run_on_worlds(local_worlds(ranks, processors=processors, shared=shared), body)
+    worlds = local_worlds(ranks, hosts, processors, shuffle=shuffle, shared=shared, hosts=hosts)
+    return run_on_worlds(worlds, body)
 
 
 @pytest.mark.parametrize(("name", "strategy", "ranks", "processors"), CASES)
@@ -43,11 +46,23 @@ def test_shared_memory_gives_the_bits_of_any_other_transport(
     name: str, strategy: str, ranks: int, processors: int
 ) -> None:
     """Folds have a fixed order, so not even the last bit may differ."""
-    for shared, apart in zip(
-        on_all(name, strategy, ranks, processors, shared=True),
-        on_all(name, strategy, ranks, processors, shared=False),
-        strict=True,
-    ):
+    compare(
+        on_all(name, strategy, ranks, processors, shared=True), on_all(name, strategy, ranks, processors, shared=False)
+    )
+
+
+@pytest.mark.parametrize("strategy", ["data_parallel", "random"])
+def test_so_do_several_ranks_on_each_of_several_hosts(strategy: str) -> None:
+    """Some steps then wait for what the copy engine of another rank of their host has moved."""
+    compare(
+        on_all("mlp13", strategy, 4, 1, shared=True, hosts=2, shuffle=5),
+        on_all("mlp13", strategy, 4, 1, shared=False, hosts=2),
+    )
+
+
+def compare(one: list[Training], other: list[Training]) -> None:
+    """Hold what ranks that share memory found against what ranks that do not found."""
+    for shared, apart in zip(one, other, strict=True):
         assert shared.losses == apart.losses
         assert shared.moved == apart.moved
         assert all(predicted == measured > 0 for predicted, measured in shared.moved)

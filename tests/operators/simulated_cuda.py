@@ -29,6 +29,7 @@ from maniple.operators.kernels.dropout import bind_dropout as bind_dropout_on_cp
 from maniple.operators.operator import AbstractOperator, Kernels
 from maniple.operators.optimizer import SGD
 from maniple.regions.rectangle import Rect
+from maniple.runtime import cuda_kernels
 from maniple.runtime.cuda_kernels import THREADS, bind_fold, bind_pack, bind_unpack, packing
 from maniple.runtime.null_device import NullTensor
 from maniple.runtime.rank import RankRuntime
@@ -230,3 +231,54 @@ def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.Monkey
     modules = {kernels.bind_forward.__module__ for kernels in chosen}
     assert {"maniple.operators.kernels.cuda.pooling", "maniple.operators.kernels.cuda.loss"} <= modules
     assert dropout.KERNELS in chosen
+
+
+def drawing() -> mp.Graph:
+    """Every operator that draws a mask inside of its body."""
+    g = mp.Graph("drawing")
+    x, y = g.input("x", (3, 4, 4), "float64"), g.input("y", (3, 4, 2), "float64")
+    (h, *_) = g.lstm(x, 4, num_layers=2, dropout=0.4, batch_first=True)
+    h = g.dropout1d(h, 0.3)
+    h = g.scaled_dot_product_attention(h, h, h, dropout_p=0.3, is_causal=True)
+    g.loss(g.mse_loss(g.linear(h, 2), y))
+    return g
+
+
+def test_masks_inside_of_bodies_are_drawn_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA, no tensor of the device becomes an array of the host; kernels in the simulator see them all the same.
+
+    The masks are the CPU's bit for bit; what torch computes of them differs by nothing, for it is the CPU's torch.
+    """
+    graph = drawing()
+    batch = {"x": torch.from_numpy(drawn(3, 4, 4)), "y": torch.from_numpy(drawn(3, 4, 2, seed=1))}
+    launches: list[object] = []
+    bind = dropout.bind_dropout
+
+    def seen(array: object) -> object:
+        return torch.Tensor.numpy(array.as_subclass(torch.Tensor)) if isinstance(array, torch.Tensor) else array
+
+    def refused(tensor: torch.Tensor) -> None:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy it to host first.")
+
+    def noted(mask: Mask, *arguments: object) -> object:
+        launches.append(mask)
+        return bind(mask, *arguments)
+
+    def trained(device: str) -> tuple[list[float], dict[str, torch.Tensor]]:
+        (world,) = local_worlds(1, device=device)
+        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+        with mp.Trainer(graph, plan, optimizer=SGD(0.1, 0.9), world=world) as trainer:
+            found = [trainer.step(**batch) for _ in range(2)], trainer.parameters()
+        RankRuntime.of(world).close()
+        return found
+
+    expected, weights = trained("cpu")
+    monkeypatch.setattr(NullTensor, "is_cuda", True)
+    monkeypatch.setattr(NullTensor, "numpy", refused)
+    monkeypatch.setattr(cuda_kernels, "seen_by_numba", seen)
+    monkeypatch.setattr(dropout, "bind_dropout", noted)
+    losses, found = trained("null")
+    assert {mask.p for mask in launches if isinstance(mask, Mask)} == {0.3, 0.4}
+    assert losses == pytest.approx(expected, rel=0, abs=1e-12)
+    for name, value in weights.items():
+        assert torch.allclose(found[name], value, rtol=0, atol=1e-12), name

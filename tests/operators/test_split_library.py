@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from maniple.operators.kernels.dropout import drawn_factors
+from maniple.operators.kernels.mask import drawn_factors
 from maniple.operators.library.attention import Attention
 from maniple.operators.library.convolution import (
     Conv1d,

@@ -22,7 +22,7 @@ def test_a_comparison_says_what_the_operation_says(session: Session) -> None:
     x, y = session.region((9,), name="x"), session.region((9,), name="y")
     domain = Rect((0,), (3,))
     recorded = state(add, domain, (2.0, x[ROWS], y[ROWS])).without_values()
-    take = comparison(recorded)
+    take = comparison(recorded, (float,))
     launches: list[tuple[Any, Any, tuple[Any, ...]]] = [
         (add, domain, (2.0, x[ROWS], y[ROWS])),
         (add, Rect((0,), (3,)), (True, x[mp.blocks((3,))], y[ROWS])),
@@ -51,6 +51,6 @@ def test_the_recorded_launch_is_told_at_once(session: Session, monkeypatch: pyte
 
     monkeypatch.setattr(Operation, "take", refuse)
     for task, args in ((summed, (x,)), (summed, (x[ROWS],))):
-        assert comparison(state(task, None, args))(task, None, args) == ()
+        assert comparison(state(task, None, args), ())(task, None, args) == ()
     with pytest.raises(AssertionError, match="at once"):
-        comparison(state(summed, None, (x,)))(summed, None, ())
+        comparison(state(summed, None, (x,)), ())(summed, None, ())

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.regions.error import RunError
-from maniple.runtime.engine import HEADER, SLACK, CopyEngine, Incoming, LocalFold, Movement, Outgoing
+from maniple.runtime.engine import HEADER, SLACK, CopyEngine
 from maniple.runtime.event import at_once
 from maniple.runtime.loopback import LoopbackHub
+from maniple.runtime.push import Incoming, LocalFold, Movement, Outgoing
 from maniple.runtime.transport import Delivery, Transport
 
 TIMEOUT_S = 30.0
@@ -49,7 +50,6 @@ class Script(Transport):
     def total(self) -> int:
         raise NotImplementedError
 
-    def forget(self, account: int) -> None: ...
     def close(self) -> None: ...
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from maniple.regions.error import RequestError
 from maniple.runtime import environment
 from maniple.runtime.environment import LaunchEnvironment
 
+HOME = Path.home()
 GOOD = LaunchEnvironment(3, 4, 1, 1, 2, 2, 2, 3, "tcp://127.0.0.1:29400", "secret", "default", 7.5)
 
 
@@ -99,3 +102,21 @@ def test_values_that_do_not_fit_together(name: str, value: str) -> None:
 def test_a_rank_beyond_the_world_is_refused_as_such() -> None:
     with pytest.raises(RequestError, match=r"^RANK: expected less than WORLD_SIZE 4, got 4"):
         environment.read({**GOOD.to_environ(), "RANK": "4", "MANIPLE_NODE": "2"})
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({}, HOME / ".cache" / "maniple"),
+        ({"XDG_CACHE_HOME": "/caches"}, Path("/caches/maniple")),
+        ({"XDG_CACHE_HOME": "caches"}, HOME / ".cache" / "maniple"),
+        ({"XDG_CACHE_HOME": "/caches", "MANIPLE_CACHE": "/mine"}, Path("/mine")),
+    ],
+)
+def test_the_cache_is_where_the_user_has_it(variables: dict[str, str], folder: Path) -> None:
+    assert environment.cache_folder(variables) == folder
+
+
+def test_a_cache_that_depends_on_where_one_is_is_refused() -> None:
+    with pytest.raises(RequestError, match="MANIPLE_CACHE: expected an absolute path, got 'here'"):
+        environment.cache_folder({"MANIPLE_CACHE": "here"})

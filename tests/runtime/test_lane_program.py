@@ -17,9 +17,10 @@ from launched import TIMEOUT_S, made, on_ranks
 
 import maniple as mp
 from maniple.regions.error import RunError
+from maniple.runtime.compiled_lane import CompiledLane
 from maniple.runtime.kernels import Push, Wire
+from maniple.runtime.lane_entry import Entry, Meeting
 from maniple.runtime.lane_kernel import COPY_AXES, copy_box
-from maniple.runtime.lane_program import CompiledLane, Entry, Meeting
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
 from maniple.runtime.variant import CompiledBody

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from maniple.runtime.processor import CpuProcessor
+from maniple.runtime.stepper import Stepper
 
 TIMEOUT_S = 30.0
 
@@ -121,3 +122,90 @@ def test_work_may_close_its_own_processor(failures: Failures) -> None:
     processor.close()
     assert not processor._thread.is_alive()
     assert failures == []
+
+
+class Lane:
+    """Work that any thread may do, as far as it goes; notes who did it."""
+
+    def __init__(self, *, whole: bool = True) -> None:
+        self.whole = whole
+        self.by: list[int | None] = []
+        self.done = threading.Event()
+
+    def __call__(self) -> None:
+        self.by.append(threading.get_ident())
+        self.done.set()
+
+    def lend(self) -> bool:
+        self.by.append(threading.get_ident())
+        return self.whole
+
+
+@pytest.fixture
+def turns(failures: Failures) -> CpuProcessor:
+    """A processor whose thread never comes first: it takes turns, and nobody gives it any."""
+    return CpuProcessor(3, 1, failures.take, Stepper())
+
+
+def test_a_thread_that_waits_does_what_comes_first_if_any_may_do_it(turns: CpuProcessor) -> None:
+    lane, task, later, me = Lane(), Lane(), Lane(), threading.get_ident()
+    turns.enqueue(task, 0)
+    turns.enqueue(later, 0, later.lend)
+    turns.help()
+    assert task.by == later.by == []
+    turns.enqueue(lane, 1, lane.lend)
+    turns.help()
+    turns.help()
+    assert (lane.by, task.by, later.by) == ([me], [], [])
+    assert turns.turn()
+    turns.help()
+    assert (task.by, later.by) == ([me], [me])
+    assert not turns.turn()
+
+
+def test_what_is_left_of_lent_work_comes_first_again(turns: CpuProcessor) -> None:
+    lane, later = Lane(whole=False), Lane()
+    for work in (lane, later):
+        turns.enqueue(work, 0, work.lend)
+    turns.help()
+    assert (len(lane.by), later.by) == (1, [])
+    assert turns.turn()
+    assert lane.done.is_set()
+    assert later.by == []
+
+
+def test_a_processor_that_is_not_woken_for_lent_work_finds_it(processor: CpuProcessor) -> None:
+    helped = Lane()
+    while not helped.by:  # until this thread came first once
+        helped = Lane()
+        processor.enqueue(helped, 0, helped.lend)
+        processor.help()
+        finish(processor)
+        if helped.by[0] != threading.get_ident():
+            helped.by.clear()
+    left = Lane()
+    processor.enqueue(left, 0, left.lend)
+    assert left.done.wait(TIMEOUT_S)
+    assert left.by == [processor._thread.ident]
+
+
+def test_work_that_pauses_goes_on_in_a_later_turn(turns: CpuProcessor, failures: Failures) -> None:
+    came, took = threading.Event(), list[str]()
+
+    def work() -> object:
+        took.append("a turn")
+        return None if came.is_set() else came.is_set
+
+    def fails() -> None:
+        raise KeyError("lost")
+
+    turns.enqueue(work, 0)
+    turns.enqueue(fails, 0)
+    assert turns.turn()
+    assert not turns.turn()
+    came.set()
+    assert turns.turn()
+    assert took == ["a turn"] * 2
+    assert turns.turn()
+    assert [type(error) for error in failures] == [KeyError]
+    assert not turns.turn()

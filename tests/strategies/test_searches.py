@@ -81,7 +81,7 @@ def test_the_policy_learns_the_fastest_placement() -> None:
     every = product(range(2), repeat=max(state.groups) + 1)
     least = min(state.evaluation.move_to(placement(state.space, state.groups, where)) for where in every)
     assert len(set(certain.tolist())) == 1
-    assert state.best_cost == pytest.approx(least)
+    assert state.incumbent.cost == pytest.approx(least)
 
 
 def test_auto_is_as_fast_as_each_and_tells_of_all() -> None:

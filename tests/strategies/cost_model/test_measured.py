@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from maniple.models import model
 from maniple.operators.expansion import Expansion
@@ -12,6 +16,7 @@ from maniple.operators.graph import Graph
 from maniple.operators.optimizer import SGD
 from maniple.operators.weight import weights
 from maniple.regions.error import RequestError
+from maniple.regions.rectangle import Rect
 from maniple.runtime.launch import Launch
 from maniple.runtime.machine import Machine
 from maniple.runtime.region_table import RegionTable
@@ -21,6 +26,7 @@ from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import (
     Measurement,
     Measurements,
+    frames,
     measure,
     read_measurements,
     task_key,
@@ -31,6 +37,7 @@ from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.strategy import Problem
 
 MACHINE = Machine.preset("cpu:2x1")
+LAUNCH_NS = round(1e9 * MACHINE.processor(0).launch_s)
 
 
 def launches(graph: Graph) -> dict[str, Launch]:
@@ -43,15 +50,15 @@ def launches(graph: Graph) -> dict[str, Launch]:
 
 
 class Timer:
-    """Takes a second for every measurement, which comes to three times the roofline."""
+    """Takes a second for every measurement, with which a task comes to three times the roofline."""
 
     def __init__(self) -> None:
         self.now, self.calls = 0.0, 0
 
-    def __call__(self, launch: Launch, point: int, cores: int) -> Measurement:
+    def __call__(self, launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
         self.now += 1.0
         self.calls += 1
-        return Measurement(3 * task_ns(launch, point, MACHINE), 0, work(launch, point))
+        return Measurement.of(launch, point, 3 * task_ns(launch, point, MACHINE) - LAUNCH_NS, 0)
 
     def clock(self) -> float:
         return self.now
@@ -70,9 +77,37 @@ def test_each_distinct_task_is_measured_once() -> None:
 def test_forward_backward_and_update_are_apart_and_what_only_passes_values_is_not_measured() -> None:
     found = launches(model("digits_cnn", batch=8))
     kinds = ("conv2d_1.forward", "conv2d_1.backward", "conv2d_1.weight_gradient", "conv2d_1.weight.update")
-    assert len({task_key(found[name], 0, 1) for name in kinds}) == len(kinds)
-    assert task_key(found["x.input"], 0, 1) is None
+    assert len({task_key(found[name], 0, 1, frames(found[name], [0])) for name in kinds}) == len(kinds)
+    assert task_key(found["x.input"], 0, 1, frames(found["x.input"], [0])) is None
     assert Measured(MACHINE, Measurements.here(), measuring=False).source(found["x.input"], 0) == "analytic"
+
+
+def test_a_part_of_an_instance_is_another_task_than_a_tensor_of_its_own_and_is_timed_as_one() -> None:
+    """Two tiles of a memory share an instance; a tile alone there has one to itself."""
+    launch = launches(model("digits_cnn", batch=8))["relu.forward"]
+    own, shared = frames(launch, [0]), frames(launch, [0, 1])
+    assert task_key(launch, 0, 1, own) != task_key(launch, 0, 1, shared)
+    assert [box.shape for box in own if box] == [(4, 16, 8, 8)] * 2
+    assert [box.shape for box in shared if box] == [(8, 16, 8, 8)] * 2
+    widths = replace(
+        launch,
+        requirements=tuple(
+            replace(one, rects=tuple(Rect((0, 0, 0, low), (8, 16, 8, low + 4)) for low in (0, 4)))
+            for one in launch.requirements
+        ),
+    )
+    seen: list[bool] = []
+
+    def bind(_: int, views: Sequence[torch.Tensor | None], __: int) -> Callable[[], None]:
+        seen.extend(view.is_contiguous() for view in views if view is not None)
+        return lambda: None
+
+    for points, contiguous in (([0], True), ([0, 1], False)):
+        seen.clear()
+        ticks = iter(range(0, 10**9, 10**6))
+        measure(replace(widths, binder=bind), 0, 1, frames(widths, points), partial(next, ticks))
+        assert seen
+        assert set(seen) == {contiguous}
 
 
 def test_the_time_box_ends_measuring_and_the_rest_is_interpolated() -> None:
@@ -99,8 +134,9 @@ def test_the_table_of_the_docstring() -> None:
 def test_a_body_is_timed_with_warm_up_median_and_spread() -> None:
     ticks = iter(range(0, 10**9, 10**6))
     launch = launches(model("digits_cnn", batch=8))["relu.forward"]
-    found = measure(launch, 0, 1, lambda: next(ticks))
-    assert found == Measurement(500_000, 0, work(launch, 0))  # two calls in each millisecond
+    found = measure(launch, 0, 1, frames(launch, [0]), lambda: next(ticks))
+    assert found == Measurement.of(launch, 0, 500_000, 0)  # two calls in each millisecond
+    assert found.work == work(launch, 0)
 
 
 def test_files_give_measurements_back(tmp_path: Path) -> None:
@@ -115,7 +151,7 @@ def test_files_give_measurements_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version": 1', '"version": 2', "version: expected a version of at most 1, got 2"),
+        ('"version": 2', '"version": 1', "version: expected version 2; measure again, got 1"),
         ('"median_ns": ', '"median_ns": -', r"tasks\[0\]\.median_ns: expected an integer >= 1"),
         ('"cores"', '"cors"', r"tasks\[0\]\.cors: unknown key; did you mean 'cores'"),
     ],

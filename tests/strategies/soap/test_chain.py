@@ -12,7 +12,6 @@ import pytest
 
 from maniple.operators.graph import Graph
 from maniple.strategies.soap.chain import Chain, advance
-from maniple.strategies.soap.descent import Descent, descend
 from maniple.strategies.soap.move import Choices
 from maniple.strategies.space import Choice, Space
 
@@ -80,17 +79,3 @@ def test_the_same_seed_gives_the_same_chain() -> None:
             chain = advance(chain, space, evaluator, 0.01, 1.0)
         ends.append(chain)
     assert ends[0] == ends[1] != ends[2]
-
-
-def test_a_descent_ends_where_no_operator_alone_can_do_better() -> None:
-    space, states = two_operators()
-    chance = Random(11)
-    table = {state: 1.0 + chance.random() for state in states}
-    descent, evaluator = Descent(states[7], table[states[7]]), Tabulated(table, states[7])
-    while not descent.finished:
-        descent = descend(descent, space, evaluator)
-    assert descent.cost == table[descent.choices] < table[states[7]]
-    for operator, own in enumerate(space.operators):
-        for choice in own.choices():
-            other = (*descent.choices[:operator], choice, *descent.choices[operator + 1 :])
-            assert table[other] >= descent.cost

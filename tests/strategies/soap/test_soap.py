@@ -10,6 +10,8 @@ import maniple as mp
 from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
 from maniple.runtime.machine import Machine
+from maniple.strategies.memory_fit import needed_bytes
+from maniple.strategies.simulation.allocation import allocated_bytes
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS
 from maniple.strategies.soap.soap import Soap, SoapState
@@ -17,6 +19,7 @@ from maniple.strategies.space import Space
 from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
+OPTIMIZER = mp.SGD(lr=0.1, momentum=0.9)
 TWO = Machine.preset("cpu:2x1")
 
 
@@ -81,11 +84,11 @@ def test_an_old_state_steps_as_it_did() -> None:
         state = strategy.step(state)
     for number in (3, 30, 11):
         again, after = strategy.step(states[number]), states[number + 1]
-        assert (again.chain, again.descent, again.best, again.best_cost) == (
-            after.chain,
+        assert (again.searching, again.chains, again.descent, again.found) == (
+            after.searching,
+            after.chains,
             after.descent,
-            after.best,
-            after.best_cost,
+            after.found,
         )
         assert strategy.result(again).operators == strategy.result(after).operators
 
@@ -120,8 +123,8 @@ def test_a_plan_that_does_not_fit_is_never_returned() -> None:
             assert "no plan that was tried fits in memory" in str(error)  # noqa: PT017  (both ends are right ones)
             continue
         fits += 1
-        used = anew(graph, machine, plan).memory_bytes
-        assert int(used.max()) == plan.predicted.memory_bytes <= held
+        assert max(needed_bytes(anew(graph, machine, plan))) == plan.predicted.memory_bytes <= held
+        assert max(allocated_bytes(graph, machine, plan, OPTIMIZER)) <= held
     assert fits >= 1
 
 
@@ -129,10 +132,10 @@ def test_memory_decides_between_plans() -> None:
     """Where the fastest plan does not fit, a slower one that fits is found, from seeds none of which fit."""
     graph = perceptron(24)
     named = [mp.search(graph, TWO, strategy=name) for name in ("data_parallel", "expert", "model_parallel")]
-    least = min(int(anew(graph, TWO, plan).memory_bytes.max()) for plan in named)
+    least = min(max(needed_bytes(anew(graph, TWO, plan))) for plan in named)
     machine = with_memory(TWO, least - 64)
     plan = mp.search(graph, machine, strategy="soap", proposals=400)
-    assert int(anew(graph, machine, plan).memory_bytes.max()) <= least - 64
+    assert max(allocated_bytes(graph, machine, plan, OPTIMIZER)) <= least - 64
 
 
 def test_when_nothing_fits_the_operator_in_the_way_is_named() -> None:
@@ -148,10 +151,10 @@ def test_when_nothing_fits_the_operator_in_the_way_is_named() -> None:
 
 def test_the_plan_of_optcnn_is_a_seed() -> None:
     state = finished(perceptron(24), slow(TWO))
-    assert state.published is not None
-    assert state.published.plan is not None
-    assert state.published.plan.predicted.step_s is not None
-    assert state.best_cost <= state.published.plan.predicted.step_s
+    assert state.tables is not None
+    assert state.tables.plan is not None
+    assert state.tables.plan.predicted.step_s is not None
+    assert state.found.cost <= state.tables.plan.predicted.step_s
 
 
 @pytest.mark.parametrize(("width", "machine"), [(24, slow(TWO)), (256, Machine.preset("p100x2"))], ids=["slow", "gpus"])

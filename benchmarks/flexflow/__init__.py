@@ -1,0 +1,1 @@
+"""FlexFlow's figures, one module for each."""

@@ -1,0 +1,196 @@
+"""Run boundaries: what runs lose by waiting for the storage of the run before, and so what second buffers could gain.
+
+    maniple run --nodes 2 --cores 1 benchmarks/run_boundary.py           prints a table and one JSON object
+    maniple run --nodes 2 --cores 1 --transport zmq benchmarks/run_boundary.py
+
+A run may begin while the one before is under way. Where its first steps would write what the other still reads they
+wait, and two instances that take turns would spare them that. How much that could be is seen by leaving these waits
+out: what is computed is then wrong, and nothing that keeps it right can be faster. `one by one` has every run wait for
+the end of the one before. Sides take turns, and figures are medians over the rounds.
+
+Waits for storage are counted as the lanes keep them: of what a step would wait for, most is implied by what its lane
+has waited for already.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+
+import click
+import torch
+
+import maniple as mp
+from maniple.models import digits_cnn, mlp
+from maniple.regions.index_space import meets
+from maniple.runtime import replay
+from maniple.runtime.lane import Layout, StepKind
+from maniple.runtime.schedule import InstanceKind
+
+SIDES = ("as it is", "no waits for storage", "one by one")
+NAMED = ("data_parallel", "model_parallel", "expert")
+
+
+class Careless(Layout):
+    """Lanes whose steps do not wait for what the run before does with storage, only for values that it leaves."""
+
+    def _depend(self, before: int, after: int, *, carried: bool) -> None:
+        if not carried:
+            super()._depend(before, after, carried=carried)
+            return
+        for then in self.ops[after]:
+            pushes = then.kind in {StepKind.PUSH, StepKind.START}
+            then.needs += [
+                (op, True)
+                for op in self.ops[before]
+                if any(
+                    one == other and (writes or again) and meets(rect, second) and not self._passing(one)
+                    for one, rect, writes in op.touches
+                    for other, second, again in then.touches
+                    if not (pushes and again)
+                )
+            ]
+
+    def _passing(self, instance: int) -> bool:
+        """Whether nothing in an instance outlives a run."""
+        return self.schedule.instances[instance].kind != InstanceKind.MAIN or instance in self.planned
+
+
+def waits(loaded: replay.Replay) -> int:
+    """The waits for the run before that this rank's lanes keep."""
+    return sum(value <= 0 for steps in loaded.lanes.steps.values() for step in steps for _, value in step.waits)
+
+
+Go = Callable[[int], None]
+
+
+def trainers(graph: mp.Graph, strategy: str, batch: tuple[torch.Tensor, ...]) -> tuple[dict[str, Go], list[int]]:
+    """A training step, as each side runs it so many times, and the waits of the first two sides."""
+    plan = mp.search(graph, mp.Machine.detect(), strategy=strategy)
+    found, counted = {}, []
+    for side, layout in zip(SIDES, (Layout, Careless), strict=False):
+        replay.Layout = layout  # type: ignore[misc]
+        trainer = mp.Trainer(graph, plan, optimizer=mp.SGD(lr=1e-3, momentum=0.9))
+        found[side] = partial(_train, trainer, batch)
+        counted.append(waits(trainer._load("step", graph.batch).replay))  # noqa: SLF001
+        if side == SIDES[0]:
+            found[SIDES[2]] = partial(_train_one_by_one, trainer, batch)
+    replay.Layout = Layout  # type: ignore[misc]
+    return found, counted
+
+
+def _train(trainer: mp.Trainer, batch: tuple[torch.Tensor, ...], steps: int) -> None:
+    for _ in trainer.run([batch] * steps):
+        pass
+
+
+def _train_one_by_one(trainer: mp.Trainer, batch: tuple[torch.Tensor, ...], steps: int) -> None:
+    for _ in range(steps):
+        trainer.step(*batch)
+
+
+@mp.task
+def relax(output: mp.WriteDiscard, near: mp.Read) -> None:
+    """A stencil's task."""
+    output.copy_(near[: len(output)])
+
+
+def stencil(words: int, steps: int) -> tuple[dict[str, Go], list[int]]:
+    """A trace of a few steps of a stencil with a row on each rank, run again without a fence in between."""
+    rows = mp.world().size
+    own = mp.rectangles([((row, 0), (row + 1, words)) for row in range(rows)])
+    near = mp.rectangles([((max(0, row - 1), 0), (min(row + 2, rows), words)) for row in range(rows)])
+    found, counted = {}, []
+    for side, layout in zip(SIDES, (Layout, Careless), strict=False):
+        replay.Layout = layout  # type: ignore[misc]
+        buffers = [mp.region((rows, words), name=f"{side} {parity}") for parity in range(2)]
+        for buffer in buffers:
+            mp.fill(buffer, 0.0)
+        name = f"{words} words, {side}"
+        launches = [(buffers[step % 2][own], buffers[1 - step % 2][near]) for step in range(steps)]
+        for _ in range(3):
+            with mp.trace(name):
+                for output, read in launches:
+                    mp.index_launch(relax, own.colors, output, read)
+        found[side] = partial(_replay, name, buffers, fence=False)
+        if side == SIDES[0]:
+            found[SIDES[2]] = partial(_replay, name, buffers, fence=True)
+        mp.fence()
+        runtime = buffers[0].session.runtime
+        counted.append(0 if runtime.current is None else waits(runtime.current))
+    replay.Layout = Layout  # type: ignore[misc]
+    return found, counted
+
+
+def _replay(name: str, buffers: list[mp.Region], runs: int, *, fence: bool) -> None:
+    """Replay a trace so often; it is forgotten with its regions, so they are held."""
+    del buffers
+    for _ in range(runs):
+        mp.trace(name).replay()
+        if fence:
+            mp.fence()
+    mp.fence()
+
+
+def timed(sides: dict[str, Go], runs: int, rounds: int) -> dict[str, list[float]]:
+    """Time the sides in turn: microseconds a run, one figure per round."""
+    found: dict[str, list[float]] = {side: [] for side in SIDES}
+    for turn in range(rounds + 1):
+        for side in SIDES:
+            mp.world().control.gather(b"")
+            begun = time.perf_counter()
+            sides[side](runs)
+            if turn:
+                found[side].append(1e6 * (time.perf_counter() - begun) / runs)
+    return found
+
+
+def cases(names: Collection[str]) -> dict[str, tuple[Callable[[], tuple[dict[str, Go], list[int]]], int]]:
+    """By name, what makes the sides, and how often a round runs them."""
+    made = torch.Generator().manual_seed(0)
+    found: dict[str, tuple[Callable[[], tuple[dict[str, Go], list[int]]], int]] = {}
+    for label, graph, shape, runs in (
+        ("MLP, 256 samples", mlp, (256, 784), 6),
+        ("digits, 64 samples", digits_cnn, (64, 1, 8, 8), 20),
+        ("digits, 8 samples", digits_cnn, (8, 1, 8, 8), 40),
+    ):
+        batch = torch.randn(shape, generator=made), torch.randint(0, 10, shape[:1], generator=made)
+        for strategy in NAMED:
+            found[f"{label}, {strategy}"] = partial(trainers, graph(batch=shape[0]), strategy, batch), runs
+    for words, runs in ((4, 300), (1 << 14, 100)):
+        found[f"stencil of 4 steps, {4 * words} bytes"] = partial(stencil, words, 4), runs
+    return {name: case for name, case in found.items() if not names or name in names}
+
+
+@click.command()
+@click.option("--rounds", default=9, show_default=True, help="rounds; figures are medians over them")
+@click.option("--case", "names", multiple=True, help="by name; default all")
+@click.option("--json", "as_json", is_flag=True, help="print the JSON object alone")
+def main(*, rounds: int, names: tuple[str, ...], as_json: bool) -> None:
+    """Measure on both ranks, and print at rank 0."""
+    results = []
+    for name, (make, runs) in cases(names).items():
+        sides, counted = make()
+        times = timed(sides, runs, rounds)
+        ratios = {
+            side: statistics.median(a / b for a, b in zip(times[side], times[SIDES[0]], strict=True)) for side in SIDES
+        }
+        entry = {
+            "case": name,
+            "us": round(statistics.median(times[SIDES[0]]), 1),
+            "waits": counted[0],
+            "waits_for_values": counted[1],
+            "ratio": {side: round(ratio, 3) for side, ratio in ratios.items()},
+        }
+        results.append(entry)
+        if mp.world().rank == 0 and not as_json:
+            print(f"{name:32} {entry['us']:10.1f} us  waits {counted}  {entry['ratio']}", flush=True)
+    if mp.world().rank == 0:
+        print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Frames: messages on a pipe between processes of one search, each a length of four bytes and a msgpack list."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, cast, final
+
+import msgpack
+
+from maniple.regions.error import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__: list[str] = []
+
+MOST = 1 << 28
+"""No message has more bytes."""
+PIECE = 1 << 20
+
+
+def send(pipe: int, *message: object) -> None:
+    """Write a message to a pipe, whole.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+    """
+    packed = cast("bytes", msgpack.packb(message))
+    rest = memoryview(len(packed).to_bytes(4, "big") + packed)
+    while rest:
+        rest = rest[os.write(pipe, rest) :]
+
+
+@final
+class Inbox:
+    """What has come from a pipe.
+
+    Args:
+        pipe: the descriptor to read.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+        self._bytes = bytearray()
+
+    def receive(self) -> bool:
+        """Read what is there, or wait for something; gives whether the other end is still open."""
+        found = os.read(self.pipe, PIECE)
+        self._bytes += found
+        return bool(found)
+
+    def messages(self) -> Iterator[list[object]]:
+        """The messages that have come whole.
+
+        Raises:
+            RunError: the bytes are no messages.
+        """
+        while len(self._bytes) >= 4 and (message := self._first()) is not None:
+            yield message
+
+    def _first(self) -> list[object] | None:
+        size = int.from_bytes(self._bytes[:4], "big")
+        if size > MOST:
+            raise RunError(f"search process: expected a message of at most {MOST} bytes, got {size}")
+        if len(self._bytes) < 4 + size:
+            return None
+        try:
+            found: object = msgpack.unpackb(bytes(self._bytes[4 : 4 + size]))
+        except (ValueError, msgpack.UnpackException) as error:
+            raise RunError(f"search process: expected a msgpack list, got bytes that are none ({error})") from error
+        del self._bytes[: 4 + size]
+        if not isinstance(found, list) or not found:
+            raise RunError(f"search process: expected a list with a kind, got {type(found).__name__}")
+        return found

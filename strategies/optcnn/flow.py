@@ -1,0 +1,216 @@
+"""Flows: how long it takes from the tasks that make parts of a region to the tasks that read parts of it, compiled.
+
+Every element goes from each task that writes it, or adds to it, to each task that reads it, if these have not the same
+memory: the movements that the rules of validity derive where each element is read by one memory. They take as long as
+the busiest link needs (or the busiest processor, where processors copy), after the latency of the longest route, and
+then as the busiest of those that add up what more than one task gave them.
+
+    a matrix of 4 x 4 floats, written by rows on processors 0 and 1, read by columns there
+    0 -> 1   16 bytes        1 -> 0   16 bytes
+
+How a region is cut is written down in shares of its extents, for equal splits of all regions are alike: what flows from
+one cut to another is worked out once for all regions, and multiplied by a region's bytes.
+"""
+
+# pyright: reportArgumentType=false, reportReturnType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.runtime.roofline import bandwidth
+from maniple.runtime.traffic import ENGINE
+from maniple.strategies.simulation import boxes
+from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
+from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.network import Column, Network, Rates, Wires
+from maniple.strategies.simulation.region import READ
+from maniple.strategies.simulation.use import NOWHERE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.simulation.use import Use
+
+__all__: list[str] = []
+
+Shares = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+"""Boxes labelled by processor, in shares of a region's extents."""
+Spans = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+ROUNDING = 1e-12
+Folders = tuple[Column, Rates, Rates]
+"""By processor: its memory, the nanoseconds of a launch, and of a byte that it reads or writes."""
+
+
+@final
+class Flows:
+    """The flows of a machine.
+
+    Args:
+        machine: the machine.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._wires = Network.of(machine).wires
+        memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
+        launch = np.asarray([1e9 * processor.launch_s for processor in machine.processors])
+        byte = np.asarray([1e9 / bandwidth(machine, processor) for processor in machine.processors])
+        self._folders = memory_of, launch, byte
+        self._numbers: dict[bytes, int] = {}
+        self._cuts: list[Shares] = []
+        self._moving, self._always = np.full((0, 0), np.nan), np.full((0, 0), np.nan)
+
+    def made_and_read(self, uses: Sequence[Use]) -> tuple[Boxes, list[Boxes]]:
+        """What the uses of a region make of it, and what each that reads needs of others, as boxes by processor.
+
+        Args:
+            uses: in program order; what a memory has read it holds.
+        """
+        made, read, held = [NOWHERE], [], NOWHERE
+        for use in uses:
+            if use.shape.access == READ:
+                read.append(_lacking(_labelled(use), held, self._folders[0]))
+                held = np.concatenate([held, read[-1]])
+            else:
+                made.append(_labelled(use))
+        # Parts that one memory gives to a sum are added up before they are sent.
+        return _lacking(np.concatenate(made), NOWHERE, self._folders[0]), read
+
+    def cut(self, shape: tuple[int, ...], table: Boxes) -> int:
+        """The number of a cut: equal for all regions that are cut alike.
+
+        Args:
+            shape: the region's.
+            table: boxes by processor.
+        """
+        extents = np.ones(2 * AXES)
+        extents[: len(shape)] = extents[AXES : AXES + len(shape)] = shape
+        shares = table[np.argsort(table[:, LOW], kind="stable")].astype(np.float64)
+        shares[:, LOW:] /= extents
+        number = self._numbers.setdefault(shares.tobytes(), len(self._cuts))
+        if number == len(self._cuts):
+            self._cuts.append(shares)
+        return number
+
+    def times_ns(self, size: int, sources: Sequence[int], targets: Sequence[int]) -> Spans:
+        """The nanoseconds from each of some cuts of a region, as it is made, to each of others, as it is read.
+
+        Args:
+            size: bytes of the region.
+            sources: the numbers of the cuts by those that make it.
+            targets: the numbers of the cuts by those that read it.
+        """
+        if len(self._moving) < len(self._cuts):
+            more = 2 * len(self._cuts) - len(self._moving)
+            self._moving, self._always = (
+                np.pad(table, ((0, more), (0, more)), constant_values=np.nan) for table in (self._moving, self._always)
+            )
+        grid = np.ix_(sources, targets)
+        for one, other in np.argwhere(np.isnan(self._moving[grid])).tolist():
+            made, read = sources[one], targets[other]
+            found = _cost(self._wires, self._folders, self._cuts[made], self._cuts[read])
+            self._moving[made, read], self._always[made, read] = found
+        result: Spans = self._moving[grid] * size + self._always[grid]
+        return result
+
+
+def _labelled(use: Use) -> Boxes:
+    table = use.shape.boxes.copy()
+    table[:, 0] = use.processors
+    return table
+
+
+@kernel
+def _lacking(table: Boxes, held: Boxes, memory_of: Column) -> Boxes:
+    """The boxes that no other box of the same memory contains, neither held nor earlier in the table."""
+    kept = np.empty_like(table)
+    count = 0
+    for row in range(len(table)):
+        memory = memory_of[table[row, 0]]
+        there = False
+        for other in range(len(held)):
+            there |= memory_of[held[other, 0]] == memory and boxes.contains(held, other, table, row)
+        for other in range(count):
+            there |= memory_of[kept[other, 0]] == memory and boxes.contains(kept, other, table, row)
+        if not there:
+            boxes.put(kept, count, table, row)
+            count += 1
+    return kept[:count].copy()
+
+
+@kernel
+def _cost(wires: Wires, folders: Folders, made: Shares, read: Shares) -> tuple[float, float]:
+    """The nanoseconds from one cut to another: of a byte of the region, and whatever its size is."""
+    loads, copied = np.zeros(len(wires[2])), np.zeros(len(wires[4]))
+    folding, begun = np.zeros(len(folders[0])), np.zeros(len(folders[0]))
+    latency = _loaded(wires, folders, made, read, loads, copied, folding, begun)
+    return _busiest(wires, loads, copied) + folding.max(), 1e9 * latency + begun.max()
+
+
+@inner
+def _loaded(
+    wires: Wires,
+    folders: Folders,
+    made: Shares,
+    read: Shares,
+    loads: Rates,
+    copied: Rates,
+    folding: Rates,
+    begun: Rates,
+) -> float:
+    """Add up the shares on each link, what each memory copies and what each processor folds; gives the latency."""
+    starts, links, latencies = wires[0], wires[1], wires[2]
+    memory_of, launch, byte = folders
+    longest, first = 0.0, 0
+    for target in range(len(read)):
+        by = int(read[target, 0])
+        to, whole, given = memory_of[by], _shared(read, target, read, target), 0.0
+        # What ends before this target begins ends before all later ones, too.
+        while first < len(made) and made[first, HIGH] <= read[target, LOW]:
+            first += 1
+        for source in range(first, len(made)):
+            if made[source, LOW] >= read[target, HIGH]:
+                break
+            shared = _shared(made, source, read, target)
+            given += shared
+            at = memory_of[int(made[source, 0])]
+            if shared == 0.0 or at == to:
+                continue
+            copied[at] += 2.0 * shared
+            pair, latency = at * len(wires[4]) + to, 0.0
+            for place in range(starts[pair], starts[pair + 1]):
+                loads[links[place]] += shared
+                latency += latencies[links[place]]
+            longest = max(longest, latency)
+        if given > whole * (1.0 + ROUNDING):
+            folding[by] += (given + whole) * byte[by]
+            begun[by] += launch[by]
+    return longest
+
+
+@inner
+def _shared(a: Shares, i: int, b: Shares, j: int) -> float:
+    """The share of a region that two boxes have in common."""
+    product = 1.0
+    for axis in range(AXES):
+        span = min(a[i, HIGH + axis], b[j, HIGH + axis]) - max(a[i, LOW + axis], b[j, LOW + axis])
+        if span <= ROUNDING:
+            return 0.0
+        product *= span
+    return product
+
+
+@inner
+def _busiest(wires: Wires, loads: Rates, copied: Rates) -> float:
+    """The nanoseconds of the busiest link or, where processors copy, processor."""
+    busiest = 0.0
+    for link in range(len(loads)):
+        busiest = max(busiest, 1e9 * loads[link] / wires[3][link])
+    for memory in range(len(copied)):
+        if wires[4][memory] != ENGINE:
+            busiest = max(busiest, 1e9 * copied[memory] / wires[5][memory])
+    return busiest

@@ -1,0 +1,249 @@
+"""The operators of a step under choices: their launches, the regions between neighbours, and their weights.
+
+All come from what the simulator takes too: the launches of each operator, the cost model's time of each task, and the
+uses of regions, from which the rules of validity derive what moves.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, cast, final
+
+import numpy as np
+
+from maniple.operators.optimizer import SGD
+from maniple.runtime.roofline import DEFAULT_EFFICIENCY
+from maniple.strategies.cost_model.analytic import Analytic
+from maniple.strategies.cost_model.cost_model import LaunchTasks
+from maniple.strategies.optcnn.movement import Placed, PlacedUse, Region, Synchronisation
+from maniple.strategies.simulation.boxes import HIGH, LOW
+from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, placed_use
+from maniple.strategies.simulation.operator_split import operator_split, used_tiles
+from maniple.strategies.simulation.outline import Outline
+from maniple.strategies.simulation.region import READ, READ_WRITE
+from maniple.strategies.simulation.use import NOWHERE, RegionCache, Shapes
+from maniple.strategies.simulation.weight_home import default_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from maniple.strategies.simulation.boxes import Boxes
+    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.simulation.operator_form import RegionRef
+    from maniple.strategies.simulation.outline import RegionKey
+    from maniple.strategies.simulation.use import Use
+    from maniple.strategies.simulation.weight_home import WeightHome
+    from maniple.strategies.space import Choice, Space
+    from maniple.strategies.strategy import Problem
+
+__all__: list[str] = []
+
+
+@final
+class PlacedOperators:
+    """The operators of a step, placed as they are asked for; what is alike shares.
+
+    Args:
+        problem: the graph and the machine.
+        space: the graph's space.
+        choices: of every operator those that are compared, the whole one among them.
+    """
+
+    def __init__(self, problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]) -> None:
+        graph, self.machine = problem.graph, problem.machine
+        self._optimizer = SGD(lr=0.1, momentum=0.9)
+        self.outline = Outline(graph, {}, self.machine, self._optimizer)
+        self.choices = choices
+        self._space = space
+        self._nodes, self._tensors = self.outline.nodes, graph.tensors
+        self._costs = problem.costs or Analytic(self.machine)
+        self._cache, self._shapes = RegionCache(self.machine), Shapes()
+        self.memory_of = np.asarray([processor.memory for processor in self.machine.processors], dtype=np.int64)
+        self._placed: dict[tuple[int, Choice], Placed] = {}
+        self._readers: dict[int, list[int]] = {}
+        for node in self._nodes:
+            if node.id in self.outline.needed:
+                for operand in dict.fromkeys(node.operands):
+                    if operand is not None:
+                        self._readers.setdefault(operand, []).append(node.id)
+        near = [(a, b) for b, found in enumerate(space.neighbours) for a in found if a < b]
+        self.edges = tuple(sorted(edge for edge in near if self.outline.needed.issuperset(edge)))
+        """The pairs (producer, consumer) of operators that hand something over in a step, ascending."""
+
+    def placed(self, number: int, choice: Choice) -> Placed:
+        """An operator under a choice, or an alike one where that was asked for before."""
+        key = self.outline.kind[number], choice
+        if key not in self._placed:
+            self._placed[key] = self._place(number, choice)
+        return self._placed[key]
+
+    def needs(self, number: int) -> bool:
+        """Whether the step needs an operator."""
+        return number in self.outline.needed
+
+    def shared_weights(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Of all that last: the operators that use it, and what the same operators use."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for tensor, readers in sorted(self._readers.items()):
+            if self._tensors[tensor].lasting:
+                found.setdefault(tuple(sorted(readers)), []).append(tensor)
+        return [(readers, tuple(tensors)) for readers, tensors in sorted(found.items())]
+
+    def turns(self, number: int) -> bool:
+        """Whether an operator's backward pass reads what its own forward pass writes."""
+        form = self.placed(number, self.choices[number][0]).form
+        written = {need.region for launch in form.forward for need in launch.requirements if need.access != READ}
+        return any(need.region in written for launch, _ in form.backward for need in launch.requirements)
+
+    def ends(self, writer: int, reader: int) -> list[tuple[int, int, bool]]:
+        """What two operators hand over: the result, the operand, and whether nobody else uses it."""
+        results, operands = self._nodes[writer].results, self._nodes[reader].operands
+        return [
+            (place, operands.index(result), len(self._readers[result]) == 1)
+            for place, result in enumerate(results)
+            if result in operands
+        ]
+
+    def partial(self, writer: int, reader: int) -> bool:
+        """Whether an operator gives only a part of the gradient of what another makes."""
+        return any(self._is_partial(reader, operand) for _, operand, _ in self.ends(writer, reader))
+
+    def handed_over(self, writer: int, reader: int, both: tuple[Placed, Placed]) -> list[Region]:
+        """The regions between two operators and what they add to a step if nobody else uses them."""
+        found = []
+        for result, operand, alone in self.ends(writer, reader):
+            one, other = both
+            tensor = self._nodes[writer].results[result]
+            for kind, passes in (("value", (True, False)), ("gradient", (False,))):
+                mine, theirs = (kind, "result", result), (kind, "operand", operand)
+                uses: list[PlacedUse] = []
+                for forward in passes:
+                    uses += _turn(one.at(mine, forward=forward), other.at(theirs, forward=forward), forward=forward)
+                home = NOWHERE
+                if kind == "gradient" and self._is_partial(reader, operand):
+                    home = self._elsewhere(use.use for use in uses)
+                if any(use.writes for use in uses) and not all(use.writes for use in uses):
+                    layout = self.outline.layout((kind, -1, tensor), {})
+                    rows = self._cache.rows(layout, home, [use.use for use in uses])
+                    found.append(Region(rows, tuple(uses), alone))
+        return found
+
+    def weights(self, number: int) -> list[int]:
+        """The weights that an operator uses in a step."""
+        if number not in self.outline.needed:
+            return []
+        operands = dict.fromkeys(self._nodes[number].operands)
+        return [operand for operand in operands if operand is not None and self._tensors[operand].lasting]
+
+    def sharing(self, tensor: int) -> int:
+        """How many operators of a step use a tensor."""
+        return len(self._readers[tensor])
+
+    def synchronisation(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> Synchronisation:
+        """What a weight moves between its home and its users, and its update, if these operators are all users.
+
+        Args:
+            tensor: the weight.
+            operators: its users, ascending.
+            choices: theirs.
+        """
+        forward: list[list[PlacedUse]] = []
+        values: list[PlacedUse] = []
+        sums: list[PlacedUse] = []
+        for number, choice in zip(operators, choices, strict=True):
+            place, placed = self._nodes[number].operands.index(tensor), self.placed(number, choice)
+            forward.append(placed.at(("value", "operand", place), forward=True))
+            # Backward passes come in reverse.
+            values = [*placed.at(("value", "operand", place), forward=False), *values]
+            sums = [*placed.at(("gradient", "operand", place), forward=False), *sums]
+        home = self.home(tensor, operators, choices)
+        starts = np.cumsum([0, *map(len, forward)]).tolist()
+        readers = tuple(start if found else -1 for start, found in zip(starts, forward, strict=False))
+        values = [*(use for found in forward for use in found), *values]
+        layout, lanes = self.outline.layout(("value", -1, tensor), {}), self._cache.network.lanes
+        if not sums:
+            rows = self._cache.rows(layout, home.held, [use.use for use in values])
+            return Synchronisation(rows, None, readers, 0, home.processors, np.zeros(0, dtype=np.int64), lanes)
+        everyone = np.arange(len(home.processors))
+        write, read = (
+            placed_use(self._shapes.shape(access, everyone, home.colors, home.blocks), home.processors)
+            for access in (READ_WRITE, READ)
+        )
+        value = self._cache.rows(layout, home.held, [*[use.use for use in values], write])
+        gradient = self._cache.rows(layout, NOWHERE, [*[use.use for use in sums], read])
+        update = self.update_ns(tensor, operators[0], choices[0], home)
+        return Synchronisation(value, gradient, readers, len(sums) - 1, home.processors, update, lanes)
+
+    def home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> WeightHome:
+        """Where a weight lives if these operators, under these choices, are all users."""
+        tiles, users = [], []
+        for number, choice in zip(operators, choices, strict=True):
+            node, config = self._nodes[number], self._space.operators[number].plan(choice)
+            used, points = used_tiles(self.outline.graph.bound(node), node.operands.index(tensor), config.degrees)
+            tiles.append(used)
+            users.append(np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)[points])
+        widest = max(found.shape[1] for found in users)
+        owners = [np.pad(found, ((0, 0), (0, widest - found.shape[1])), mode="edge") for found in users]
+        return default_home(self._tensors[tensor].shape, np.concatenate(tiles), np.concatenate(owners), self.memory_of)
+
+    def update_ns(self, tensor: int, operator: int, choice: Choice, home: WeightHome) -> Column:
+        """The nanoseconds of the tasks of a weight's update at its home; the operator is one of its users."""
+        form = self.placed(operator, choice).form
+        place = self._nodes[operator].operands.index(tensor)
+        inside = next(own for own, end in form.bound.items() if end == ("operand", place))
+        name = form.lowering.graph.tensors[inside].name
+        volumes = _volumes(home.blocks)
+        size = self.outline.layout(("value", -1, tensor), {})[1] * (2 + len(self._optimizer.state_names))
+        again = partial(form.lowering.update, name, home.plan())
+        flops = np.asarray(4.0 * volumes, dtype=np.float64)
+        tasks = LaunchTasks(flops, volumes * size, home.processors, DEFAULT_EFFICIENCY, again)
+        return launch_rows(tasks, self._costs).columns[:, 1]
+
+    def _place(self, number: int, choice: Choice) -> Placed:
+        config = self._space.operators[number].plan(choice)
+        form = self.outline.form(number, dict(config.degrees))
+        split = operator_split(form, dict(config.degrees), self._shapes)
+        placement = operator_placement(split, config, self.memory_of, self._costs, self._shapes)
+        launches = (*placement.forward, *placement.backward)
+        uses: list[PlacedUse] = []
+        own: dict[RegionKey, list[Use]] = {}
+        for at, launch in enumerate(launches):
+            for ref, use in launch.uses:
+                kind, tensor = cast("RegionRef", ref)
+                if kind in {"value", "gradient"} and tensor in form.bound:
+                    uses.append(PlacedUse((kind, *form.bound[tensor]), at, use))
+                elif kind in {"value", "gradient"}:
+                    own.setdefault((kind, number, tensor), []).append(use)
+        inside = tuple((self.outline.layout(key, {number: form}), tuple(found)) for key, found in own.items())
+        times = tuple(launch.rows.columns[:, 1] for launch in launches)
+        where = tuple(launch.rows.held[:, 0] for launch in launches)
+        return Placed(form, len(placement.forward), times, where, tuple(uses), inside)
+
+    def _is_partial(self, reader: int, operand: int) -> bool:
+        whole = self.placed(reader, self.choices[reader][0])
+        tensor = self._nodes[reader].operands[operand]
+        found = whole.at(("gradient", "operand", operand), forward=False)
+        if tensor is None or not found:
+            return False
+        return max(int(_volumes(use.use.shape.boxes).sum()) for use in found) < prod(self._tensors[tensor].shape)
+
+    def _elsewhere(self, uses: Iterator[Use]) -> Boxes:
+        """The parts of a region that others write, as if they were where they are read."""
+        tables = [NOWHERE]
+        for use in uses:
+            if use.shape.access == READ:
+                boxes = use.shape.boxes.copy()
+                boxes[:, 0] = self.memory_of[use.processors]
+                tables.append(boxes)
+        return np.concatenate(tables)
+
+
+def _turn(writer: list[PlacedUse], reader: list[PlacedUse], *, forward: bool) -> list[PlacedUse]:
+    """Uses in program order: forward the producer comes first, backward the consumer."""
+    return [*writer, *reader] if forward else [*reader, *writer]
+
+
+def _volumes(boxes: Boxes) -> Column:
+    found: Column = np.prod(boxes[:, HIGH:] - boxes[:, LOW:HIGH], axis=1)
+    return found

@@ -1,0 +1,263 @@
+"""Legs: the parts of a round of a search over choices; see ``maniple.strategies.soap.rounds``.
+
+leg     what a step evaluates                              keeps it
+Walk    a proposal of a chain                              by the chain's rule
+Sweep   the next choice, of one operator after another     if the step gets shorter
+Merge   what another leg changed, on top of the fastest    if the step gets shorter
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, cast, final
+
+from maniple.regions.error import RequestError
+from maniple.strategies.soap.chain import Chain, advance
+from maniple.strategies.space import Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from maniple.strategies.soap.evaluation import Evaluation
+    from maniple.strategies.soap.move import Choices
+
+__all__: list[str] = []
+
+WIDTH = 8
+"""So many legs are a round: more processes than that have nothing to do."""
+Change = tuple[tuple[int, Choice], ...]
+"""(operator, choice) for every operator that changes."""
+
+
+class Leg(Protocol):
+    """A part of a round, as far as it has come."""
+
+    @property
+    def proposals(self) -> int:
+        """How many changes it has evaluated."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """How many it evaluates at most."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def step(self, evaluation: Evaluation) -> Self:
+        """The leg after one more change has been evaluated, or passed over.
+
+        Args:
+            evaluation: of the same problem; it goes to where the leg stands, and stays where it then stands.
+        """
+        ...
+
+    def packed(self) -> list[object] | None:
+        """The leg as plain data; None where it must stay in the process that it began in."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Some proposals of a chain.
+
+    Args:
+        chain: as far as it has come; it begins with the leg.
+        temperature_s: how much longer a step may get with probability 1/e, in seconds.
+        most: how many proposals it makes.
+    """
+
+    chain: Chain
+    temperature_s: float
+    most: int
+
+    @property
+    def proposals(self) -> int:
+        """How many have been evaluated."""
+        return self.chain.proposals
+
+    @property
+    def accepted(self) -> int:
+        """How many of them were kept."""
+        return self.chain.accepted
+
+    @property
+    def best(self) -> Choices:
+        """The fastest choices seen."""
+        return self.chain.best
+
+    @property
+    def best_cost(self) -> float:
+        """Their step time."""
+        return self.chain.best_cost
+
+    @property
+    def finished(self) -> bool:
+        """Whether all have been evaluated."""
+        return self.chain.proposals >= self.most
+
+    def step(self, evaluation: Evaluation) -> Walk:
+        """The leg after one more proposal."""
+        evaluation.stand_at(self.chain.choices)
+        return replace(self, chain=advance(self.chain, evaluation.space, evaluation, self.temperature_s, 1.0))
+
+    def packed(self) -> list[object]:
+        """The leg as plain data."""
+        chain = self.chain
+        chances = [chain.seed, chain.proposals, chain.accepted]
+        ends = [_packed(chain.choices), chain.cost, _packed(chain.best), chain.best_cost]
+        return ["walk", *ends, *chances, self.temperature_s, self.most]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Some of the choices of the operators, each tried on its own; kept if the step gets shorter.
+
+    Args:
+        best: the choices as they are now.
+        best_cost: their step time.
+        position: the number of the next choice to try, counted over all operators and around.
+        most: how many it tries.
+        passed: how many it has tried or passed over.
+        proposals: how many it has tried.
+        accepted: how many it has kept.
+    """
+
+    best: Choices
+    best_cost: float
+    position: int
+    most: int
+    passed: int = 0
+    proposals: int = 0
+    accepted: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has come to its end."""
+        return self.passed >= self.most
+
+    def step(self, evaluation: Evaluation) -> Sweep:
+        """The leg after one more choice; the present one is passed over."""
+        evaluation.stand_at(self.best)
+        operator, option = evaluation.options.at(self.position)
+        following = (self.position + 1) % evaluation.options.count
+        moved = replace(self, position=following, passed=self.passed + 1)
+        if option == self.best[operator]:
+            return moved
+        cost = evaluation.evaluate([(operator, option)], self.best_cost)
+        moved = replace(moved, proposals=self.proposals + 1)
+        if cost >= self.best_cost:
+            evaluation.reject()
+            return moved
+        evaluation.accept()
+        return replace(moved, best=evaluation.choices, best_cost=cost, accepted=self.accepted + 1)
+
+    def packed(self) -> list[object]:
+        """The leg as plain data."""
+        counts = [self.position, self.most, self.passed, self.proposals, self.accepted]
+        return ["sweep", _packed(self.best), self.best_cost, *counts]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What several legs changed, joined: the fastest one's changes, then those of the others as long as they help.
+
+    Args:
+        best: the choices as they are now.
+        best_cost: their step time.
+        waiting: what is still to be tried.
+        proposals: how many have been tried.
+        accepted: how many of them were kept.
+    """
+
+    best: Choices
+    best_cost: float
+    waiting: tuple[Change, ...]
+    proposals: int = 0
+    accepted: int = 0
+
+    @property
+    def most(self) -> int:
+        """How many it tries in all."""
+        return self.proposals + len(self.waiting)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all have been tried."""
+        return not self.waiting
+
+    def step(self, evaluation: Evaluation) -> Merge:
+        """The leg after one more change."""
+        evaluation.stand_at(self.best)
+        change, *others = self.waiting
+        cost = evaluation.evaluate(change, self.best_cost)
+        moved = replace(self, waiting=tuple(others), proposals=self.proposals + 1)
+        if cost >= self.best_cost:
+            evaluation.reject()
+            return moved
+        evaluation.accept()
+        return replace(moved, best=evaluation.choices, best_cost=cost, accepted=self.accepted + 1)
+
+    def packed(self) -> None:
+        """Nothing: a merge is short, and alone in its round."""
+        return
+
+
+SearchLeg = Walk | Sweep | Merge
+
+
+def merge(legs: Sequence[SearchLeg], before: Choices, cost: float) -> Merge | None:
+    """The leg that joins what legs from one plan have found; None where none of them found a faster one.
+
+    Args:
+        legs: the legs.
+        before: the choices that they were to improve.
+        cost: their step time.
+    """
+    better = sorted(((leg.best_cost, place) for place, leg in enumerate(legs) if leg.best_cost < cost))
+    if not better:
+        return None
+    fastest, *others = (legs[place].best for _, place in better)
+    changes = (_difference(before, other) for other in others)
+    return Merge(fastest, better[0][0], tuple(dict.fromkeys(change for change in changes if change)))
+
+
+def unpacked(plain: Sequence[object]) -> Walk | Sweep:
+    """The leg that ``packed`` gave.
+
+    Raises:
+        RequestError: it is none.
+    """
+    try:
+        kind, *fields = plain
+        if kind == "walk":
+            here, cost, best, best_cost, seed, proposals, accepted, temperature_s, most = cast("list[int]", fields)
+            chain = Chain(_choices(here), cost, _choices(best), best_cost, seed, proposals, accepted)
+            return Walk(chain, temperature_s, most)
+        if kind == "sweep":
+            best, best_cost, *counts = cast("list[int]", fields)
+            return Sweep(_choices(best), best_cost, *counts)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"leg: expected what packed() gives, got something else ({error})") from error
+    raise RequestError(f"leg: expected a walk or a sweep, got {kind!r}")
+
+
+def _difference(before: Choices, after: Choices) -> Change:
+    pairs = enumerate(zip(before, after, strict=True))
+    return tuple((operator, choice) for operator, (old, choice) in pairs if choice != old)
+
+
+def _packed(choices: Choices) -> list[object]:
+    return [[choice.degrees, choice.replicas, choice.start, choice.stride] for choice in choices]
+
+
+def _choices(plain: object) -> Choices:
+    rows = cast("list[tuple[list[int], int, int, int]]", plain)
+    return tuple(Choice(tuple(degrees), replicas, start, stride) for degrees, replicas, start, stride in rows)

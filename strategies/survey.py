@@ -1,0 +1,46 @@
+"""Surveys: the tasks of a model under the plans that searches compare, measured before a search's clock starts."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from maniple.strategies.data_parallel import DataParallel
+from maniple.strategies.equal_split import equal_splits
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.space import Choice, Space
+from maniple.strategies.strategy import Problem
+
+if TYPE_CHECKING:
+    from maniple.operators.graph import Graph
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.cost_model.measured import Measured
+
+__all__: list[str] = []
+
+
+def survey(graph: Graph, machine: Machine, costs: Measured) -> None:
+    """Measure the tasks of every equal split of every operator, as far as the time box of the costs goes.
+
+    The operators take turns, so that each has some of its splits measured when the box ends:
+
+        operator   1st turn   2nd   3rd   4th
+        conv2d     whole      o=2   b=2   b=4
+        linear     whole      n=2   b=2   b=4
+
+    Args:
+        graph: the model.
+        machine: the machine; its processors are this computer's.
+        costs: what measures.
+    """
+    space = Space.of(graph, len(machine.processors))
+    simulation = Simulation(graph, machine, DataParallel().plan(Problem(graph, machine)), costs)
+    leaders = [number for number, kind in enumerate(space.alike) if space.alike.index(kind) == number]
+    splits = [equal_splits(space.operators[number].factors, space.operators[number].processors) for number in leaders]
+    for turn in zip_longest(*splits):
+        for number, degrees in zip(leaders, turn, strict=True):
+            if not costs.measuring:
+                return
+            if degrees is not None:
+                simulation.propose({space.names[number]: space.operators[number].plan(Choice(degrees))})
+                simulation.reject()

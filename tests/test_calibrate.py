@@ -1,0 +1,66 @@
+"""`maniple calibrate`: a machine, tasks that are kept and can be taken elsewhere, and how good the fits are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from maniple import cli
+from maniple.runtime import environment
+from maniple.runtime.machine import Machine
+from maniple.strategies.cost_model.measurement import read_measurements
+
+pytestmark = [pytest.mark.ranks, pytest.mark.simulator, pytest.mark.timeout(180)]
+
+MODEL = """
+import maniple as mp
+
+def small():
+    graph = mp.Graph("small")
+    x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(graph.relu(x), 3), y))
+    return graph
+"""
+
+
+def calibrated(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    variables = {**environment.inherited(), "MANIPLE_CACHE": str(folder / "cache")}
+    command = [sys.executable, "-m", "maniple.cli", "calibrate", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=170, check=False, env=variables)
+
+
+def test_a_machine_is_written_and_tasks_are_kept_and_exported(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+    written, exported = tmp_path / "here.toml", tmp_path / "tasks.json"
+    given = ("--nodes", "1", "--model", f"{tmp_path / 'model.py'}:small", "-o", str(written), "--export", str(exported))
+    found = calibrated(tmp_path, *given, "--json")
+    assert found.returncode == 0, found.stderr
+    told = json.loads(found.stdout)
+    machine = Machine.load(written)
+    assert machine.processors[0].launch_s == told["launch_s"] > 0
+    kept = read_measurements(told["tasks"]["file"])
+    assert Path(told["tasks"]["file"]).parent == tmp_path / "cache"
+    assert kept == read_measurements(exported)
+    assert told["tasks"]["measured"] == told["tasks"]["new"] == len(kept.tasks) > 4
+    assert {"linear.forward", "relu.backward"} <= {key.kind for key in kept.tasks}
+    assert told["link"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--nodes", "0"), "--nodes: expected at least 1, got 0"),
+        (("--seconds", "-1"), "--seconds: expected at least 0, got -1"),
+        (("--seconds", "nan"), "--seconds: expected at least 0, got nan"),
+        (("--model", "digits_cn"), "did you mean 'digits_cnn'"),
+    ],
+)
+def test_wrong_requests(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ending:
+        cli.main(["calibrate", *arguments])
+    assert ending.value.code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,185 @@
+"""Costs by name: measured here and kept, a file, or refused; searches with them, and what predictions are made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import maniple as mp
+from maniple import cli, driver
+from maniple.costs import costs_of, surveyed
+from maniple.regions.error import RequestError
+from maniple.regions.rectangle import Rect
+from maniple.runtime.launch import Launch
+from maniple.runtime.machine import Machine
+from maniple.runtime.roofline import task_ns
+from maniple.strategies.cost_model import measured
+from maniple.strategies.cost_model.measurement import Measurement, read_measurements
+from maniple.strategies.data_parallel import DataParallel
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.soap.soap import Soap
+from maniple.strategies.strategy import Problem
+
+pytestmark = pytest.mark.simulator
+MACHINE = Machine.preset("cpu:2x1")
+MODEL = """
+import maniple as mp
+
+def small():
+    graph = mp.Graph("small")
+    x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(x, 3), y))
+    return graph
+"""
+
+
+def small(width: int = 4) -> mp.Graph:
+    graph = mp.Graph("small")
+    x, y = graph.input("x", (8, width)), graph.input("y", (8,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(graph.relu(x), 3), y))
+    return graph
+
+
+class Timer:
+    """Measures nothing: every task takes three times its roofline, the launch included."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
+        del cores, boxes
+        self.calls += 1
+        launch_ns = round(1e9 * MACHINE.processor(0).launch_s)
+        return Measurement.of(launch, point, 3 * task_ns(launch, point, MACHINE) - launch_ns, 0)
+
+
+@pytest.fixture
+def timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timer:
+    """What stands in for the clock, with a cache of its own."""
+    made = Timer()
+    monkeypatch.setenv("MANIPLE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(measured, "Measured", partial(measured.Measured, timer=made))
+    return made
+
+
+def status_of(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ending:
+        cli.main(arguments)
+    assert isinstance(ending.value.code, int)
+    return ending.value.code
+
+
+def test_what_one_program_measured_the_next_one_knows(timer: Timer) -> None:
+    plan = DataParallel().plan(Problem(small(), MACHINE))
+    found = []
+    for _ in range(2):
+        with costs_of("measured", MACHINE) as costs:
+            found.append(Simulation(small(), MACHINE, plan, costs).predict())
+        calls = timer.calls
+    assert calls == timer.calls > 4
+    assert found[0].step_ns == found[1].step_ns
+    assert dict(found[1].sources).keys() == {"analytic", "measured"}
+    assert dict(found[1].sources)["measured"] > 4
+
+
+def test_a_search_measures_before_it_begins_and_not_while_it_goes_on(timer: Timer) -> None:
+    costs = surveyed("measured", small(), MACHINE)
+    known = timer.calls
+    plans = [mp.search(small(), MACHINE, strategy="soap", proposals=40, costs="measured") for _ in range(2)]
+    assert timer.calls == known
+    assert costs is not None
+    assert not costs.measuring
+    assert plans[0] == plans[1]
+    assert dict(dict(plans[0].explanation)[""])["costs"] == "measured"
+    assert plans[0].predicted.bound_s is None
+    again = Simulation(small(), MACHINE, plans[0], costs)
+    assert plans[0].predicted.step_s == again.makespan_ns / 1e9
+    assert again.makespan_ns > Simulation(small(), MACHINE, plans[0]).makespan_ns
+
+
+def test_what_was_not_asked_for_stands_in_for_others_in_any_order(timer: Timer) -> None:
+    """A file's tasks are neighbours from the beginning: no task's time depends on which were asked for before."""
+    for width in (4, 64):
+        assert surveyed("measured", small(width), MACHINE)
+    plan = DataParallel().plan(Problem(small(16), MACHINE))
+    costs = surveyed("analytic", small(), MACHINE)
+    assert costs is None
+    with costs_of("measured", MACHINE) as found:
+        assert found is not None
+        only = measured.Measured(MACHINE, found.measurements, measuring=False)
+    launches = [block.rows.launch() for block in Simulation(small(16), MACHINE, plan)._program.launches.values()]
+    forth = [only.task_ns(launch).tolist() for launch in launches]
+    fresh = measured.Measured(MACHINE, found.measurements, measuring=False)
+    assert [fresh.task_ns(launch).tolist() for launch in reversed(launches)] == forth[::-1]
+    told = {launch.name: fresh.source(launch, 0) for launch in launches}
+    assert told["linear.forward"] == "interpolated"
+    assert max(fresh.errors()) < 0.01
+
+
+def test_a_search_with_costs_of_its_own_hires_nobody(timer: Timer) -> None:
+    """Other processes know the graph and the machine, and would predict by the roofline."""
+    plans = [
+        mp.search(small(), MACHINE, strategy="soap", proposals=40, costs="measured", cores=cores) for cores in (1, 2)
+    ]
+    assert plans[0] == plans[1]
+    strategy, limits = Soap(), driver._Limits(0.0, None, 40, 2)
+    assert driver._crew(strategy, Problem(small(), MACHINE), limits) is not None
+    costs = surveyed("measured", small(), MACHINE)
+    assert driver._crew(strategy, Problem(small(), MACHINE, costs=costs), limits) is None
+    assert timer.calls > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "said"),
+    [
+        ("measured", "p100x2", "p100x2 has processors of kind gpu, and only CPUs are measured here"),
+        (
+            "measurd",
+            "cpu:2",
+            "measurd: cannot be read; expected analytic, measured, or a file.*did you mean 'measured'",
+        ),
+    ],
+)
+def test_wrong_costs_are_refused(name: str, machine: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said), costs_of(name, Machine.preset(machine)):
+        pass
+
+
+def test_searches_that_prove_refuse_measured_costs(timer: Timer) -> None:
+    assert timer.calls == 0
+    with pytest.raises(RequestError, match="strategy 'exhaustive': its bounds hold for analytic costs only"):
+        mp.search(small(), MACHINE, strategy="exhaustive", proposals=5, costs="measured")
+
+
+def test_commands_say_where_their_numbers_come_from(
+    timer: Timer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plan found with measured costs is simulated with them, unless others are asked for."""
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+    saved = str(tmp_path / "plan.json")
+    source = f"{tmp_path / 'model.py'}:small"
+
+    def shown() -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return document
+
+    given = ("--machine", "cpu:2x1", "--proposals", "10", "--costs", "measured", "-o", saved, "--json")
+    assert status_of("search", source, *given) == 0
+    found = shown()
+    assert found["lower_bound_s"] is None
+    assert found["sources"]["measured"] > 0
+    assert status_of("simulate", saved, "--json") == 0
+    simulated = shown()
+    assert (simulated["step_s"], simulated["sources"]) == (found["step_s"], found["sources"])
+    assert status_of("simulate", saved, "--json", "--costs", "analytic") == 0
+    assert shown()["sources"] == {"analytic": sum(found["sources"].values())}
+    assert status_of("compare", saved, saved, "--json", "--costs", "analytic") == 0
+    plans = shown()["plans"]
+    assert plans[0]["step_s"] < found["step_s"]
+    exported = read_measurements(next((tmp_path / "cache").glob("costs-*.json")))
+    assert len(exported.tasks) == timer.calls

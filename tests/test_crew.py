@@ -1,0 +1,143 @@
+"""Searches on several processes: the same plan, whoever makes the proposals and whatever becomes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import maniple as mp
+from maniple import crew
+from maniple.crew import Crew
+from maniple.models import model
+from maniple.strategies.soap.rounds import RoundState
+from maniple.strategies.soap.soap import Soap
+from maniple.strategies.strategy import Problem, Progress
+
+pytestmark = [pytest.mark.simulator, pytest.mark.ranks]
+MACHINE = mp.Machine.preset("p100x4")
+PROPOSALS = 700
+
+
+@pytest.fixture
+def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The processes that searches start, which wait for them; none is left in the end, and each made some legs."""
+    seen: list[int] = []
+    legs: list[object] = []
+    attend, unpacked = Crew.attend, crew.unpacked
+
+    def waiting(self: Crew, state: RoundState, elapsed_s: float, left_s: float) -> None:
+        attend(self, state, elapsed_s, left_s)
+        while self.ready < len(self.pids):
+            self.gathered(state, 1.0)
+        seen[:] = self.pids or seen
+
+    def counting(plain: list[object]) -> object:
+        legs.append(plain)
+        return unpacked(plain)
+
+    monkeypatch.setattr(crew, "HIRE_S", 0.0)
+    monkeypatch.setattr(crew, "START_S", 0.0)
+    monkeypatch.setattr(Crew, "attend", waiting)
+    monkeypatch.setattr(crew, "unpacked", counting)
+    yield seen
+    assert legs
+    assert seen
+    assert not [pid for pid in seen if is_there(pid)]
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def alone(seed: int = 0) -> dict[str, object]:
+    return mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=PROPOSALS, seed=seed, cores=1).to_json()
+
+
+def test_several_processes_find_what_one_finds(members: list[int]) -> None:
+    plan = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=PROPOSALS, cores=3)
+    assert plan.to_json() == alone()
+
+
+def test_a_member_that_is_lost_changes_nothing(members: list[int]) -> None:
+    killed: list[int] = []
+
+    def watch(progress: Progress, elapsed_s: float) -> None:
+        if progress.proposals >= 300 and not killed:
+            killed.append(members[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    with pytest.warns(UserWarning, match=r"a search process is lost: it ended with status -9; 2 go on"):
+        plan = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=PROPOSALS, cores=3, watch=watch)
+    assert plan.to_json() == alone()
+
+
+def test_a_plan_found_in_seconds_by_several_is_found_again_by_one(members: list[int]) -> None:
+    timed = mp.search(model("digits_cnn"), MACHINE, strategy="soap", budget=8.0, seed=2, cores=3)
+    proposals = int(str(dict(dict(timed.explanation)[""])["proposals"]))
+    again = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=proposals, seed=2, cores=1)
+    assert again.to_json() == timed.to_json()
+
+
+def test_ctrl_c_keeps_the_best(members: list[int]) -> None:
+    def interrupt(progress: Progress, elapsed_s: float) -> None:
+        if progress.proposals >= 400:
+            signal.raise_signal(signal.SIGINT)
+
+    plan = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=10**6, cores=3, watch=interrupt)
+    proposals = int(str(dict(dict(plan.explanation)[""])["proposals"]))
+    again = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=proposals, cores=1)
+    assert again.to_json() == plan.to_json()
+
+
+def test_no_member_outlives_a_search_that_is_killed(tmp_path: Path) -> None:
+    """Kill -9 leaves a search no time for anything: its members see the end of their input."""
+    script = tmp_path / "search.py"
+    script.write_text(
+        "import maniple as mp\n"
+        "from maniple import crew\n"
+        "from maniple.models import model\n"
+        "attend = crew.Crew.attend\n"
+        "def telling(self, *given):\n"
+        "    attend(self, *given)\n"
+        "    if self.ready == 2:\n"
+        "        print('ready', flush=True)\n"
+        "crew.Crew.attend, crew.HIRE_S = telling, 0.0\n"
+        "mp.search(model('digits_cnn'), mp.Machine.preset('p100x4'), strategy='soap', budget=1e4, cores=3)\n"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, str(script)], **pipes) as search:  # type: ignore[call-overload]
+        assert search.stdout.readline() == b"ready\n"
+        search.kill()
+        # Members have the same standard error: it ends when the last of them does.
+        search.communicate(timeout=60)
+
+
+def test_a_graph_that_others_cannot_read_is_searched_here() -> None:
+    @mp.operator("b k -> b k")
+    def doubled_for_crews(x: object) -> object:
+        return x * 2  # type: ignore[operator]
+
+    graph = mp.Graph("own")
+    x, y = graph.input("x", (8, 16)), graph.input("y", (8,), dtype="int64")
+    graph.loss(graph.cross_entropy(doubled_for_crews(graph.linear(x, 4)), y))
+    strategy, problem = Soap(), Problem(graph, MACHINE)
+    state: RoundState = strategy.init(problem)
+
+    def hired() -> None:
+        with Crew(strategy, problem, 1, None) as hands:
+            hands.attend(state, crew.HIRE_S, crew.START_S)
+            while hands.pids:
+                hands.gathered(state, 1.0)
+
+    with pytest.warns(UserWarning, match=r"cannot take part: .*doubled_for_crews.*; 1 go on"):
+        hired()
