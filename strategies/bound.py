@@ -32,6 +32,7 @@ something crosses between two launches, or between a gradient and its weight, an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from maniple.operators.composite import lowered
@@ -41,13 +42,13 @@ from maniple.operators.optimizer import SGD
 from maniple.runtime.roofline import bandwidth, task_ns
 from maniple.strategies.placement import complete, whole
 from maniple.strategies.simulation.step import StepLaunches
-from maniple.strategies.space import OperatorSpace
 from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph import Graph, Node
+    from maniple.operators.rule import BoundFactor
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
 
@@ -109,7 +110,7 @@ def whole_step(graph: Graph, machine: Machine, processor: int) -> tuple[Launch, 
 def _spans(graph: Graph, machine: Machine, launch_ns: float) -> list[_Span]:
     """The launches of a step, in program order; of arrivals and of the fetch one launch, wherever they are."""
     count = len(machine.processors)
-    shares = {node.name: _least_share(OperatorSpace(graph.bound(node).factors, count)) for node in graph.nodes}
+    shares = {node.name: _least_share(graph.bound(node).factors, count) for node in graph.nodes}
     kinds = _kinds(machine)
     found = []
     for launches in zip(*(whole_step(graph, machine, processor) for processor in kinds), strict=True):
@@ -121,17 +122,19 @@ def _spans(graph: Graph, machine: Machine, launch_ns: float) -> list[_Span]:
         elif part in {"input", "fetch"}:
             found.append(_Span(launches[0], launch_ns, launch_ns))
     replaced = [_replaced_ns(graph, machine, processor) for processor in kinds]
-    return [_or_replaced(span, found, replaced, launch_ns) for span in found]
+    fused: dict[tuple[str, bool], float] = {}
+    for span in found:
+        fused[_way(span.launch)] = fused.get(_way(span.launch), 0.0) + span.whole
+    return [_or_replaced(span, fused[_way(span.launch)], replaced, launch_ns) for span in found]
 
 
 def _or_replaced(
-    span: _Span, spans: Sequence[_Span], replaced: Sequence[Mapping[tuple[str, bool], float]], launch_ns: float
+    span: _Span, fused: float, replaced: Sequence[Mapping[tuple[str, bool], float]], launch_ns: float
 ) -> _Span:
-    """The span of an operator that may be replaced by primitives: its share of the lesser time."""
+    """The span of an operator that may be replaced by primitives: its share of the lesser of their and its time."""
     way = _way(span.launch)
     if way not in replaced[0]:
         return span
-    fused = sum(other.whole for other in spans if _way(other.launch) == way)
     return replace(span, whole=span.whole * min(1.0, *(times[way] / fused for times in replaced)), least=launch_ns)
 
 
@@ -216,15 +219,19 @@ def _crossing_ns(machine: Machine) -> float:
     return max(1.0, min(sum(routes.rate(link)[0] for link in way) for way in ways) / NS) if ways else 0.0
 
 
-def _least_share(space: OperatorSpace) -> float:
-    """The share of an operator that its smallest part has, over all ways to cut it."""
-    least = 1.0
-    for degrees, _ in space.splits():
-        share = 1.0
-        for degree, factor in zip(degrees, space.factors, strict=True):
-            share *= (factor.extent // degree) / factor.extent
-        least = min(least, share)
-    return least
+@lru_cache(maxsize=1024)
+def _least_share(factors: tuple[BoundFactor, ...], processors: int) -> float:
+    """The share of an operator that its smallest part has, over all ways to cut it into one part for a processor."""
+    least = {1: 1.0}
+    for factor in factors:
+        # By the number of parts so far; every split is one way through.
+        found: dict[int, float] = {}
+        for parts, share in least.items():
+            for degree in range(1, min(factor.highest_degree, processors // parts) + 1):
+                smaller = share * ((factor.extent // degree) / factor.extent)
+                found[parts * degree] = min(smaller, found.get(parts * degree, 1.0))
+        least = found
+    return min(least.values())
 
 
 def _held_together(graph: Graph) -> bool:
