@@ -122,6 +122,22 @@ def merge(clock: dict[int | Moved, int], news: dict[int | Moved, int]) -> None:
         clock[key] = max(count, clock.get(key, 0))
 
 
+def has_ended(
+    schedule: Schedule,
+    lanes: dict[int, tuple[Step, ...]],
+    known: dict[Place, dict[int | Moved, int]],
+    first: tuple[int, int, int],
+    then: tuple[int, int, int],
+) -> bool:
+    """Whether a (lane, run, step) has ended, and whatever it started, before another begins."""
+    lane, run, index = first
+    later = known[then[0], then[1] * len(lanes[then[0]]) + then[2]]
+    step = lanes[lane][index]
+    if step.kind == StepKind.START:
+        return later.get((schedule.machine.memory_of(lane), step.row), 0) > run
+    return later.get(lane, 0) > run * len(lanes[lane]) + index
+
+
 def races(schedule: Schedule, lanes: dict[int, tuple[Step, ...]]) -> Iterator[str]:
     """Conflicting steps that nothing keeps in the order of the program."""
     known = clocks(schedule, lanes)
@@ -132,12 +148,7 @@ def races(schedule: Schedule, lanes: dict[int, tuple[Step, ...]]) -> Iterator[st
                 users.setdefault(instance, []).append((lane, index, step, rect, writes))
 
     def ordered(first: tuple[int, int, int], then: tuple[int, int, int]) -> bool:
-        lane, run, index = first
-        later = known[then[0], then[1] * len(lanes[then[0]]) + then[2]]
-        step = lanes[lane][index]
-        if step.kind == StepKind.START:
-            return later.get((schedule.machine.memory_of(lane), step.row), 0) > run
-        return later.get(lane, 0) > run * len(lanes[lane]) + index
+        return has_ended(schedule, lanes, known, first, then)
 
     for instance, found in users.items():
         for (a, i, one, rect, writes), (b, j, other, second, rewrites) in product(found, found):

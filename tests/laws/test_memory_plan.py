@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import settings
 from planned_step import plans, program
-from test_lanes import RUNS, clocks, together, touches
+from test_lanes import RUNS, clocks, has_ended, together, touches
 from thread_ranks import run_on_worlds
 from trained_networks import NETWORKS, OPTIMIZER, Training, trained
 
@@ -73,17 +73,17 @@ def size_of(schedule: Schedule, number: int) -> int:
 
 def alive_together(schedule: Schedule, lanes: dict[int, tuple[Step, ...]], plan: MemoryPlan) -> list[tuple[int, int]]:
     """Instances that lie in one place though the waits of the lanes do not keep them apart; for shared memory."""
-    known = clocks(lanes)
+    known = clocks(schedule, lanes)
     users: dict[int, set[tuple[int, int]]] = {}
     for lane, steps in lanes.items():
         for index, step in enumerate(steps):
-            for instance, _, _ in touches(schedule, step):
+            for instance, _, _ in touches(schedule, step, lane):
                 users.setdefault(instance, set()).add((lane, index))
 
     def through(one: int, run: int, other: int, later: int) -> bool:
         """Whether all that use one instance in a run have ended before any that use the other in a later one begin."""
         return all(
-            known[lane, later * len(lanes[lane]) + index].get(before, 0) > run * len(lanes[before]) + place
+            has_ended(schedule, lanes, known, (before, run, place), (lane, later, index))
             for lane, index in users[other]
             for before, place in users[one]
         )
@@ -131,14 +131,16 @@ class Execution:
         self.owner: list[tuple[int, int] | None] = [None] * (plan.size // 8 + 1)
         self.taken: set[tuple[int, int]] = set()
         self.counts: dict[int, int] = dict.fromkeys(lanes, 0)
+        self.moved: dict[tuple[int, int], int] = {}
         self.moving: list[tuple[int, Step, int]] = []
         self.faults: set[str] = set()
 
     def used(self, step: Step) -> list[int]:
         """The instances of the watched memory that a step uses."""
-        found = [instance for instance, _, _ in touches(self.schedule, step)]
         if step.kind == StepKind.START:
             found = [access.instance for access in self.schedule.accesses(step.row)]
+        else:
+            found = [instance for instance, _, _ in touches(self.schedule, step, self.rank)]
         return [instance for instance in found if instance in self.plan.offsets]
 
     def begin(self, step: Step, run: int) -> None:
@@ -156,9 +158,17 @@ class Execution:
             if any(owner != (instance, run) for owner in self.owner[start : start + size]):
                 self.faults.add(f"{self.schedule.label(step.row)} of run {run} lost instance {instance}")
 
-    def ready(self, step: Step, run: int) -> bool:
-        lengths = {lane: len(steps) for lane, steps in self.lanes.items()}
-        return all(self.counts.get(other, 0) >= run * lengths.get(other, 1) + value for other, value in step.waits)
+    def ready(self, lane: int, step: Step, run: int) -> bool:
+        lengths = {other: len(steps) for other, steps in self.lanes.items()}
+        return all(
+            (self.counts[other] if other >= 0 else self.moved.get((self.home(lane), -1 - other), 0))
+            >= run * lengths.get(other, 1) + value
+            for other, value in step.waits
+        )
+
+    def home(self, lane: int) -> int:
+        """The memory whose engine moves what a lane starts."""
+        return self.schedule.machine.memory_of(lane)
 
     def run(self) -> set[str]:
         """Take all steps of all runs, and tell what went wrong."""
@@ -170,15 +180,16 @@ class Execution:
             for lane, steps in self.lanes.items():
                 if lane not in under_way and at[lane] < RUNS * len(steps):
                     run, index = divmod(at[lane], len(steps))
-                    if self.ready(steps[index], run):
+                    if self.ready(lane, steps[index], run):
                         able.append(("begin", lane))
             if not able:
                 break
             what, which = self.chance.choice(able)
             if what == "land":
-                _, step, run = self.moving.pop(which)
+                lane, step, run = self.moving.pop(which)
                 self.look(step, run)
-                self.counts[-1 - step.row] = self.counts.get(-1 - step.row, 0) + 1
+                engine = self.home(lane), step.row
+                self.moved[engine] = self.moved.get(engine, 0) + 1
             elif what == "begin":
                 run, index = divmod(at[which], len(self.lanes[which]))
                 under_way[which] = self.lanes[which][index], run
