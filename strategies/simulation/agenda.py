@@ -2,7 +2,7 @@
 
 A calendar queue (R. Brown, Calendar queues: a fast O(1) priority queue implementation for the simulation event set
 problem, CACM 1988): a row is put into the bucket of its time, unordered. When the time of a bucket comes, its rows are
-sorted; a row that is put into the open bucket waits in a heap beside them. The tasks of a launch become ready together
+sorted; a row that is put into the open bucket finds its place among them. The tasks of a launch become ready together
 and by rising key, so there is little to sort, where a heap of all rows would compare every row with ten others.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, kernel
 
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -22,11 +22,22 @@ Buckets = tuple[Numbers, Numbers]
 """The last row of each bucket, and the row before each."""
 Line = tuple[Column, Column, Numbers, Numbers, Numbers]
 """The rows of the open bucket: times, keys, rows; their order, and room to sort it."""
-Heap = tuple[Column, Numbers]
-"""Times and rows."""
-Agenda = tuple[Buckets, Line, Heap]
+Agenda = tuple[Buckets, Line]
 """What runs for every row takes its arrays one by one: an array that comes out of a tuple is counted each time."""
 NONE = -1
+FEW = 64
+"""So many rows find their places one by one; more are merged."""
+
+
+@kernel
+def empty(rows: int) -> Agenda:
+    """Room for an agenda of so many rows, with more buckets than rows."""
+    times, ranks = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    numbers, order, spare = np.zeros(rows, np.int32), np.zeros(rows, np.int32), np.zeros(rows, np.int32)
+    size = 4
+    while size <= 2 * rows:
+        size *= 2
+    return (np.full(size, NONE, np.int32), np.zeros(rows, np.int32)), (times, ranks, numbers, order, spare)
 
 
 @inner
@@ -40,12 +51,28 @@ def put(buckets: Numbers, before: Numbers, row: int, bucket: int) -> None:
 @inner
 def opened(before: Numbers, line: Line, keys: Column, ready: Table, row: int) -> int:
     """Line up the rows of a bucket, of which one is the last, by (time, key). Returns how many there are."""
-    times, ranks, rows, order, spare = line
+    times, ranks, rows, order, _ = line
     count = 0
     while row != NONE:
         times[count], ranks[count], rows[count] = ready[row, 0], keys[row], row
         count += 1
         row = before[row]
+    if count > FEW:
+        return _sorted(line, count)
+    for place in range(count):
+        entry = count - 1 - place
+        behind = place
+        while behind > 0 and _is_before(times, ranks, entry, order[behind - 1]):
+            order[behind] = order[behind - 1]
+            behind -= 1
+        order[behind] = entry
+    return count
+
+
+@inner
+def _sorted(line: Line, count: int) -> int:
+    """Order many rows: those that are in order already are merged, two runs at a time."""
+    times, ranks, _, order, spare = line
     for place in range(count):
         order[place] = count - 1 - place
     while True:
@@ -89,43 +116,17 @@ def _merge(times: Column, ranks: Column, order: Numbers, result: Numbers, left: 
 
 
 @inner
-def leads(times: Column, ranks: Column, first: int, heap_times: Column, heap_rows: Numbers, keys: Column) -> bool:
-    """Whether the first row of the line comes before the first of the heap."""
-    return bool(times[first] < heap_times[0] or (times[first] == heap_times[0] and ranks[first] < keys[heap_rows[0]]))
+def insert(
+    times: Column, ranks: Column, rows: Numbers, order: Numbers, place: int, lined: int, time: int, key: int, row: int
+) -> int:
+    """Put a row into the open bucket, of whose rows some have been taken. Returns how many there are.
 
-
-@inner
-def push(heap_times: Column, heap_rows: Numbers, keys: Column, size: int, time: int, row: int) -> int:
-    """Put a row into the heap. Returns the size."""
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
-        if heap_times[parent] < time or (heap_times[parent] == time and keys[heap_rows[parent]] < keys[row]):
-            break
-        heap_times[place], heap_rows[place] = heap_times[parent], heap_rows[parent]
-        place = parent
-    heap_times[place], heap_rows[place] = time, row
-    return size + 1
-
-
-@inner
-def drop_first(times: Column, rows: Numbers, keys: Column, size: int) -> int:
-    """Remove the earliest entry of the heap. Returns the size."""
-    size -= 1
-    time, row = times[size], rows[size]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        other = child + 1
-        if other < size and (
-            times[other] < times[child] or (times[other] == times[child] and keys[rows[other]] < keys[rows[child]])
-        ):
-            child = other
-        if times[child] > time or (times[child] == time and keys[rows[child]] > keys[row]):
-            break
-        times[place], rows[place] = times[child], rows[child]
-        place = child
-    times[place], rows[place] = time, row
-    return size
+    Most come after all that are there, so they are looked at from the end.
+    """
+    times[lined], ranks[lined], rows[lined] = time, key, row
+    behind = lined
+    while behind > place and _is_before(times, ranks, lined, order[behind - 1]):
+        order[behind] = order[behind - 1]
+        behind -= 1
+    order[behind] = lined
+    return lined + 1

@@ -281,23 +281,19 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
 ) -> tuple[int, int, int]:
     """Time rows in sequence until nothing can differ from before, and take over the others; see `settle`."""
     (keys, rows, holds, (spans, targets, heads, _)), (old, new), (waiting, marks) = tables, times, state
-    ((buckets, following), line, (heap_times, heap_rows)), sequence, (free, left) = queue, sequences[1], lanes
+    ((buckets, following), line), sequence, (free, left) = queue, sequences[1], lanes
     line_times, line_keys, line_rows, order, _ = line
     bucket, shift, place, total, before, pending, until, latest, limit = bounds
-    taken, size, retimed, at, lined = place, 0, 0, 0, 0
+    taken, retimed, at, lined = place, 0, 0, 0
     while place < total:
-        while at == lined and size == 0 and bucket + 1 < len(buckets):
+        while at == lined and bucket + 1 < len(buckets):
             bucket += 1
             if buckets[bucket] != NONE:
                 at, lined = 0, agenda.opened(following, line, keys, new, buckets[bucket])
-        if at < lined and (size == 0 or agenda.leads(line_times, line_keys, order[at], heap_times, heap_rows, keys)):
-            time, row = line_times[order[at]], line_rows[order[at]]
-            at += 1
-        elif size:
-            time, row = heap_times[0], heap_rows[0]
-            size = agenda.drop_first(heap_times, heap_rows, keys, size)
-        else:
+        if at == lined:
             break  # a circle
+        time, row = line_times[order[at]], line_rows[order[at]]
+        at += 1
         if pending == 0 and time > until:
             break
         start, first, count = time, rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
@@ -328,7 +324,10 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
                     if due > bucket and bucket < len(buckets) - 1:
                         agenda.put(buckets, following, other, due)
                     else:
-                        size = agenda.push(heap_times, heap_rows, keys, size, new[other, READY], other)
+                        ready = new[other, READY]
+                        lined = agenda.insert(
+                            line_times, line_keys, line_rows, order, at, lined, ready, keys[other], other
+                        )
             span = spans[span, NEXT]
     if place < total and pending == 0:
         place, latest = _keep(times, state, sequences, (taken, before, place, latest))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from maniple.strategies.simulation import agenda
 from maniple.strategies.simulation.kernel import inner, kernel
 
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -80,72 +81,56 @@ def first_come(
     hold_start, hold_lane, hold_span = held
     edge_start, edge_row = successors
     count = len(duration)
-    waiting = np.zeros(count, dtype=np.int64)
-    for row in edge_row:
-        waiting[row] += 1
-    begin = np.zeros(count, dtype=np.int64)
-    free = np.zeros(lanes, dtype=np.int64)
-    sequence = np.empty(count, dtype=np.int64)
-    time_of = np.empty(count, dtype=np.int64)
-    row_of = np.empty(count, dtype=np.int64)
-    size = 0
+    keys, ready = np.arange(count), np.zeros((count, 1), dtype=np.int64)
+    waiting = np.zeros(count, dtype=np.int32)
+    for target in edge_row:
+        waiting[target] += 1
+    (buckets, following), line = agenda.empty(count)
+    line_times, line_keys, line_rows, order, _ = line
+    shift = _shift(held, lanes, len(buckets))
     for row in range(count):
         if waiting[row] == 0:
-            # Rows come by rising number and all at time 0, so this is a heap already.
-            time_of[size], row_of[size] = 0, row
-            size += 1
-    makespan = 0
-    for number in range(count):
-        start, row = time_of[0], row_of[0]
-        size = _drop_first(time_of, row_of, size)
-        sequence[number] = row
+            agenda.put(buckets, following, row, 0)
+    free = np.zeros(lanes, dtype=np.int64)
+    sequence = np.empty(count, dtype=np.int64)
+    bucket, at, lined, makespan = -1, 0, 0, 0
+    for place in range(count):
+        while at == lined:
+            bucket += 1
+            if buckets[bucket] != agenda.NONE:
+                at, lined = 0, agenda.opened(following, line, keys, ready, buckets[bucket])
+        start, row = line_times[order[at]], line_rows[order[at]]
+        at += 1
+        sequence[place] = row
         first, last = hold_start[row], hold_start[row + 1]
         for hold in range(first, last):
             start = max(start, free[hold_lane[hold]])
         for hold in range(first, last):
             free[hold_lane[hold]] = start + hold_span[hold]
-        begin[row] = start
+        ready[row, 0] = start
         end = start + duration[row]
         makespan = max(makespan, end)
         for edge in range(edge_start[row], edge_start[row + 1]):
             other = edge_row[edge]
-            begin[other] = max(begin[other], end)
+            ready[other, 0] = max(ready[other, 0], end)
             waiting[other] -= 1
             if waiting[other] == 0:
-                size = _insert(time_of, row_of, size, begin[other], other)
-    return begin, sequence, makespan
+                due = ready[other, 0] >> shift
+                if due > bucket and bucket < len(buckets) - 1:
+                    agenda.put(buckets, following, other, due)
+                else:
+                    due = ready[other, 0]
+                    lined = agenda.insert(line_times, line_keys, line_rows, order, at, lined, due, other, other)
+    return ready[:, 0].copy(), sequence, makespan
 
 
 @inner
-def _insert(time_of: Column, row_of: Column, size: int, time: int, row: int) -> int:
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
-        if time_of[parent] < time or (time_of[parent] == time and row_of[parent] < row):
-            break
-        time_of[place], row_of[place] = time_of[parent], row_of[parent]
-        place = parent
-    time_of[place], row_of[place] = time, row
-    return size + 1
-
-
-@inner
-def _drop_first(time_of: Column, row_of: Column, size: int) -> int:
-    size -= 1
-    time, row = time_of[size], row_of[size]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        other = child + 1
-        if other < size and (
-            time_of[other] < time_of[child] or (time_of[other] == time_of[child] and row_of[other] < row_of[child])
-        ):
-            child = other
-        if time_of[child] > time or (time_of[child] == time and row_of[child] > row):
-            break
-        time_of[place], row_of[place] = time_of[child], row_of[child]
-        place = child
-    time_of[place], row_of[place] = time, row
-    return size
+def _shift(held: tuple[Column, Column, Column], lanes: int, buckets: int) -> int:
+    """The width of a bucket, as a shift, with which all buckets span four times what the busiest lane needs."""
+    load = np.zeros(lanes, dtype=np.int64)
+    for hold in range(len(held[1])):
+        load[held[1][hold]] += held[2][hold]
+    shift = 0
+    while 4 * load.max() >> shift > buckets:
+        shift += 1
+    return shift

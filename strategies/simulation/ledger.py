@@ -9,14 +9,13 @@ import numpy as np
 
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.schedule import csr
-from maniple.strategies.simulation import delta, tables
+from maniple.strategies.simulation import agenda, delta, tables
 from maniple.strategies.simulation.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.schedule import Column
-    from maniple.strategies.simulation.agenda import Agenda
     from maniple.strategies.simulation.delta import Blocks
     from maniple.strategies.simulation.tables import Links, Spans, Table
 
@@ -87,7 +86,7 @@ class Ledger:
         self._sequences = [np.zeros(0, dtype=np.int32) for _ in range(2)]
         self._lengths = [0, 0]
         self._state = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int8)
-        self._agenda = _agenda(64)
+        self._agenda = agenda.empty(64)
         self._dead: list[Placed] = []
         self._gone: list[Placed] = []
         self._rows_added: list[Placed] = []
@@ -272,7 +271,7 @@ class Ledger:
         waiting, marks = self._state
         self._state = _grown(waiting, rows, 0), _grown(marks, rows, 0)
         if len(self._agenda[0][1]) < rows:
-            self._agenda = _agenda(rows)
+            self._agenda = agenda.empty(rows)
 
 
 def _grown(table: Values, need: int, blank: int) -> Values:
@@ -291,12 +290,3 @@ def _entered(blocks: Sequence[Placed]) -> Table:
 
 def _held(blocks: Sequence[Placed]) -> Table:
     return np.asarray([(block.first_part, block.parts) for block in blocks], dtype=np.int64).reshape(-1, 2)
-
-
-def _agenda(rows: int) -> Agenda:
-    """Room for an agenda of so many rows, with more buckets than rows."""
-    columns = [np.zeros(rows, dtype=np.int64) for _ in range(3)]
-    numbers = [np.zeros(rows, dtype=np.int32) for _ in range(5)]
-    buckets = np.zeros(2 << rows.bit_length(), dtype=np.int32)
-    line = (columns[0], columns[1], numbers[0], numbers[1], numbers[2])
-    return (buckets, numbers[3]), line, (columns[2], numbers[4])
