@@ -213,8 +213,10 @@ def _rehearsed(
             blanks = [None if form is None else _blank(*form) for form in forms]
             bound = taken(processor, lambda: calls.append(binder(point, blanks, processor.cores)))
             run = taken(processor, calls[0])
-            heard = bound is not None and run is not None
-            found.append(Scratch(bound.kept, run.peak, "rehearsed") if heard else Scratch(0, 0, UNHEARD))
+            if bound is None or run is None:
+                found.append(Scratch(0, 0, UNHEARD))
+            else:
+                found.append(Scratch(bound.kept, run.peak, "rehearsed"))
         except Exception as error:  # noqa: BLE001  (blank values may be none that it takes)
             found.append(
                 Scratch(0, 0, EXHAUSTED if _exhausted(error) else f"not measured: {type(error).__name__}: {error}")
