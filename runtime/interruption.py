@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 # What `signal` wraps. In Python 3.11 the wrappers try in vain to make a member of an enumeration of every handler: a
-# block with them takes 60 us of a run of 200 tasks, without them 14, most of it because caches are cold.
+# block with them takes up to 60 us of a run of 200 tasks, without them 14 at most, most of it because caches are cold.
 _handling: Any = import_module("_signal")
 _SIGINT = int(signal.SIGINT)
 

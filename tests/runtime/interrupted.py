@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FrameType
+from typing import Any
 
 
 def interruptions(make: Callable[[], Callable[[], object]], codes: Collection[CodeType]) -> Iterator[int]:
@@ -24,7 +25,7 @@ def interruptions(make: Callable[[], Callable[[], object]], codes: Collection[Co
         while True:
             passed = 0
 
-            def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+            def trace(frame: FrameType, event: str, _: object) -> Any:
                 nonlocal passed
                 if frame.f_code not in codes:
                     return None
