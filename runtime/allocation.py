@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 try:
-    from torch.autograd import (
+    from torch.autograd import (  # type: ignore[attr-defined]
         _disable_profiler_legacy,
         _enable_profiler,
         _enable_profiler_legacy,

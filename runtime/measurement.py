@@ -34,7 +34,7 @@ def gather_bytes(world: World, account: int | None) -> int:
     """
     ways = [way for way in (world.transport, world.shared) if way is not None]
     if account is None:
-        mine = [world.local.total, *(way.total() for way in ways)]
+        mine: list[int | None] = [world.local.total, *(way.total() for way in ways)]
     else:
         mine = [world.local.of(account), *(way.measured(account) for way in ways)]
     told = [size for part in world.control.gather(_packed(mine)) for size in msgpack.unpackb(part)]
