@@ -12,7 +12,7 @@ import click
 from batch import batch_of
 
 import maniple as mp
-from flexflow.table import Row, Table, json_option
+from flexflow.table import Row, Table, json_option, of_contents
 from maniple.driver import search
 from maniple.models import model
 from maniple.operators.graph import Graph
@@ -97,8 +97,15 @@ def measured(
 ) -> None:
     """Figure 5: the found plan and every named one, run in turn; of equal plans one, named in place of a time."""
     machine = Machine.detect() if machine_file is None else Machine.load(machine_file)
-    table = Table(file, shown=current().rank == 0)
+    table = Table(file, current())
     for name in names:
         graph = model(name, **SIZES[name])
-        key: Row = {"model": name, "budget": budget, "costs": costs}
+        key: Row = {
+            "model": name,
+            "machine": machine.name if machine_file is None else of_contents(machine_file),
+            "budget": budget,
+            "costs": of_contents(costs) if Path(costs).is_file() else costs,
+            "rounds": rounds,
+            "steps": steps,
+        }
         table.add(key, lambda graph=graph: measured_row(graph, machine, budget, costs, rounds, steps))

@@ -39,7 +39,7 @@ PUBLISHED_S = {
 }
 
 TEMPERATURE = 0.003
-"""As `soap` has it by default: the share of the first plan's step time."""
+"""Of the plain chain, in units of the first plan's step time."""
 
 
 class Plain(NamedTuple):
@@ -93,7 +93,10 @@ def plain_chain(graph: Graph, machine: Machine, proposals: int, budget: float, s
 
 
 def seconds_to(graph: Graph, machine: Machine, cost: float, seed: int, budget: float) -> float:
-    """Give the seconds until a search has a plan that costs no more; infinite where the budget ends first."""
+    """Give the seconds until a search on one core, like the plain chain, has a plan that costs no more.
+
+    Infinite where the budget ends first.
+    """
     reached = math.inf
 
     def watch(progress: Progress, elapsed_s: float) -> None:
@@ -102,7 +105,7 @@ def seconds_to(graph: Graph, machine: Machine, cost: float, seed: int, budget: f
             reached = elapsed_s
             raise KeyboardInterrupt  # the driver keeps the best plan
 
-    search(graph, machine, strategy="soap", budget=budget, seed=seed, watch=watch)
+    search(graph, machine, strategy="soap", budget=budget, seed=seed, cores=1, watch=watch)
     return reached
 
 
@@ -150,4 +153,5 @@ def search_time(
             plain = plain_chain(graph, machine, proposals, plain_budget)
             return search_time_row(graph, machine, plain, seeds, budget)
 
-        table.add({"model": name, "devices": count, "batch": graph.batch, "seeds": seeds, "budget": budget}, row)
+        key: Row = {"model": name, "devices": count, "batch": graph.batch, "proposals": proposals}
+        table.add(key | {"plain_budget": plain_budget, "seeds": seeds, "budget": budget}, row)

@@ -1,4 +1,4 @@
-"""The benchmarks' modules, which are no part of the package, made importable."""
+"""The benchmarks' modules, which are no part of the package, and ranks of threads, made importable."""
 
 from __future__ import annotations
 
@@ -6,3 +6,4 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "laws"))  # thread_ranks

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from math import prod
 from pathlib import Path
 from random import Random
 
+import flexflow.measured
+import flexflow.search_time
 import pytest
+from click import Command
 from click.testing import CliRunner
 from flexflow.dimensions import EXAMPLES, without
-from flexflow.measured import distinct
-from flexflow.search_time import plain_chain, redrawn
-from flexflow.table import Row, Table
+from flexflow.measured import distinct, measured
+from flexflow.search_time import plain_chain, redrawn, search_time
+from flexflow.table import Row, Table, of_contents
 from flexflow.transfers import transfers
+from thread_ranks import run_on_worlds
 
 import maniple as mp
 from maniple.models import model
+from maniple.runtime.world import World, local_worlds
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS
 from maniple.strategies.space import Space
+
+FILES = ("one.toml", "two.toml")
 
 
 def test_data_parallelism_moves_all_gradients_and_weights(tmp_path: Path) -> None:
@@ -47,13 +55,77 @@ def test_rows_that_are_kept_are_not_made_again(tmp_path: Path, capsys: pytest.Ca
     again = Table(file)
     again.add({"model": "a", "seed": 0}, lambda: row(1.0))
     again.add({"model": "a", "seed": 1}, lambda: row(2.0))
-    Table(file, shown=False).add({"model": "b", "seed": 1}, lambda: row(3.0))
-    assert made == [0.5, 2.0, 3.0]
+    assert made == [0.5, 2.0]
     assert [json.loads(line)["value"] for line in file.read_text().splitlines()] == [0.5, 2.0]
     header = ["| model | seed | value |", "|---|---|---|"]
     assert capsys.readouterr().out.splitlines() == [
         *header, "| a | 0 | 0.5 |", *header, "| a | 0 | 0.5 |", "| a | 1 | 2 |",
     ]  # fmt: skip
+
+
+def test_rank_0_alone_reads_and_says_what_is_kept(tmp_path: Path) -> None:
+    """Rank 1 sees another file, as on another host: it makes the rows that rank 0 makes, for they need both."""
+    files = [tmp_path / "rows", tmp_path / "stale"]
+    for file, model_name in zip(files, "ab", strict=True):
+        file.write_text(json.dumps({"model": model_name, "value": 0.5}) + "\n")
+    before = files[1].read_text()
+    made: list[tuple[str, int]] = []
+
+    def program(world: World) -> None:
+        def row(name: str) -> Row:
+            made.append((name, world.rank))
+            return {"value": 1.0}
+
+        table = Table(files[world.rank], world)
+        for name in "ab":
+            table.add({"model": name}, partial(row, name))
+
+    run_on_worlds(local_worlds(2), program)
+    assert sorted(made) == [("b", 0), ("b", 1)]
+    assert [json.loads(line)["model"] for line in files[0].read_text().splitlines()] == ["a", "b"]
+    assert files[1].read_text() == before
+
+
+def test_files_are_told_apart_by_what_is_in_them(tmp_path: Path) -> None:
+    file, named = tmp_path / "here.toml", []
+    for text in ("slow", "fast", "slow"):
+        file.write_text(text)
+        named.append(of_contents(file))
+    assert named[0] == named[2] != named[1]
+    assert all(name.startswith(str(file)) for name in named)
+
+
+@pytest.mark.simulator
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (search_time, {"proposals": ("3", "4"), "plain-budget": ("5", "6"), "seeds": ("1", "2"), "budget": ("1", "2")}),
+        (measured, {"rounds": ("1", "2"), "steps": ("1", "2"), "budget": ("1", "2"), "machine": FILES}),
+    ],
+)
+def test_a_row_depends_on_every_option(
+    command: Command, options: dict[str, tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is run: rows count how many were made before them."""
+    made: list[int] = []
+
+    def row(*_: object) -> Row:
+        made.append(0)
+        return {"value": len(made)}
+
+    monkeypatch.chdir(tmp_path)
+    for file, cores in zip(FILES, (1, 2), strict=True):
+        mp.Machine.cpu(1, cores=cores).save(file)
+    monkeypatch.setattr(flexflow.measured, "measured_row", row)
+    monkeypatch.setattr(flexflow.search_time, "search_time_row", row)
+    monkeypatch.setattr(flexflow.search_time, "plain_chain", lambda *_: None)
+    given = {name: first for name, (first, _) in options.items()}
+    asked = [given, given, *(given | {name: other} for name, (_, other) in options.items())]
+    kept = ["--model", "mlp", "--json", "rows", *(["--devices", "4"] if command is search_time else [])]
+    for one in asked:
+        words = [word for name, value in one.items() for word in (f"--{name}", value)]
+        CliRunner().invoke(command, [*kept, *words], catch_exceptions=False)
+    assert len(made) == 1 + len(options)
 
 
 @pytest.mark.simulator
