@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import signal
 import time
@@ -153,6 +154,31 @@ def test_a_plan_found_in_seconds_is_found_again_in_proposals() -> None:
     assert proposals > 0
     again = mp.search(graph, MACHINE, strategy="soap", proposals=proposals, seed=4)
     assert again.to_json() == timed.to_json()
+
+
+def test_what_the_program_has_frozen_stays_frozen(counting: type[Counting]) -> None:
+    """Else a search freezes what it stands on, and lets go of it; one that takes a step does neither."""
+    seen: list[int] = []
+
+    def search(strategy: str) -> None:
+        mp.search(
+            network(), MACHINE, strategy=strategy, proposals=2, watch=lambda *_: seen.append(gc.get_freeze_count())
+        )
+
+    assert gc.get_freeze_count() == 0
+    search("data_parallel")
+    assert (seen, gc.get_freeze_count()) == ([0], 0)
+    search("counting")
+    assert seen[-1] > 0
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+    try:
+        held = gc.get_freeze_count()
+        search("counting")
+        search("data_parallel")
+        assert 0 < gc.get_freeze_count() <= held  # what has died meanwhile is no longer counted
+    finally:
+        gc.unfreeze()
 
 
 def test_an_interrupted_soap_search_gives_a_plan_that_fits() -> None:
