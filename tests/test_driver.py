@@ -189,3 +189,15 @@ def test_an_interrupted_soap_search_gives_a_plan_that_fits() -> None:
     plan = mp.search(network(), MACHINE, strategy="soap", proposals=1000, watch=interrupt)
     plan.validate(network(), MACHINE)
     assert dict(dict(plan.explanation)[""])["proposals"] == 9
+
+
+@pytest.mark.parametrize(("strategy", "least"), [("soap", 1), ("hill_climb", 3)])
+def test_seeds_are_proposals(strategy: str, least: int) -> None:
+    """A search makes its first ones at once, and ends there if it may make no more."""
+    graph, watched = network(), list[Progress]()
+    plan = mp.search(
+        graph, MACHINE, strategy=strategy, proposals=1, watch=lambda progress, elapsed_s: watched.append(progress)
+    )
+    assert dict(dict(plan.explanation)[""])["proposals"] == least
+    assert mp.search(graph, MACHINE, strategy=strategy, proposals=least).to_json() == plan.to_json()
+    assert watched == []

@@ -49,7 +49,7 @@ def after(strategy: AbstractRoundStrategy[RoundState], state: RoundState, propos
     return state
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), climbing=st.booleans(), held=st.sampled_from([None, 9000, 7000, 1000]))
 def test_any_order_of_the_legs_steps_gives_the_same_and_any_end_is_one_of_the_serial_search(
     data: st.DataObject, climbing: bool, held: int | None
