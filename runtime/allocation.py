@@ -3,19 +3,36 @@
 torch has no statistic of its host allocator. `torch.profiler` hears of every allocation, but there is one such profiler
 in a process: two threads that use it at once end the process, and a program that profiles itself has it already. The
 profiler before it is each thread's own and hears the same. What it says in order is private to torch, and used here
-alone.
+alone; where a release has none of it, nothing is measured.
+
+A thread has one profiler, of whatever kind, at a time. Measuring must change no result, so it gives way:
+
+    the thread is profiled already    nothing is heard
+    the work begins a profiler        what is heard ends just before that
 """
 
 from __future__ import annotations
 
+import sys
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import torch
-from torch.autograd.profiler_legacy import profile
+try:
+    from torch.autograd import (
+        _disable_profiler_legacy,
+        _enable_profiler,
+        _enable_profiler_legacy,
+        _profiler_enabled,
+    )
+    from torch.autograd.profiler_legacy import profile
+except ImportError:  # a release of torch without them
+    HEARS = False
+else:
+    HEARS = True
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 __all__: list[str] = []
 
@@ -32,7 +49,38 @@ class Taken(NamedTuple):
     peak: int
 
 
-def taken_on_host(work: Callable[[], object]) -> Taken:
+class _Listening:
+    """The profiler of this thread while some work runs, until the work begins one of its own."""
+
+    def __enter__(self) -> None:
+        self.heard = True
+        self.sizes: list[int] = []
+        profile(profile_memory=True).__enter__()  # type: ignore[no-untyped-call]
+        sys.setprofile(self._give_way)  # this thread's calls alone
+
+    def __exit__(self, *_: object) -> None:
+        # Work that profiles its calls has set a function of its own.
+        if sys.getprofile() == self._give_way:
+            sys.setprofile(None)
+        if self.heard:
+            self._end()
+
+    def _give_way(self, frame: FrameType, event: str, called: object) -> None:
+        """End if a profiler is about to begin; Python calls this around each of its calls."""
+        del frame
+        if self.heard and event == "c_call" and (called is _enable_profiler or called is _enable_profiler_legacy):
+            self._end()
+            self.heard = False
+
+    def _end(self) -> None:
+        # As the profiler's __exit__ does, which then drops the order.
+        records = cast("Any", _disable_profiler_legacy())
+        self.sizes = [
+            record.cpu_memory_usage() for thread in records for record in thread if record.kind() == "memory_alloc"
+        ]
+
+
+def taken_on_host(work: Callable[[], object]) -> Taken | None:
     """Run something, and say what it took.
 
         allocates 6, frees 6, allocates 4 and 1, frees 1:   had 6, 0, 4, 5, 4   kept 4, peak 6
@@ -41,14 +89,15 @@ def taken_on_host(work: Callable[[], object]) -> Taken:
 
     Args:
         work: what to run; what it raises is raised.
+
+    Returns:
+        What it took; None where a profiler besides this module's was under way, of torch or of Python's calls.
     """
-    heard: Any = profile(profile_memory=True)  # type: ignore[no-untyped-call]
-    heard.__enter__()
-    try:
+    if not HEARS or _profiler_enabled() or sys.getprofile() is not None:
         work()
-    finally:
-        # As its __exit__ does, which then drops the order.
-        records = cast("Any", torch.autograd)._disable_profiler_legacy()  # noqa: SLF001
-    sizes = [record.cpu_memory_usage() for thread in records for record in thread if record.kind() == "memory_alloc"]
-    had = list(accumulate(sizes, initial=0))
-    return Taken(had[-1], max(had))
+        return None
+    listening = _Listening()
+    with listening:
+        work()
+    had = list(accumulate(listening.sizes, initial=0))
+    return Taken(had[-1], max(had)) if listening.heard else None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
+from maniple.runtime.schedule import InstanceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
@@ -37,6 +39,9 @@ class Resident:
     size: int
 
 
+NOTHING: Mapping[int, Sequence[Resident]] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Eviction:
     """An instance of valid values that makes room.
@@ -59,6 +64,22 @@ def roomy(schedule: Schedule) -> bool:
     """
     need = schedule.memory_bytes()
     return all(AMPLE * need[memory.id] <= memory.capacity_bytes for memory in schedule.machine.memories)
+
+
+def passing(schedule: Schedule, need: Mapping[int, int], lasting: Collection[int]) -> dict[int, Resident]:
+    """Give, by memory, what a run of a schedule takes there beside the instances that outlive it.
+
+    Args:
+        schedule: the schedule.
+        need: bytes that a run takes in each memory, those of such instances included.
+        lasting: ids of the regions whose valid instances outlive it.
+    """
+    left = dict(sorted(need.items()))
+    for instance in schedule.instances:
+        region = schedule.regions[instance.region]
+        if instance.kind == InstanceKind.MAIN and region.id in lasting:
+            left[instance.memory] -= instance.rect.volume * region.itemsize
+    return {memory: Resident("what lives within a run (asked for)", size) for memory, size in left.items()}
 
 
 def check_schedule(schedule: Schedule, need: Mapping[int, int], scratch: Mapping[int, Sequence[Resident]]) -> None:
@@ -143,7 +164,11 @@ class Occupancy:
         self._counted[region] = found
 
     def evictions(
-        self, launch: str, rooms: Mapping[tuple[int, int], Rect], others: Mapping[tuple[int, int], int]
+        self,
+        launch: str,
+        rooms: Mapping[tuple[int, int], Rect],
+        others: Mapping[tuple[int, int], int],
+        besides: Mapping[int, Sequence[Resident]] = NOTHING,
     ) -> list[Eviction]:
         """Choose what makes room for launches: instances that they do not use, those used longest ago first.
 
@@ -151,6 +176,7 @@ class Occupancy:
             launch: what messages call them.
             rooms: for (region, memory) what the instance of valid values must have room for, where it must grow.
             others: for (region, memory) the elements of its contributions and of tiles on their way.
+            besides: by memory, what else must have room there.
 
         Raises:
             RequestError: nothing makes enough room; lists what wanted to live in the memory, and how big each was.
@@ -160,11 +186,14 @@ class Occupancy:
             asked[memory] = asked.get(memory, 0) + rect.volume * self._logical[region].itemsize
         for (region, memory), elements in others.items():
             asked[memory] = asked.get(memory, 0) + elements * self._logical[region].itemsize
+        for memory, residents in besides.items():
+            asked[memory] = asked.get(memory, 0) + sum(resident.size for resident in residents)
         chosen: list[Eviction] = []
         for memory, size in sorted(asked.items()):
             if self._sums[memory] + size > self._capacity(memory):
                 busy = {region for region, _ in (*rooms, *others)}
-                chosen += self._make_room(launch, memory, size, busy, _wanted(memory, rooms, others, self._logical))
+                wanted = [*_wanted(memory, rooms, others, self._logical), *besides.get(memory, ())]
+                chosen += self._make_room(launch, memory, size, busy, wanted)
         return chosen
 
     def _capacity(self, memory: int) -> int:

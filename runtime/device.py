@@ -86,8 +86,8 @@ class Device(Protocol):
         """Have tensors that are made inside, on this thread, lie in the memory of the device: scratch of bodies."""
         ...
 
-    def taken(self, work: Callable[[], object]) -> Taken:
-        """Run something in a stream's turn, and say what its allocator gave meanwhile."""
+    def taken(self, work: Callable[[], object]) -> Taken | None:
+        """Run something in a stream's turn, and say what its allocator gave meanwhile; None where that is not heard."""
         ...
 
     def close(self) -> None:

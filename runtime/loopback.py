@@ -107,8 +107,8 @@ class LoopbackTransport(Transport):
             self._woken = True
             self._hub.changed[self.rank].notify_all()
 
-    def measured(self, account: int) -> int:
-        """Count an account's bytes."""
+    def measured(self, account: int) -> int | None:
+        """Count an account's bytes, if they are known."""
         return self._meter.of(account)
 
     def total(self) -> int:

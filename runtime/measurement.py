@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 import msgpack
 
+from maniple.regions.error import RequestError
 from maniple.runtime.clock_offset import clock_offsets
 from maniple.runtime.timeline import Event, Kind, Timeline, dependences_of_run, events_of_run
+from maniple.runtime.transport import REMEMBERED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,12 +27,23 @@ CHUNK_EVENTS = 2000
 
 
 def gather_bytes(world: World, account: int | None) -> int:
-    """Sum the bytes that all ranks handed to transports or wrote into other memories: of an account, or ever."""
-    mine = world.local.total if account is None else world.local.of(account)
-    for way in (world.transport, world.shared):
-        if way is not None:
-            mine += way.total() if account is None else way.measured(account)
-    return sum(msgpack.unpackb(part) for part in world.control.gather(_packed(mine)))
+    """Sum the bytes that all ranks handed to transports or wrote into other memories: of an account, or ever.
+
+    Raises:
+        RequestError: the account is too long ago to be known, at some rank.
+    """
+    ways = [way for way in (world.transport, world.shared) if way is not None]
+    if account is None:
+        mine = [world.local.total, *(way.total() for way in ways)]
+    else:
+        mine = [world.local.of(account), *(way.measured(account) for way in ways)]
+    told = [size for part in world.control.gather(_packed(mine)) for size in msgpack.unpackb(part)]
+    if None in told:
+        raise RequestError(
+            f"the bytes of run {account} are known no more: only those of the latest {REMEMBERED:,} runs are kept; "
+            "ask right after the run"
+        )
+    return sum(told)
 
 
 def _packed(value: object) -> bytes:

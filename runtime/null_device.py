@@ -257,7 +257,7 @@ class NullDevice:
         with _inside():
             yield
 
-    def taken(self, work: Callable[[], object]) -> Taken:
+    def taken(self, work: Callable[[], object]) -> Taken | None:
         """See `maniple.runtime.device.Device.taken`."""
         return taken_on_host(work)
 

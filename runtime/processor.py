@@ -158,24 +158,24 @@ class Processor(ABC):
 
     def help(self) -> None:
         """Do on this thread, which waits, what is queued first, if any thread may do it."""
-        with self._arrived:
-            lent = self._queue[0][3] if self._queue and not self._busy else None
-            if lent is None:
-                return
-            first = heapq.heappop(self._queue)
-            self._busy = True
-            self._looks = LOOKS
-        done = False
-        try:
-            with uninterrupted():
-                done = lent()
-        finally:
+        with uninterrupted():
             with self._arrived:
-                self._busy = False
-                if not done:
-                    heapq.heappush(self._queue, first)
-                if self._queue:
-                    self._arrived.notify()
+                lent = self._queue[0][3] if self._queue and not self._busy else None
+                if lent is None:
+                    return
+                first = heapq.heappop(self._queue)
+                self._busy = True
+                self._looks = LOOKS
+            done = False
+            try:
+                done = lent()
+            finally:
+                with self._arrived:
+                    self._busy = False
+                    if not done:
+                        heapq.heappush(self._queue, first)
+                    if self._queue:
+                        self._arrived.notify()
 
     def turn(self) -> bool:
         """Do what can be done of the work at hand without waiting; says whether that was anything."""

@@ -10,7 +10,7 @@ from maniple.regions.index_space import crossing, shared
 from maniple.regions.privilege import READ, Coherence
 from maniple.regions.validity import Near, UnwrittenRead
 from maniple.runtime.analysis import RegionAnalysis
-from maniple.runtime.capacity import Occupancy
+from maniple.runtime.capacity import NOTHING, Occupancy
 from maniple.runtime.failure import UnwrittenRegion
 from maniple.runtime.fragment import distance
 from maniple.runtime.recurrence import Recurrence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis import Advance, PlacedUse
-    from maniple.runtime.capacity import Eviction
+    from maniple.runtime.capacity import Eviction, Resident
     from maniple.runtime.launch import Launch, Requirement
     from maniple.runtime.machine import Machine
 
@@ -134,12 +134,15 @@ class ProgramAnalysis:
             self._occupancy.note(region)
         return uses + evicted
 
-    def make_room(self, name: str, hulls: Mapping[tuple[int, int], Rect]) -> tuple[AnalysedUse, ...]:
+    def make_room(
+        self, name: str, hulls: Mapping[tuple[int, int], Rect], besides: Mapping[int, Sequence[Resident]] = NOTHING
+    ) -> tuple[AnalysedUse, ...]:
         """Evict what a recorded sequence of launches does not use, as far as memories need room for what it does.
 
         Args:
             name: what messages call it.
             hulls: by (region, memory) what its instances of valid values cover.
+            besides: by memory, what a run of it takes there beside those.
 
         Raises:
             RequestError: a memory is too small; nothing has changed then.
@@ -150,7 +153,8 @@ class ProgramAnalysis:
             room = analysis.instances.grown(memory, rect, analysis.bounds)
             if room is not None:
                 rooms[region, memory] = room
-        evictions = self._occupancy.evictions(name, rooms, dict.fromkeys(hulls, 0))  # what it has already stays
+        stays = dict.fromkeys(hulls, 0)  # what it has already
+        evictions = self._occupancy.evictions(name, rooms, stays, besides)
         evicted = tuple(self._evict(eviction) for eviction in evictions)
         for region in dict.fromkeys(eviction.region for eviction in evictions):
             self._occupancy.note(region)

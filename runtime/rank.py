@@ -7,11 +7,12 @@ import json
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
 
 from maniple.regions.error import ManipleError, RequestError
 from maniple.runtime import recording
-from maniple.runtime.capacity import Resident, check_schedule, roomy
+from maniple.runtime.capacity import Resident, check_schedule, passing, roomy
 from maniple.runtime.control import RankStopped
 from maniple.runtime.device import open_device
 from maniple.runtime.device_lane import Milestones
@@ -30,7 +31,7 @@ from maniple.runtime.scratch import ScratchTable
 from maniple.runtime.world import is_current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
     from maniple.regions.logical_region import LogicalRegion
@@ -136,26 +137,44 @@ class RankRuntime:
         """
         self.employ(schedule.machine)
         replay = Replay(schedule, self, lasting)
-        if not roomy(schedule):
-            self._check(schedule, replay.needs())
+        needs, scratch = (schedule.memory_bytes(), {}) if roomy(schedule) else self._check(schedule, replay.needs())
+        replay.besides = {
+            memory: [resident, *scratch.get(memory, ())]
+            for memory, resident in passing(schedule, needs, lasting).items()
+        }
         return replay
 
-    def _check(self, schedule: Schedule, needs: dict[int, int]) -> None:
+    def _check(self, schedule: Schedule, needs: dict[int, int]) -> tuple[dict[int, int], dict[int, list[Resident]]]:
         """Refuse a schedule on all ranks if a memory of one cannot hold it, the scratch of bodies included.
+
+        Bodies are rehearsed on tensors as large as their instances, so only once those are known to fit.
+
+        Args:
+            schedule: the schedule.
+            needs: bytes that a run takes in each memory of this rank.
+
+        Returns:
+            The same of all ranks, and what scratch takes besides.
 
         Raises:
             RequestError: says what wanted to live there.
+            RunError: a task failed, here or on another rank.
         """
-        self.scratch.rehearse(schedule, self.processors)
+        everywhere = self._by_memory(needs)
+        check_schedule(schedule, everywhere, {})
+        self.scratch.rehearse(schedule, self.processors, self.await_event)
         residents = self.scratch.residents(schedule, self.processors)
-        # A rank plans and measures its own memories alone.
-        mine = [
-            (memory, size, [(resident.name, resident.size) for resident in residents.get(memory, ())])
-            for memory, size in sorted(needs.items())
-        ]
-        told = [part for found in self.world.control.gather(json.dumps(mine).encode()) for part in json.loads(found)]
-        scratch = {memory: [Resident(name, size) for name, size in besides] for memory, _, besides in told}
-        check_schedule(schedule, {memory: size for memory, size, _ in told}, scratch)
+        told = self._by_memory(
+            {memory: [astuple(resident) for resident in found] for memory, found in residents.items()}
+        )
+        scratch = {memory: [Resident(*resident) for resident in found] for memory, found in told.items()}
+        check_schedule(schedule, everywhere, scratch)
+        return everywhere, scratch
+
+    def _by_memory(self, mine: Mapping[int, Any]) -> dict[int, Any]:
+        """Put together what every rank says of its own memories, which it plans and measures alone."""
+        told = self.world.control.gather(json.dumps(sorted(mine.items())).encode())
+        return {memory: found for part in told for memory, found in json.loads(part)}
 
     def employ(self, machine: Machine) -> None:
         """Start this rank's processors, and have its memories; a processor whose cores differ is replaced.

@@ -19,8 +19,9 @@ from maniple.runtime.lane_entry import Entry, Meeting, StepFailed
 from maniple.runtime.lane_program import LaneProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
+    from maniple.runtime.capacity import Resident
     from maniple.runtime.event import Event
     from maniple.runtime.lane import Step
     from maniple.runtime.lane_entry import Pause
@@ -139,6 +140,7 @@ class Replay:
         self._met: dict[tuple[int, int], int] = {}
         self._now: dict[int, Run] = {}
         self._reserved = shared is None or not schedule.total_bytes
+        self.besides: Mapping[int, Sequence[Resident]] = {}  # of all ranks, what a run takes beside what outlives it
 
     def needs(self) -> dict[int, int]:
         """Give the bytes that a run takes in each memory of this rank."""

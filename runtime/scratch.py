@@ -13,6 +13,7 @@ exchange them where they decide together.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -39,6 +40,10 @@ Form = tuple[tuple[int, ...], tuple[int, ...], str]
 Key = tuple[Hashable, ...]
 MEASURED = ("recorded", "rehearsed")
 """How a number was found; any other source says why there is none."""
+UNHEARD = (
+    "not measured: a profiler was under way besides the one that hears what is allocated, or torch has no such one"
+)
+EXHAUSTED = "not measured: memory ran out while it was rehearsed, and may do so in the step; use smaller tiles"
 
 
 @runtime_checkable
@@ -85,20 +90,38 @@ class ScratchTable:
             return call
 
         def measured() -> None:
-            peak = taken(processor, call).peak
+            found = taken(processor, call)
             before = self._known.get(key)  # of another processor, which ran it meanwhile
-            self._known[key] = Scratch(0, peak if before is None else max(peak, before.peak), "recorded")
+            if found is None:
+                self._known.setdefault(key, Scratch(0, 0, UNHEARD))
+            else:
+                self._known[key] = Scratch(0, max(found.peak, 0 if before is None else before.peak), "recorded")
 
         return measured
 
-    def rehearse(self, schedule: Schedule, processors: Mapping[int, Processor]) -> None:
-        """Measure the operators' bodies of a schedule that were not yet, one by one; nothing else is under way."""
+    def rehearse(
+        self, schedule: Schedule, processors: Mapping[int, Processor], wait: Callable[[threading.Event], object]
+    ) -> None:
+        """Measure the operators' bodies of a schedule that were not yet, one by one; nothing else is under way.
+
+        Args:
+            schedule: its instances are known to fit.
+            processors: those of this rank.
+            wait: blocks until an event is set, or raises if it never will be.
+        """
+        exhausted: list[str] = []
         for row, processor in _tasks(schedule, processors):
             launch, point = schedule.launches[int(schedule.launch[row])], int(schedule.point[row])
             binder = launch.binder
             if isinstance(binder, Signed) and binder.pure and self.of(schedule, row, processor) is None:
                 forms = _forms(schedule, row)
-                self._known[_key(launch, point, processor, forms)] = _rehearsed(binder, point, processor, forms)
+                found = _rehearsed(binder, point, processor, forms, wait)
+                self._known[_key(launch, point, processor, forms)] = found
+                if found.source == EXHAUSTED:
+                    exhausted.append(schedule.label(row))
+        if exhausted:
+            more = f" and {len(exhausted) - 1} more" if len(exhausted) > 1 else ""
+            warnings.warn(f"scratch of {exhausted[0]}{more} is {EXHAUSTED}", stacklevel=2)
 
     def of(self, schedule: Schedule, row: int, processor: Processor) -> Scratch | None:
         """Give what the body of a task takes; None if it was not measured."""
@@ -131,7 +154,7 @@ class ScratchTable:
         return residents
 
 
-def taken(processor: Processor, work: Callable[[], object]) -> Taken:
+def taken(processor: Processor, work: Callable[[], object]) -> Taken | None:
     """Run something where the tasks of a processor run, and say what it took of its memory."""
     return taken_on_host(work) if processor.device is None else processor.device.taken(work)
 
@@ -173,7 +196,13 @@ def _forms(schedule: Schedule, row: int) -> list[Form | None]:
     return found
 
 
-def _rehearsed(binder: Binder, point: int, processor: Processor, forms: Sequence[Form | None]) -> Scratch:
+def _rehearsed(
+    binder: Binder,
+    point: int,
+    processor: Processor,
+    forms: Sequence[Form | None],
+    wait: Callable[[threading.Event], object],
+) -> Scratch:
     """Bind a body to blank tensors and run it, on its processor's thread."""
     found: list[Scratch] = []
     done = threading.Event()
@@ -182,20 +211,29 @@ def _rehearsed(binder: Binder, point: int, processor: Processor, forms: Sequence
         calls: list[Callable[[], object]] = []
         try:
             blanks = [None if form is None else _blank(*form) for form in forms]
-            kept = taken(processor, lambda: calls.append(binder(point, blanks, processor.cores))).kept
-            found.append(Scratch(kept, taken(processor, calls[0]).peak, "rehearsed"))
+            bound = taken(processor, lambda: calls.append(binder(point, blanks, processor.cores)))
+            run = taken(processor, calls[0])
+            if bound is None or run is None:
+                found.append(Scratch(0, 0, UNHEARD))
+            else:
+                found.append(Scratch(bound.kept, run.peak, "rehearsed"))
         except Exception as error:  # noqa: BLE001  (blank values may be none that it takes)
-            found.append(Scratch(0, 0, f"not measured: {type(error).__name__}: {error}"))
+            found.append(
+                Scratch(0, 0, EXHAUSTED if _exhausted(error) else f"not measured: {type(error).__name__}: {error}")
+            )
 
     def work() -> None:
-        try:
-            processor.submit(rehearse).wait()
-        finally:
-            done.set()
+        processor.submit(rehearse).wait()
+        done.set()  # not after a failure, which the rank is told of and which ends the wait
 
     processor.enqueue(work, 0)
-    done.wait()
+    wait(done)
     return found[0]
+
+
+def _exhausted(error: Exception) -> bool:
+    """Whether memory ran out; torch has a type for that of devices alone."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def _blank(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> torch.Tensor:

@@ -280,8 +280,8 @@ class SharedMemory:
         with self._lock:
             self._meter.add(account, size)
 
-    def measured(self, account: int) -> int:
-        """Count the bytes of one account."""
+    def measured(self, account: int) -> int | None:
+        """Count the bytes of one account; None if it is too long ago to be known."""
         return self._meter.of(account)
 
     def total(self) -> int:

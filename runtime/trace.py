@@ -175,7 +175,7 @@ class Trace:
         if loaded is None or loaded.version != self._untraced.version:
             states = self._untraced.settle(self._regions.values())
             loaded = self._applicable(states)
-            self._untraced.make_room(f"trace {self.name!r}", loaded.template.hulls())
+            self._untraced.make_room(f"trace {self.name!r}", loaded.template.hulls(), loaded.replay.besides)
         # Templates share the frames: where another one ran before, everything has ended.
         self._frames.turn = loaded.turn
         loaded.replay.prepare()

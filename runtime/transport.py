@@ -67,8 +67,8 @@ class Transport(ABC):
         """Make the poll under way return, or else the next one; from any thread, several calls count as one."""
 
     @abstractmethod
-    def measured(self, account: int) -> int:
-        """Count the payload bytes that were sent under an account."""
+    def measured(self, account: int) -> int | None:
+        """Count the payload bytes that were sent under an account; None if it is too long ago to be known."""
 
     @abstractmethod
     def total(self) -> int:
@@ -100,7 +100,9 @@ class Meter:
         if self._accounts[slot] == account:
             self._sizes[slot] += size
 
-    def of(self, account: int) -> int:
-        """Count the bytes of one account; of one long ago nothing is known, and 0 is said."""
+    def of(self, account: int) -> int | None:
+        """Count the bytes of one account; None if a later one took over its slot."""
         slot = account % REMEMBERED
+        if self._accounts[slot] > account:
+            return None
         return self._sizes[slot] if self._accounts[slot] == account else 0

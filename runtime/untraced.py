@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from maniple.regions.validity import Near, Validity
     from maniple.runtime.analysis import Node
     from maniple.runtime.call import Call
+    from maniple.runtime.capacity import Resident
     from maniple.runtime.issued import Issued
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
@@ -51,11 +52,13 @@ class BoundLaunch:
         bodies: (point, processor, body).
         held: (requirement, which of its accesses, the memory, the storage viewed); None where views are of this launch
             only.
+        heard: the points whose scratch was measured, or cannot be.
     """
 
     launch: Launch
     bodies: tuple[tuple[int, int, Callable[[], object]], ...]
     held: tuple[tuple[int, int, int, torch.Tensor], ...] | None
+    heard: set[int] = field(default_factory=set)
 
     def fits(self, found: Sequence[AnalysedUse], live: Lookup[int, LiveRegion], memories: Lookup[int, Memory]) -> bool:
         """Whether a launch that came to this uses the same storage."""
@@ -228,18 +231,21 @@ class Untraced:
             self._evict(leaving)
         return [use for use in found if use not in leaving] if leaving else found
 
-    def make_room(self, name: str, hulls: Lookup[tuple[int, int], Rect]) -> None:
+    def make_room(
+        self, name: str, hulls: Lookup[tuple[int, int], Rect], besides: Lookup[int, Sequence[Resident]]
+    ) -> None:
         """Evict what a recorded sequence of launches does not use, where it needs the room; nothing is under way.
 
         Args:
             name: what messages call it.
             hulls: by (region, memory) what its instances of valid values cover.
+            besides: by memory, what a run of it takes there beside those.
 
         Raises:
             RequestError: a memory is too small; nothing was evicted.
             RunError: a task failed, here or on another rank.
         """
-        leaving = self.analysis.make_room(name, hulls)
+        leaving = self.analysis.make_room(name, hulls, besides)
         if leaving:
             self._evict(leaving)
 
@@ -306,8 +312,11 @@ class Untraced:
         launch = bound.launch
         for number, processor, body in bound.bodies:
             run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
-            if self.recorded():
-                run = self.runtime.scratch.watched(launch, number, self.runtime.processors[processor], run)
+            if number not in bound.heard and self.recorded():
+                watched = self.runtime.scratch.watched(launch, number, self.runtime.processors[processor], run)
+                if watched is run:
+                    bound.heard.add(number)
+                run = watched
             guarded = self.runtime.guard(run, launch, number)
             measure = None
             if mapping is not None and mapping.options.profile:

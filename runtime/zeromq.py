@@ -167,8 +167,8 @@ class ZmqTransport(Transport):
         """Make a poll return."""
         self._alarm.ring()
 
-    def measured(self, account: int) -> int:
-        """Count an account's bytes."""
+    def measured(self, account: int) -> int | None:
+        """Count an account's bytes, if they are known."""
         return self._meter.of(account)
 
     def total(self) -> int:

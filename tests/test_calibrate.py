@@ -22,7 +22,7 @@ import maniple as mp
 def small():
     graph = mp.Graph("small")
     x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")
-    graph.loss(graph.cross_entropy(graph.linear(graph.relu(x), 3), y))
+    graph.loss(graph.cross_entropy(graph.relu(graph.linear(x, 3)), y))
     return graph
 """
 
@@ -37,7 +37,7 @@ def test_a_machine_is_written_and_tasks_are_kept_and_exported(tmp_path: Path) ->
     (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
     written, exported = tmp_path / "here.toml", tmp_path / "tasks.json"
     given = ("--nodes", "1", "--model", f"{tmp_path / 'model.py'}:small", "-o", str(written), "--export", str(exported))
-    found = calibrated(tmp_path, *given, "--json")
+    found = calibrated(tmp_path, *given, "--seconds", "120", "--json")
     assert found.returncode == 0, found.stderr
     told = json.loads(found.stdout)
     machine = Machine.load(written)

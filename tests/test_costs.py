@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -25,6 +25,9 @@ from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.soap import Soap
 from maniple.strategies.strategy import Problem
 
+if TYPE_CHECKING:
+    import torch
+
 pytestmark = pytest.mark.simulator
 MACHINE = Machine.preset("cpu:2x1")
 MODEL = """
@@ -36,6 +39,15 @@ def small():
     graph.loss(graph.cross_entropy(graph.linear(x, 3), y))
     return graph
 """
+
+
+@mp.operator("b n -> b n")
+def scaled_by_helper(x: torch.Tensor) -> torch.Tensor:
+    return halved(x)
+
+
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
 
 
 def small(width: int = 4) -> mp.Graph:
@@ -132,6 +144,40 @@ def test_a_search_with_costs_of_its_own_hires_nobody(timer: Timer) -> None:
     costs = surveyed("measured", small(), MACHINE)
     assert driver._crew(strategy, Problem(small(), MACHINE, costs=costs), limits) is None
     assert timer.calls > 0
+
+
+def test_bodies_that_a_user_wrote_are_measured_anew_by_the_next_program(timer: Timer) -> None:
+    """Their key covers neither what they call nor what they hold, so nothing of them is kept on disk."""
+    graph, factor = mp.Graph("written"), 2.0
+    x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")
+    (h,) = graph.call(lambda h: h * factor, cast("mp.Tensor", scaled_by_helper(x)))
+    graph.loss(graph.cross_entropy(graph.linear(h, 3), y))
+    measured_here = surveyed("measured", graph, MACHINE)
+    assert measured_here is not None
+    calls, tasks = timer.calls, measured_here.measurements.tasks
+    written = {key for key in tasks if not key.lasts}
+    assert {key.kind.partition(".")[0] for key in written} == {"opaque", "scaled_by_helper"}
+    again = surveyed("measured", graph, MACHINE)
+    assert again is not None
+    assert timer.calls == calls + len(written)
+    with costs_of("measured", MACHINE) as kept:
+        assert kept is not None
+        assert kept.measurements.tasks.keys() == tasks.keys() - written
+
+
+def test_what_a_search_prints_and_saves_is_what_it_compared(
+    timer: Timer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The time box has ended before the first task: what was interpolated is not measured once the plan is found."""
+    monkeypatch.setattr("maniple.strategies.survey.survey", lambda *_: None)
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+    given = ("--machine", "cpu:2x1", "--strategy", "optcnn", "--costs", "measured", "--json")
+    assert status_of("search", f"{tmp_path / 'model.py'}:small", *given) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert timer.calls == 0
+    assert found["sources"].keys() == {"analytic"}
+    reasons = found["plan"]["explanation"][""]
+    assert (found["step_s"], reasons["costs"]) == (reasons["simulated_s"], "measured")
 
 
 @pytest.mark.parametrize(

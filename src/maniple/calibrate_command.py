@@ -89,7 +89,7 @@ def _tasks(graphs: Sequence[Graph], machine: Machine, seconds: float, export: Pa
         store.add(costs.measurements)
     if export is not None:
         write_measurements(export, store.read())
-    return fit_tasks(len(costs.measurements.tasks), known, costs.errors(), str(store.path))
+    return fit_tasks(len(costs.measurements.lasting().tasks), known, costs.errors(), str(store.path))
 
 
 def _probe(nodes: int, cores: int) -> dict[str, object]:

@@ -79,6 +79,9 @@ def surveyed(name: str, graph: Graph, machine: Machine) -> Measured | None:
     Raises:
         RequestError: see `costs_of`.
     """
+    if name == ANALYTIC:
+        return None
+    # Loaded on use: planning with the roofline needs no torch.
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.survey import survey
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maniple.crew import Crew
     from maniple.operators.graph import Graph
     from maniple.runtime.machine import Machine
+    from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.strategy import AbstractStrategy, Objective, Progress
 
 __all__: list[str] = []
@@ -55,7 +56,7 @@ def search(
     proposals: int | None = None,
     seed: int = 0,
     cores: int | None = None,
-    costs: str = ANALYTIC,
+    costs: str | Callable[[], Measured | None] = ANALYTIC,
     watch: Watch | None = None,
 ) -> Plan:
     """Find a plan for a graph on a machine.
@@ -82,7 +83,8 @@ def search(
             default one for each core that this process may run on, and in a launched world this one alone. The plan is
             the same. With costs that are not analytic this process searches alone.
         costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
-            as far as the user's cache has it not yet), or a file of measurements.
+            as far as the user's cache has it not yet), or a file of measurements; or what
+            gives the costs when the search is about to begin, for who predicts with the same ones afterwards.
         watch: is told how it goes.
 
     Raises:
@@ -97,9 +99,10 @@ def search(
         compile_all()
 
     def drive() -> Plan:
-        problem = Problem(graph, machine, objective, seed, surveyed(costs, graph, machine))
+        tasks = surveyed(costs, graph, machine) if isinstance(costs, str) else costs()
+        problem = Problem(graph, machine, objective, seed, tasks)
         found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch)
-        return found if costs == ANALYTIC else _noted(found, costs)
+        return _noted(found, costs) if isinstance(costs, str) and costs != ANALYTIC else found
 
     plan = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive)
     plan.validate(graph, machine)

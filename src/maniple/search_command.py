@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,8 @@ def search(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
-    from maniple.costs import costs_of
+    from maniple.costs import surveyed
+    from maniple.driver import COSTS
     from maniple.driver import search as find
     from maniple.request import amount, machine_of, model_of
     from maniple.strategies.bound import lower_bound_s
@@ -73,6 +75,8 @@ def search(
     graph = model_of(source, batch)
     if budget is None and proposals is None:
         budget = 10.0
+    # Surveyed once: what is printed and saved is predicted with the costs that the search compared with.
+    tasks = cache(partial(surveyed, costs, graph, machine))
     begun = time.perf_counter()
     with _live_line(shown=not as_json and sys.stderr.isatty()) as watch:
         plan = find(
@@ -84,20 +88,20 @@ def search(
             proposals=proposals,
             seed=seed,
             cores=cores,
-            costs=costs,
+            costs=tasks,
             watch=watch,
         )
-    spent = time.perf_counter() - begun
+    spent, model = time.perf_counter() - begun, tasks()
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
+    told = ((COSTS, costs),) if model is not None else ()
     others = tuple((name, terms) for name, terms in plan.explanation if name)
-    with costs_of(costs, machine) as model:
-        found = _found(plan, graph, machine, model)
-        plan = replace(
-            plan,
-            explanation=(("", (*where, *dict(plan.explanation).get("", ()))), *others),
-            predicted=_predicted(found, None if model else lower_bound_s(graph, machine)),
-        )
-        document = _document(plan, _data_parallel_s(graph, machine, model), spent, found)
+    found = _found(plan, graph, machine, model)
+    plan = replace(
+        plan,
+        explanation=(("", (*where, *dict(plan.explanation).get("", ()), *told)), *others),
+        predicted=_predicted(found, None if model else lower_bound_s(graph, machine)),
+    )
+    document = _document(plan, _data_parallel_s(graph, machine, model), spent, found)
     if output is not None:
         plan.save(output)
     click.echo(json.dumps(document) if as_json else _text(plan, document, found))

@@ -321,6 +321,9 @@ class Trainer:
         """Give the bytes that left a memory in the last step: as predicted by its schedule, and as measured.
 
         Measured is what the transports of all ranks were handed, counted where it is handed over.
+
+        Raises:
+            RequestError: so many runs of other programs came after the step that its count was let go of.
         """
         run = self._require_step()
         self._call("bytes")

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import maniple.operators
+from maniple.operators.library.opaque import Opaque
+from maniple.operators.user_operator import UserOperator
 from maniple.regions.error import RequestError
 from maniple.runtime.entry import read_json, write_atomically
 from maniple.runtime.kernels import torch_dtype
@@ -34,6 +36,8 @@ VERSION = 2
 """The version of the file."""
 WARM_UP, RUNS, LEAST_S = 2, 7, 2e-3
 """Runs before timing; timed runs, each of as many calls as take LEAST_S."""
+WRITTEN_BY_USERS = (UserOperator, Opaque)
+"""The operators whose bodies are none of the library's."""
 FOOTPRINT_BYTES, MOST_COPIES = 1 << 26, 64
 """What the calls of a run touch before they come back to the same tensors, and the most copies of them: a step touches
 all its weights and activations before it runs the same task again, so most of them have left the core's caches."""
@@ -50,12 +54,15 @@ class TaskKey:
         shapes: of each view, such as ``64x3x32x32:float32``, or ``64x3x16x32/64x3x32x32:float32`` where it is a part
             of an instance; ``-`` for one that the task does not use.
         cores: that the processor owns.
+        lasts: whether the same key means the same code in another program. A body that a user wrote may call functions
+            and hold values that no hash of it covers.
     """
 
     kind: str
     body: str
     shapes: tuple[str, ...]
     cores: int
+    lasts: bool = True
 
 
 @final
@@ -106,6 +113,10 @@ class Measurements:
         """None yet, for this device and software."""
         return cls(device(), software())
 
+    def lasting(self) -> Measurements:
+        """Those that other programs may use, too."""
+        return Measurements(self.device, self.software, {key: one for key, one in self.tasks.items() if key.lasts})
+
 
 def frames(launch: Launch, points: Iterable[int]) -> tuple[Rect | None, ...]:
     """Give the box of each instance that some tasks of a launch share: what they use of it; None where they use none.
@@ -139,13 +150,13 @@ def task_key(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None
         return None
     # A binder's node is its operator; what has none (an update) is told by its own fields.
     node = getattr(launch.binder, "node", None)
-    body = repr(launch.binder if node is None else node.operator)
+    body = launch.binder if node is None else node.operator
     shapes = tuple(
         "-" if box is None or rect.is_empty else f"{_part(rect.bounds, box)}:{requirement.region.dtype}"
         for requirement, box in zip(launch.requirements, boxes, strict=True)
         for rect in (requirement.rects[point],)
     )
-    return TaskKey(launch.kind, body, shapes, cores)
+    return TaskKey(launch.kind, repr(body), shapes, cores, not isinstance(body, WRITTEN_BY_USERS))
 
 
 def _part(rect: Rect, box: Rect) -> str:
@@ -273,7 +284,7 @@ def read_measurements(path: str | os.PathLike[str]) -> Measurements:
 
 
 def write_measurements(path: str | os.PathLike[str], found: Measurements) -> None:
-    """Write measurements, whole or not at all, one task per line.
+    """Write those measurements that last, whole or not at all, one task per line.
 
     Raises:
         RequestError: the place cannot be written.
@@ -292,7 +303,7 @@ def write_measurements(path: str | os.PathLike[str], found: Measurements) -> Non
                 "touched": value.touched,
             }
         )
-        for key, value in sorted(found.tasks.items(), key=lambda task: task[0])
+        for key, value in sorted(found.lasting().tasks.items(), key=lambda task: task[0])
     ]
     head = f'"version": {VERSION}, "device": {json.dumps(found.device)}, "software": {json.dumps(found.software)}'
     write_atomically(path, "{" + head + ', "tasks": [\n' + ",\n".join(lines) + "\n]}\n")

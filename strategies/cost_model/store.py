@@ -55,15 +55,16 @@ class Store:
         return found
 
     def add(self, found: Measurements) -> None:
-        """Add measurements of this device and software to those that are there by now.
+        """Add those measurements of this device and software that last to those that are there by now.
 
         Raises:
             RequestError: see `read`; or the place cannot be written.
         """
         with self._locked():
             held = self.read()
-            if found.tasks.keys() - held.tasks.keys():
-                write_measurements(self.path, Measurements(held.device, held.software, {**found.tasks, **held.tasks}))
+            tasks = found.lasting().tasks
+            if tasks.keys() - held.tasks.keys():
+                write_measurements(self.path, Measurements(held.device, held.software, {**tasks, **held.tasks}))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

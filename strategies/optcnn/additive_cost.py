@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 NS = 1e-9
+ENTRIES = 64
+"""So many entries are made in one step, or some more, so that a budget can end between steps."""
 Layout = tuple[tuple[int, ...], int]
 """The shape of a region, and the bytes of an element."""
 
@@ -61,7 +63,7 @@ class AdditiveCost:
         self._cuts_of: dict[object, tuple[list[int], list[list[int]]]] = {}
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(self._kind(number), len(kinds)) for number in range(len(self._nodes))]
-        self._filling = self._fill()
+        self._filling, self._filled, self._full = self._fill(), 0, False
 
     @property
     def entries(self) -> int:
@@ -69,18 +71,22 @@ class AdditiveCost:
         sizes = {self._edge_kind(a, b): len(self._choices[a]) * len(self._choices[b]) for a, b in self.edges}
         return sum(sizes.values())
 
-    def fill(self, entries: int) -> bool:
-        """Make so many more entries, or some more.
+    def fill(self, steps: int) -> bool:
+        """Make the entries of the first so many steps, as far as they are not there yet.
 
         Returns:
-            Whether all tables are made.
+            Whether those are all entries.
         """
-        made = 0
-        for size in self._filling:
-            made += size
-            if made >= entries:
-                return False
-        return True
+        while self._filled < steps and not self._full:
+            made = 0
+            for size in self._filling:
+                made += size
+                if made >= ENTRIES:
+                    break
+            else:
+                self._full = True
+            self._filled += 1
+        return self._full and steps >= self._filled
 
     def operator(self, number: int) -> Costs:
         """Seconds of each choice of an operator: its tasks, and the synchronisation of its weights."""

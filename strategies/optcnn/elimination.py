@@ -12,7 +12,7 @@ variable elimination, which is used here whole: an operator with more neighbours
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, final
 
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from maniple.strategies.simulation.kernel import kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__: list[str] = []
 
@@ -49,9 +49,9 @@ class Assignment:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Table:
-    """Costs over the choices of some operators, one axis for each, ascending."""
+    """Costs over the choices of some operators, one axis for each, ascending; two are one only if they are the same."""
 
     operators: tuple[int, ...]
     costs: Costs
@@ -67,8 +67,9 @@ class _Step:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class Elimination:
-    """The operators that are left, and the tables that know them, while one after another is taken out.
+    """The operators that are left, and the tables that know them: a value, from which taking one out makes another.
 
     Args:
         operators: for every operator the cost of each of its choices.
@@ -76,97 +77,86 @@ class Elimination:
         entries: the largest table to make. An operator whose elimination needs a larger one keeps, instead, the choice
             that is best when its neighbours choose for themselves; the answer is then improved one operator at a time
             and not exact.
+        known: of each operator the tables that know it, as they were made; none of one that is out.
+        widths: of each operator that is left the entries of the table that is made when it is taken out.
+        steps: what was taken out.
+        exact: whether no choice was kept for want of entries.
     """
 
-    def __init__(
-        self, operators: Sequence[Costs], edges: Mapping[tuple[int, int], Costs], entries: int = TABLE_ENTRIES
-    ) -> None:
-        self._operators, self._edges, self._entries = operators, edges, entries
-        self._exact = True
-        self._steps: list[_Step] = []
-        # Of each operator the tables that know it, by number.
-        self._of: list[dict[int, _Table]] = [{} for _ in operators]
-        self._made = 0
-        for number, costs in enumerate(operators):
-            self._put(_Table((number,), costs))
+    operators: tuple[Costs, ...]
+    edges: Mapping[tuple[int, int], Costs]
+    entries: int
+    known: tuple[tuple[_Table, ...], ...]
+    widths: Mapping[int, int]
+    steps: tuple[_Step, ...] = ()
+    exact: bool = True
+
+    @classmethod
+    def of(
+        cls, operators: Sequence[Costs], edges: Mapping[tuple[int, int], Costs], entries: int = TABLE_ENTRIES
+    ) -> Elimination:
+        """The elimination in which every operator is left."""
+        known: list[list[_Table]] = [[_Table((number,), costs)] for number, costs in enumerate(operators)]
         for pair in sorted(edges):
-            self._put(_Table(pair, edges[pair]))
-        # Of each operator that is left the entries of the table that is made when it is taken out.
-        self._widths = {number: self._width(number) for number in range(len(operators))}
+            table = _Table(pair, edges[pair])
+            for operator in pair:
+                known[operator].append(table)
+        widths = {number: _width(tables, operators) for number, tables in enumerate(known)}
+        return cls(tuple(operators), edges, entries, tuple(map(tuple, known)), widths)
 
-    def advance(self) -> bool:
-        """Take one operator out.
+    @property
+    def finished(self) -> bool:
+        """Whether no operator is left."""
+        return not self.widths
 
-        Returns:
-            Whether none is left.
-        """
-        if self._widths:
-            operator = min(self._widths, key=lambda number: (self._widths[number], number))
-            if self._widths[operator] > self._entries:
-                self._exact = False
-                self._fix(operator)
-            else:
-                self._eliminate(operator)
-        return not self._widths
+    def advance(self) -> Elimination:
+        """The elimination with one operator less, the one whose table is smallest; itself where none is left."""
+        if self.finished:
+            return self
+        operator = min(self.widths, key=lambda number: (self.widths[number], number))
+        mine = self.known[operator]
+        if self.widths[operator] <= self.entries:
+            step, rest = _eliminated(operator, mine)
+            return self._without(step, [_Table(step.neighbours, rest)] if step.neighbours else [])
+        choice = int(np.argmin(_alone(operator, mine)))
+        rests = [_fixed(table, operator, choice) for table in mine if len(table.operators) > 1]
+        return replace(self._without(_Step(operator, (), np.asarray(choice)), rests), exact=False)
 
     def assignment(self) -> Assignment:
         """The assignment of least cost, once no operator is left."""
-        chosen = [0] * len(self._operators)
-        for step in reversed(self._steps):
+        chosen = [0] * len(self.operators)
+        for step in reversed(self.steps):
             chosen[step.operator] = int(step.best[tuple(chosen[other] for other in step.neighbours)])
-        if not self._exact:
-            _improve(chosen, self._operators, self._edges)
-        return Assignment(tuple(chosen), total(chosen, self._operators, self._edges), self._exact)
+        if not self.exact:
+            _improve(chosen, self.operators, self.edges)
+        return Assignment(tuple(chosen), total(chosen, self.operators, self.edges), self.exact)
 
-    def _eliminate(self, operator: int) -> None:
-        """Take an operator out, exactly."""
-        step, rest = _eliminated(operator, self._taken(operator))
-        if step.neighbours:
-            self._put(_Table(step.neighbours, rest))
-        self._note(step, step.neighbours)
+    def _without(self, step: _Step, rests: Sequence[_Table]) -> Elimination:
+        """The elimination after a step, with what is left of the tables that knew its operator."""
+        gone = self.known[step.operator]
+        near = sorted({other for table in gone for other in table.operators} - {step.operator})
+        known = list(self.known)
+        known[step.operator] = ()
+        for other in near:
+            kept = tuple(table for table in known[other] if table not in gone)
+            known[other] = (*kept, *(table for table in rests if other in table.operators))
+        widths = {**self.widths, **{other: _width(known[other], self.operators) for other in near}}
+        del widths[step.operator]
+        return replace(self, known=tuple(known), widths=widths, steps=(*self.steps, step))
 
-    def _fix(self, operator: int) -> None:
-        """Take an operator out by the choice that is best when all others choose what suits it best."""
-        mine = self._taken(operator)
-        choice = int(np.argmin(_alone(operator, mine)))
-        rests = [_fixed(table, operator, choice) for table in mine]
-        for rest in rests:
-            if rest.operators:
-                self._put(rest)
-        near = sorted({other for rest in rests for other in rest.operators})
-        self._note(_Step(operator, (), np.asarray(choice)), near)
 
-    def _put(self, table: _Table) -> None:
-        for operator in table.operators:
-            self._of[operator][self._made] = table
-        self._made += 1
-
-    def _taken(self, operator: int) -> list[_Table]:
-        """The tables that know an operator; they are no longer there."""
-        found = sorted(self._of[operator].items())
-        for number, table in found:
-            for other in table.operators:
-                del self._of[other][number]
-        return [table for _, table in found]
-
-    def _note(self, step: _Step, neighbours: Iterable[int]) -> None:
-        self._steps.append(step)
-        del self._widths[step.operator]
-        for other in neighbours:
-            self._widths[other] = self._width(other)
-
-    def _width(self, operator: int) -> int:
-        known = {other for table in self._of[operator].values() for other in table.operators}
-        return prod(len(self._operators[other]) for other in known)
+def _width(tables: Sequence[_Table], operators: Sequence[Costs]) -> int:
+    """The entries of the table over all operators that some tables know."""
+    return prod(len(operators[other]) for other in {other for table in tables for other in table.operators})
 
 
 def minimize(
     operators: Sequence[Costs], edges: Mapping[tuple[int, int], Costs], entries: int = TABLE_ENTRIES
 ) -> Assignment:
-    """The assignment of least cost; the arguments are those of `Elimination`."""
-    elimination = Elimination(operators, edges, entries)
-    while not elimination.advance():
-        pass
+    """The assignment of least cost; the arguments are those of `Elimination.of`."""
+    elimination = Elimination.of(operators, edges, entries)
+    while not elimination.finished:
+        elimination = elimination.advance()
     return elimination.assignment()
 
 

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-ENTRIES = 64
-"""So many costs are made in one step, so that a budget can end between steps."""
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,8 @@ class OptCNNState:
         problem: what is searched.
         space: the graph's space.
         choices: of every operator those that are compared.
-        cost: the tables made so far.
+        cost: the tables of all states of a search, which only ever grow: how many are made changes no entry, and a
+            state tells by its own steps, not by them, whether it has them all.
         made: how many steps have been made.
         elimination: what is left of the operators, once all tables are made.
         found: the choices of least cost, once they are known.
@@ -78,12 +76,13 @@ class OptCNN(AbstractStrategy[OptCNNState]):
         """The state after one more table, or after the elimination."""
         state = replace(state, made=state.made + 1)
         if state.elimination is not None:
-            return _planned(state, state.elimination.assignment()) if state.elimination.advance() else state
-        if not state.cost.fill(ENTRIES):
+            state = replace(state, elimination=(after := state.elimination.advance()))
+            return _planned(state, after.assignment()) if after.finished else state
+        if not state.cost.fill(state.made):
             return state
         operators = [state.cost.operator(number) for number in range(len(state.choices))]
         edges = {edge: state.cost.edge(*edge) for edge in state.cost.edges}
-        return replace(state, elimination=Elimination(operators, edges))
+        return replace(state, elimination=Elimination.of(operators, edges))
 
     def terminate(self, state: OptCNNState) -> bool:
         """Whether the plan is known."""

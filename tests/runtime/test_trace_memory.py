@@ -23,6 +23,7 @@ from maniple.runtime.timeline import Event, Kind
 from maniple.runtime.world import World, local_worlds
 
 ROWS = mp.blocks((4,))
+NAMES = ("x", "sums", "beside")
 WARM_UP, REPLAYS = 100, 1000
 DEADLINE_S = 240.0  # of a machine that is busy with other things; alone it takes a few seconds
 FLAT = 8192  # bytes over a thousand replays
@@ -176,3 +177,41 @@ def test_replays_between_evictions_leave_nothing_behind() -> None:
     assert most <= room
     assert other > 0, "what was evicted went to the other rank"
     assert grown[1] - grown[0] < FLAT
+
+
+def test_a_replay_makes_room_for_what_lives_within_it_and_for_scratch() -> None:
+    """Contributions to sums live within the run; a third region is evicted if it and they are a byte too many."""
+    kept = 2 * SIZE + 480  # of x, of the sums, and of the region beside them
+
+    def run(capacity: int) -> tuple[int, bool]:
+        def body(world: World) -> tuple[int, bool]:
+            machine = host_machine(world)
+            first, second = machine.memories
+            tight = replace(machine, memories=(replace(first, capacity_bytes=capacity), second))
+            session = Session(RankRuntime.of(world), tight, mp.Mapper())
+            x, sums, beside = (session.region((120 if name == "beside" else 100,), name=name) for name in NAMES)
+            for region in (x, sums, beside):
+                region.fill(1.0)
+            here = Place(lambda _: 0)
+            for last in (False, True):
+                with session.trace("sum"):
+                    session.launch(total, x, sums, mapper=here)
+                if not last:
+                    session.launch(scale, beside, mapper=here)
+            session.fence()
+            (loaded,) = session.tracing.traces["sum"]._loaded
+            besides = [resident.size for resident in loaded.replay.besides[0]]
+            assert len(besides) == 2
+            assert besides[0] >= SIZE
+            assert besides[1] > 0
+            here_too = 0 in session.untraced.live(beside.logical.id).analysis.instances.main
+            assert sums.read()[0].item() == 201.0
+            return sum(besides), here_too
+
+        found, again = run_on_worlds(local_worlds(2), body)
+        assert found == again
+        return found
+
+    besides, _ = run(2 * kept)
+    assert run(kept + besides) == (besides, True)
+    assert run(kept + besides - 1) == (besides, False)

@@ -8,9 +8,11 @@ from time import monotonic
 
 import pytest
 
-from maniple.regions.error import RunError
+from maniple.regions.error import RequestError, RunError
 from maniple.runtime.loopback import LoopbackHub
+from maniple.runtime.measurement import gather_bytes
 from maniple.runtime.transport import REMEMBERED, Delivery, Meter, Transport
+from maniple.runtime.world import World
 from maniple.runtime.zeromq import ZmqTransport
 
 TIMEOUT_S = 30.0
@@ -194,5 +196,14 @@ def test_a_meter_knows_the_latest_accounts_and_the_total_of_all() -> None:
     meter.add(1, 5)
     meter.add(1 + REMEMBERED, 7)
     meter.add(1, 9)  # late, and of an account whose place is taken
-    assert [meter.of(account) for account in (1, 2, 1 + REMEMBERED, 2 + REMEMBERED)] == [0, 4, 7, 0]
+    assert [meter.of(account) for account in (1, 2, 1 + REMEMBERED, 2 + REMEMBERED)] == [None, 4, 7, 0]
     assert meter.total == 28
+
+
+def test_bytes_of_a_run_too_long_ago_are_refused() -> None:
+    world = World.solo(processors=1, cores=1)
+    world.local.add(1, 3)
+    world.local.add(1 + REMEMBERED, 4)
+    assert gather_bytes(world, 1 + REMEMBERED) == 4
+    with pytest.raises(RequestError, match="run 1 are known no more"):
+        gather_bytes(world, 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.strategies.optcnn.elimination import Costs, minimize, total
+from maniple.strategies.optcnn.elimination import Costs, Elimination, minimize, total
 
 Graphs = tuple[list[Costs], dict[tuple[int, int], Costs]]
 
@@ -60,3 +60,22 @@ def test_the_table_of_the_docstring() -> None:
     )
     assert found.choices == (1, 1, 1)
     assert found.cost == pytest.approx(2.0)
+
+
+def contents(elimination: Elimination) -> object:
+    """All that an elimination holds, to be compared."""
+    tables = [[(table.operators, table.costs.tolist()) for table in known] for known in elimination.known]
+    steps = [(step.operator, step.neighbours, step.best.tolist()) for step in elimination.steps]
+    return tables, steps, dict(elimination.widths), elimination.exact
+
+
+@given(graphs(), st.sampled_from([4, 10**6]))
+def test_taking_one_out_changes_nothing_of_what_it_began_from(graph: Graphs, entries: int) -> None:
+    passed = [Elimination.of(*graph, entries)]
+    before = [contents(passed[0])]
+    while not passed[-1].finished:
+        passed.append(passed[-1].advance())
+        before.append(contents(passed[-1]))
+    assert len(passed) == len(graph[0]) + 1
+    assert [contents(one) for one in passed] == before
+    assert [contents(one.advance()) for one in passed] == [*before[1:], before[-1]]

@@ -71,6 +71,29 @@ def test_the_choices_are_equal_splits_into_divisors_of_the_processors() -> None:
     assert all(choice.start == 0 and choice.stride == 1 and choice.replicas == 1 for choice in state.choices[0])
 
 
+def test_an_old_state_steps_as_it_did() -> None:
+    """Each state on the way is stepped again when the search is over: while tables are made, and in the elimination."""
+    graph = mp.Graph("again")
+    x, y = graph.input("x", (8, 6)), graph.input("y", (8,), dtype="int64")
+    for _ in range(3):
+        x = graph.relu(graph.linear(x, 6))
+    graph.loss(graph.cross_entropy(x, y))
+    strategy = OptCNN()
+    passed = [strategy.init(Problem(graph, mp.Machine.preset("cpu:4")))]
+    while not strategy.terminate(passed[-1]):
+        passed.append(strategy.step(passed[-1]))
+
+    def told(state: OptCNNState) -> object:
+        left = None if state.elimination is None else sorted(state.elimination.widths.items())
+        return state.made, left, state.found, state.plan
+
+    before = [told(state) for state in passed]
+    assert sum(state.elimination is None for state in passed) > 2
+    assert sum(state.elimination is not None for state in passed) > len(graph.nodes)
+    assert [told(strategy.step(state)) for state in passed[:-1]] == before[1:]
+    assert [told(state) for state in passed] == before
+
+
 def test_what_stays_where_it_is_costs_no_transfer() -> None:
     """Two operators cut alike hand over nothing; a change from samples to features moves what the tiles lack."""
     graph = mp.Graph("pair")
