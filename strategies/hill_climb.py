@@ -40,7 +40,9 @@ class HillClimb(AbstractRoundStrategy[HillClimbState]):
         """The state at the fastest named plan."""
         _, evaluation, _, costs = seeding(problem)
         cost, _, choices = costs[0]
-        descent, incumbent = Descent(choices, cost, evaluation.options.count), Incumbent(choices, cost)
+        descent = Descent(choices, cost, evaluation.options.count)
+        slower = tuple((cost, choices) for cost, _, choices in costs[1:])
+        incumbent = Incumbent(choices, cost, len(costs), least=evaluation.least, slower=slower)
         return HillClimbState(
             problem=problem, evaluation=evaluation, incumbent=incumbent, legs=descent.legs(), descent=descent
         )
@@ -52,4 +54,4 @@ class HillClimb(AbstractRoundStrategy[HillClimbState]):
 
     def terminate(self, state: HillClimbState) -> bool:
         """Whether no change of a single operator helps."""
-        return state.descent.finished
+        return state.descent.ends_with(state.legs)

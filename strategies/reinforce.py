@@ -129,7 +129,7 @@ class Reinforce(AbstractStrategy[ReinforceState]):
         search = "the policy is certain" if certain else "the budget ended before the policy was certain"
         best = state.incumbent
         told = (("proposals", best.proposals), ("search", search))
-        return found_plan(self.name, state.problem, state.evaluation, best.choices, best.cost, told)
+        return found_plan(self.name, state.problem, state.evaluation, best.candidates, told)
 
 
 def probabilities(logits: Policy) -> Policy:

@@ -30,13 +30,13 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The processes that searches start, which wait for them; none is left in the end, and each made some legs."""
     seen: list[int] = []
     legs: list[object] = []
-    attend, unpacked = Crew.attend, crew.unpacked
+    step, unpacked = Crew.step, crew.unpacked
 
-    def waiting(self: Crew, state: RoundState, elapsed_s: float, left_s: float) -> None:
-        attend(self, state, elapsed_s, left_s)
+    def waiting(self: Crew, state: RoundState) -> RoundState:
         while self.ready < len(self.pids):
-            self.gathered(state, 1.0)
+            state = self.gathered(state, 1.0)
         seen[:] = self.pids or seen
+        return step(self, state)
 
     def counting(plain: list[object]) -> object:
         legs.append(plain)
@@ -44,7 +44,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(crew, "HIRE_S", 0.0)
     monkeypatch.setattr(crew, "START_S", 0.0)
-    monkeypatch.setattr(Crew, "attend", waiting)
+    monkeypatch.setattr(Crew, "step", waiting)
     monkeypatch.setattr(crew, "unpacked", counting)
     yield seen
     assert legs
@@ -81,6 +81,40 @@ def test_a_member_that_is_lost_changes_nothing(members: list[int]) -> None:
     with pytest.warns(UserWarning, match=r"a search process is lost: it ended with status -9; 2 go on"):
         plan = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=PROPOSALS, cores=3, watch=watch)
     assert plan.text() == alone()
+
+
+@pytest.mark.timeout(120)
+def test_a_member_that_stops_answering_holds_nothing_up(members: list[int]) -> None:
+    """What it says of a former round, when it goes on, is not read."""
+    stopped: list[int] = []
+
+    def watch(progress: Progress, elapsed_s: float) -> None:
+        if progress.proposals >= 100 and not stopped:
+            stopped.extend(members)
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+        if progress.proposals >= 390:
+            for pid in stopped[1:]:
+                os.kill(pid, signal.SIGCONT)
+
+    plan = mp.search(model("digits_cnn"), MACHINE, strategy="soap", proposals=PROPOSALS, cores=3, watch=watch)
+    assert len(stopped) == 2
+    assert plan.text() == alone()
+
+
+@pytest.mark.timeout(120)
+def test_a_member_that_closes_its_output_and_lives_on_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "member"
+    script.write_text("#!/bin/sh\nexec sleep 1000 >&-\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    strategy, problem = Soap(), Problem(model("digits_cnn"), MACHINE)
+    state: RoundState = strategy.init(problem)
+    with Crew(strategy, problem, 1, None) as hands:
+        hands.attend(crew.HIRE_S, crew.START_S)
+        with pytest.warns(UserWarning, match=r"lost: it ended with status -9"):
+            hands.gathered(state, 60.0)
+        assert not hands.pids
 
 
 def test_ctrl_c_keeps_the_best_and_one_finds_it_again(members: list[int]) -> None:
@@ -132,7 +166,7 @@ def test_a_graph_that_others_cannot_read_is_searched_here() -> None:
 
     def hired() -> None:
         with Crew(strategy, problem, 1, None) as hands:
-            hands.attend(state, crew.HIRE_S, crew.START_S)
+            hands.attend(crew.HIRE_S, crew.START_S)
             while hands.pids:
                 hands.gathered(state, 1.0)
 

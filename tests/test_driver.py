@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import signal
 import time
@@ -155,6 +156,31 @@ def test_a_plan_found_in_seconds_is_found_again_in_proposals() -> None:
     assert again.to_json() == timed.to_json()
 
 
+def test_what_the_program_has_frozen_stays_frozen(counting: type[Counting]) -> None:
+    """Else a search freezes what it stands on, and lets go of it; one that takes a step does neither."""
+    seen: list[int] = []
+
+    def search(strategy: str) -> None:
+        mp.search(
+            network(), MACHINE, strategy=strategy, proposals=2, watch=lambda *_: seen.append(gc.get_freeze_count())
+        )
+
+    assert gc.get_freeze_count() == 0
+    search("data_parallel")
+    assert (seen, gc.get_freeze_count()) == ([0], 0)
+    search("counting")
+    assert seen[-1] > 0
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+    try:
+        held = gc.get_freeze_count()
+        search("counting")
+        search("data_parallel")
+        assert 0 < gc.get_freeze_count() <= held  # what has died meanwhile is no longer counted
+    finally:
+        gc.unfreeze()
+
+
 def test_an_interrupted_soap_search_gives_a_plan_that_fits() -> None:
     def interrupt(progress: Progress, elapsed_s: float) -> None:
         if progress.proposals == 9:
@@ -163,3 +189,15 @@ def test_an_interrupted_soap_search_gives_a_plan_that_fits() -> None:
     plan = mp.search(network(), MACHINE, strategy="soap", proposals=1000, watch=interrupt)
     plan.validate(network(), MACHINE)
     assert dict(dict(plan.explanation)[""])["proposals"] == 9
+
+
+@pytest.mark.parametrize(("strategy", "least"), [("soap", 1), ("hill_climb", 3)])
+def test_seeds_are_proposals(strategy: str, least: int) -> None:
+    """A search makes its first ones at once, and ends there if it may make no more."""
+    graph, watched = network(), list[Progress]()
+    plan = mp.search(
+        graph, MACHINE, strategy=strategy, proposals=1, watch=lambda progress, elapsed_s: watched.append(progress)
+    )
+    assert dict(dict(plan.explanation)[""])["proposals"] == least
+    assert mp.search(graph, MACHINE, strategy=strategy, proposals=least).to_json() == plan.to_json()
+    assert watched == []

@@ -1,7 +1,13 @@
 """A crew: processes that take legs of a search further beside this one.
 
 The search would find the same without them, or with other ones: this process makes every leg that nobody has in hand,
-and takes back those of a member that is lost.
+and takes back those of a member that is lost. When all are in hand it makes the one that has been for longest as well,
+so a member that has stopped answering costs no more than what it would have made:
+
+    leg   in the hand of        this process      comes first     comes later
+    a     nobody                makes it at once  its own a
+    b     a member, for longer  makes it then     its own b       the member's b: of a former round, not read
+    c     another member        makes it last     the member's c
 """
 
 from __future__ import annotations
@@ -12,9 +18,9 @@ import sys
 import time
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, final
 
-from maniple.frame import Inbox, send
+from maniple.frame import Inbox, Outbox
 from maniple.operators import graph_file
 from maniple.regions.error import RunError
 from maniple.strategies.soap.leg import unpacked
@@ -31,21 +37,27 @@ HIRE_S = 1.0
 """A search that ends sooner starts no processes."""
 START_S = 5.0
 """A search that ends so soon starts none either: until a process is ready, half of that is over."""
-TICK_S = 0.1
-"""How long this process waits for members at a time."""
 STOP_S = 0.25
 """How long members have to hand in their legs when a search ends."""
 
 
+class _Lent(NamedTuple):
+    """A leg in the hand of a member: how many had been lent before it, of which round it is, and its number there."""
+
+    before: int
+    round: int
+    number: int
+
+
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A process, and the number of the leg that it has in hand."""
+    """A process, and what it has in hand."""
 
     process: subprocess.Popen[bytes]
     inbox: Inbox
-    into: int
+    outbox: Outbox
     ready: bool = False
-    leg: int | None = None
+    lent: _Lent | None = None
 
 
 @final
@@ -66,6 +78,7 @@ class Crew:
         self._members: list[_Member] = []
         self._selector = selectors.DefaultSelector()
         self._own: int | None = None
+        self._round = self._lent = 0
         self._hired = False
 
     def __enter__(self) -> Self:
@@ -88,11 +101,10 @@ class Crew:
         """The members' processes."""
         return tuple(member.process.pid for member in self._members)
 
-    def attend(self, state: RoundState, elapsed_s: float, left_s: float) -> None:
-        """Start the members when it is time to, and wait for them while there is nothing to do here.
+    def attend(self, elapsed_s: float, left_s: float) -> None:
+        """Start the members when it is time to.
 
         Args:
-            state: of the search.
             elapsed_s: seconds since the search began.
             left_s: seconds that it still has.
         """
@@ -100,8 +112,6 @@ class Crew:
             self._hired = True
             for _ in range(self._most):
                 self._hire()
-        if not self._free(state) and any(member.leg is not None for member in self._members):
-            self._selector.select(max(0.0, min(left_s, TICK_S)))
 
     def _hire(self) -> None:
         """Start a process; it takes part as soon as it is ready."""
@@ -114,41 +124,55 @@ class Crew:
         )
         if process.stdin is None or process.stdout is None:
             raise RunError("search process: it was started without pipes")
-        member = _Member(process, Inbox(process.stdout.fileno()), process.stdin.fileno())
+        member = _Member(process, Inbox(process.stdout.fileno()), Outbox(process.stdin.fileno()))
         self._members.append(member)
         self._selector.register(member.inbox.pipe, selectors.EVENT_READ, member)
 
     def step(self, state: RoundState) -> RoundState:
-        """The state after whatever has come from members, and one step made here if there is one to make."""
+        """The state after whatever has come from members, and one step made here; it never waits for them."""
         state = self.gathered(state)
-        if self._own not in self._free(state):
-            self._own = next(iter(self._free(state)), None)
+        self._own = self._next(state)
         self._hand_out(state)
         if self._own is not None:
             leg = state.legs[self._own]
             return cast("RoundState", self._strategy.with_legs(state, {self._own: leg.step(state.evaluation)}))
-        if any(member.leg is not None for member in self._members):
-            return state
+        self._stop()
+        self._round += 1
         return cast("RoundState", self._strategy.next_round(state))
 
     def settled(self, state: RoundState) -> RoundState:
         """The state when the search is over: what members have found is in it as far as it counts."""
         until = time.monotonic() + STOP_S
-        for member in tuple(self._members):
-            if member.leg is not None:
-                self._tell(member, "stop")
-        while any(member.leg is not None for member in self._members) and time.monotonic() < until:
+        self._stop()
+        while self._out() and time.monotonic() < until:
             state = self.gathered(state, max(0.0, until - time.monotonic()))
         return cast("RoundState", self._strategy.settled(state))
 
-    def _free(self, state: RoundState) -> list[int]:
-        """The numbers of the legs that go on and that no member has in hand."""
-        out = {member.leg for member in self._members}
-        return [
-            number
-            for number, (leg, most) in enumerate(zip(state.legs, self._limits(state), strict=True))
-            if number not in out and not leg.finished and (most is None or leg.proposals < most)
-        ]
+    def _stop(self) -> None:
+        """Ask for the legs of this round back."""
+        for member in tuple(self._members):
+            if member.lent is not None and member.lent.round == self._round:
+                self._tell(member, "stop")
+
+    def _next(self, state: RoundState) -> int | None:
+        """The number of the leg that this process goes on with; None where the round has ended."""
+        going, out = self._going(state), self._out()
+        free = [number for number in going if number not in out]
+        if self._own in free:
+            return self._own
+        if free:  # those that make no proposals can be made here alone
+            return min(free, key=lambda number: (state.legs[number].most > 0, number))
+        return next((number for number in out if number in going), None)
+
+    def _out(self) -> list[int]:
+        """The numbers of the legs of this round that members have in hand, the one that has been for longest first."""
+        lent = sorted(member.lent for member in self._members if member.lent is not None)
+        return [number for _, round_, number in lent if round_ == self._round]
+
+    def _going(self, state: RoundState) -> list[int]:
+        """The numbers of the legs that go on."""
+        ways = enumerate(zip(state.legs, self._limits(state), strict=True))
+        return [n for n, (leg, most) in ways if not leg.finished and (most is None or leg.proposals < most)]
 
     def _limits(self, state: RoundState) -> list[int | None]:
         """How many proposals each leg may make, so that all that come before it still may make theirs."""
@@ -162,19 +186,27 @@ class Crew:
 
     def _hand_out(self, state: RoundState) -> None:
         """Give members that have no leg those that wait, except this process's own."""
-        free, limits = [number for number in self._free(state) if number != self._own], self._limits(state)
-        for member in tuple(self._members):
-            if member.ready and member.leg is None and free:
-                number = free.pop(0)
-                plain = state.legs[number].packed()
-                if plain is not None:
-                    member.leg = number
-                    self._tell(member, "leg", number, limits[number], plain)
+        idle = [member for member in self._members if member.ready and member.lent is None]
+        if not idle:
+            return
+        limits, taken = self._limits(state), {self._own, *self._out()}
+        for number in self._going(state):
+            plain = state.legs[number].packed() if idle and number not in taken else None
+            if plain is not None:
+                member = idle.pop(0)
+                member.lent = _Lent(self._lent, self._round, number)
+                self._lent += 1
+                self._tell(member, "leg", self._round, number, limits[number], plain)
 
     def gathered(self, state: RoundState, seconds: float = 0.0) -> RoundState:
         """The state after what members have said, or say within some seconds."""
-        for key, _ in self._selector.select(seconds):
+        for key, events in self._selector.select(seconds):
             member: _Member = key.data
+            if member not in self._members:
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._flush(member)
+                continue
             alive = member.inbox.receive()
             for kind, *fields in member.inbox.messages():
                 if kind == "hello":
@@ -182,23 +214,47 @@ class Crew:
                 elif kind == "ready":
                     member.ready = True
                 elif kind == "leg":
-                    number, plain = cast("tuple[int, list[object]]", fields)
-                    state, member.leg = self._strategy.with_legs(state, {number: unpacked(plain)}), None
+                    member.lent = None
+                    state = self._handed_in(state, *cast("tuple[int, int, list[object]]", fields))
                 else:
                     self._lose(member, f"it cannot take part: {fields[0]}")
             if not alive:
-                self._lose(member, f"it ended with status {member.process.wait()}")
+                self._lose_ended(member)
         return state
+
+    def _handed_in(self, state: RoundState, round_: int, number: int, plain: list[object]) -> RoundState:
+        """The state after a member's leg, unless its round is over or this process has come as far."""
+        if round_ != self._round:
+            return state
+        leg = unpacked(plain)
+        if leg.proposals <= state.legs[number].proposals:
+            return state
+        return cast("RoundState", self._strategy.with_legs(state, {number: leg}))
 
     def _described(self) -> tuple[object, ...]:
         graph, machine = self._problem.graph, self._problem.machine
         return graph_file.to_json(graph), machine.to_json(), graph.fingerprint(), machine.fingerprint()
 
     def _tell(self, member: _Member, *message: object) -> None:
+        member.outbox.put(*message)
+        self._flush(member)
+
+    def _flush(self, member: _Member) -> None:
+        """Send what the member's pipe takes; the rest goes when it takes more."""
         try:
-            send(member.into, *message)
+            sent = member.outbox.flush()
         except BrokenPipeError:
-            self._lose(member, f"it ended with status {member.process.wait()}")
+            self._lose_ended(member)
+            return
+        waiting = member.outbox.pipe in self._selector.get_map()
+        if not sent and not waiting:
+            self._selector.register(member.outbox.pipe, selectors.EVENT_WRITE, member)
+        elif sent and waiting:
+            self._selector.unregister(member.outbox.pipe)
+
+    def _lose_ended(self, member: _Member) -> None:
+        member.process.kill()  # one that has closed its pipes may live on
+        self._lose(member, f"it ended with status {member.process.wait()}")
 
     def _lose(self, member: _Member, why: str) -> None:
         """Go on without a member."""
@@ -209,7 +265,9 @@ class Crew:
 
     def _dismiss(self, member: _Member) -> None:
         self._members.remove(member)
-        self._selector.unregister(member.inbox.pipe)
+        for pipe in (member.inbox.pipe, member.outbox.pipe):
+            if pipe in self._selector.get_map():
+                self._selector.unregister(pipe)
         member.process.kill()
         with member.process:  # waits, and closes the pipes
             pass

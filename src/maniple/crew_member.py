@@ -3,7 +3,7 @@
     hears                                      says
                                                hello                    it has started
     problem, the graph, the machine, digests   ready, or refused        it stands at the first seed
-    leg, its number, its most proposals, it    leg, its number, it      it has come to its end, or to a stop
+    leg, round, number, most proposals, it     leg, round, number, it   it has come to its end, or to a stop
     stop                                                                nothing more, where it has no leg in hand
 
 Started as `python -m maniple.crew_member`; hears on standard input and says on standard output. The end of its input,
@@ -70,11 +70,11 @@ def _evaluation(said: int, fields: list[object]) -> Evaluation | None:
 
 def _advance(said: int, evaluation: Evaluation, fields: list[object]) -> None:
     """Take a leg to its end, or until there is something to hear."""
-    number, most, plain = cast("tuple[int, int | None, list[object]]", fields)
+    round_, number, most, plain = cast("tuple[int, int, int | None, list[object]]", fields)
     leg = unpacked(plain)
     while not leg.finished and (most is None or leg.proposals < most) and not select.select([0], [], [], 0)[0]:
         leg = leg.step(evaluation)
-    send(said, "leg", number, leg.packed())
+    send(said, "leg", round_, number, leg.packed())
 
 
 if __name__ == "__main__":

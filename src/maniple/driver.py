@@ -75,15 +75,16 @@ def search(
         objective: what to minimise.
         budget: seconds, for strategies that need a budget; compiling the simulator, once for an installation, or
             loading it, is not counted, and neither is measuring.
-        proposals: how many changes to evaluate, instead of a budget or within one. The explanation of a plan that was
-            found in seconds says its number: the same number and seed find the same plan.
+        proposals: how many plans to evaluate, instead of a budget or within one; some searches evaluate a few before
+            anything else. The explanation of a plan that was found in seconds says its number: the same number and seed
+            find the same plan.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
-        cores: how many processes search, this one included, once a search has taken a second; by default one for each
-            core that this process may run on, and in a launched world this one alone. The plan is the same. With costs
-            that are not analytic this process searches alone.
+        cores: how many processes search, this one included, once a search has taken a second and has five more; by
+            default one for each core that this process may use, but one in a launched world and with costs that are not
+            analytic. The plan is the same.
         costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
-            as far as the user's cache has it not yet), or a file of measurements; or what
-            gives the costs when the search is about to begin, for who predicts with the same ones afterwards.
+            as far as the user's cache has it not yet), or a file of measurements; or what gives them when the search is
+            about to begin.
         watch: is told how it goes.
 
     Raises:
@@ -164,9 +165,9 @@ class _Limits:
         """Seconds that it still has."""
         return math.inf if self.budget is None else self.budget - self.elapsed_s
 
-    def reached(self, progress: Progress) -> bool:
-        """Whether the search is over."""
-        return self.left_s <= 0 or (self.proposals is not None and progress.proposals >= self.proposals)
+    def made(self, progress: Progress) -> bool:
+        """Whether it has made as many proposals as it may."""
+        return self.proposals is not None and progress.proposals >= self.proposals
 
 
 def _cores(asked: int | None) -> int:
@@ -182,23 +183,26 @@ def _cores(asked: int | None) -> int:
 def _drive(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None) -> Plan:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
     state = strategy.init(problem)
-    # The graph and the first simulation stay until the end: later collections need not look at them.
-    gc.freeze()
     with ExitStack() as stack:
-        stack.callback(gc.unfreeze)
+        # The graph and the first simulation stay until the end: later collections need not look at them. What the
+        # program has frozen itself would be let go together with them.
+        if strategy.needs_budget and gc.get_freeze_count() == 0:
+            stack.callback(gc.unfreeze)
+            gc.freeze()
         crew = _crew(strategy, problem, limits)
         if crew is not None:
             stack.enter_context(crew)
         try:
-            while not strategy.terminate(state):
+            progress = strategy.progress(state)
+            while not strategy.terminate(state) and not limits.made(progress):
                 if crew is not None:
-                    crew.attend(state, limits.elapsed_s, limits.left_s)
+                    crew.attend(limits.elapsed_s, limits.left_s)
                 with uninterrupted():
                     state = strategy.step(state) if crew is None else crew.step(state)
                 progress = strategy.progress(state)
                 if watch is not None:
                     watch(progress, limits.elapsed_s)
-                if limits.reached(progress):
+                if limits.left_s <= 0:
                     break
         except KeyboardInterrupt:
             if strategy.progress(state).best_s is None:

@@ -25,10 +25,40 @@ def send(pipe: int, *message: object) -> None:
     Raises:
         BrokenPipeError: nobody reads it any more.
     """
-    packed = cast("bytes", msgpack.packb(message))
-    rest = memoryview(len(packed).to_bytes(4, "big") + packed)
+    rest = memoryview(_packed(message))
     while rest:
         rest = rest[os.write(pipe, rest) :]
+
+
+@final
+class Outbox:
+    """What is still to go into a pipe whose other end may be slow to read: nothing here waits for it.
+
+    Args:
+        pipe: the descriptor to write; from here on it does not block.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+        self._bytes = bytearray()
+        os.set_blocking(pipe, False)
+
+    def put(self, *message: object) -> None:
+        """Add a message."""
+        self._bytes += _packed(message)
+
+    def flush(self) -> bool:
+        """Write what the pipe takes now; gives whether nothing is left.
+
+        Raises:
+            BrokenPipeError: nobody reads it any more.
+        """
+        while self._bytes:
+            try:
+                del self._bytes[: os.write(self.pipe, self._bytes)]
+            except BlockingIOError:
+                return False
+        return True
 
 
 @final
@@ -72,3 +102,8 @@ class Inbox:
         if not isinstance(found, list) or not found:
             raise RunError(f"search process: expected a list with a kind, got {type(found).__name__}")
         return found
+
+
+def _packed(message: tuple[object, ...]) -> bytes:
+    packed = cast("bytes", msgpack.packb(message))
+    return len(packed).to_bytes(4, "big") + packed

@@ -180,8 +180,8 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         exact = self.terminate(state)
         search = self.exact if exact else "the budget ended before the search did"
         told = (("proposals", state.proposals), ("search", search), ("exact", exact))
-        best, bound_s = state.layers.of(state.best), state.proved * NS or None
-        return found_plan(self.name, state.problem, state.evaluation, best, state.best_cost, told, bound_s)
+        best, bound_s = (state.best_cost, state.layers.of(state.best)), state.proved * NS or None
+        return found_plan(self.name, state.problem, state.evaluation, [best], told, bound_s)
 
 
 @final

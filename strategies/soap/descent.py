@@ -1,9 +1,11 @@
 """The descent: every choice of every operator is tried until none helps, so that the result is locally optimal.
 
-round   sweeps over choices   shorter step      what follows
-1       0..15  16..31         21 by the second  the next choices, on that plan; all are tried again
-2       32..47 48..0          none              32 in a row did not help
-3       1..16  17..32         none              64 in a row: all 48 of them, the end
+With 150 choices a round is 8 sweeps, or as many as are left:
+
+    round   sweeps over choices        shorter step      what follows
+    1       0..15 16..31 .. 112..127   21 by the second  the next choices, on that plan; all are tried again
+    2       128..143 144..9 .. 90..105 none              128 in a row did not help
+    3       106..121 122..127          none              150 in a row: all of them, the end
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from maniple.strategies.soap.leg import WIDTH, Sweep, merge
+from maniple.strategies.soap.leg import WIDTH, Merge, SearchLeg, Sweep, merge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.soap.leg import SearchLeg
+    from maniple.strategies.soap.leg import Leg
     from maniple.strategies.soap.move import Choices
 
 __all__: list[str] = []
@@ -51,18 +53,27 @@ class Descent:
 
     def legs(self) -> tuple[Sweep, ...]:
         """The sweeps of the next round."""
-        places = range(self.position, self.position + WIDTH * LENGTH, LENGTH)
-        return tuple(Sweep(self.choices, self.cost, place % self.count, LENGTH) for place in places)
+        left = min(WIDTH * LENGTH, self.count - self.quiet)
+        return tuple(
+            Sweep(self.choices, self.cost, (self.position + passed) % self.count, min(LENGTH, left - passed))
+            for passed in range(0, left, LENGTH)
+        )
 
     def joined(self, legs: Sequence[SearchLeg]) -> tuple[Descent, tuple[SearchLeg, ...]]:
         """The descent after a round, and the legs of the next: none when it is finished."""
-        following = (self.position + WIDTH * LENGTH) % self.count
-        if len(legs) == 1:
+        tried = sum(leg.most for leg in legs)
+        following = (self.position + tried) % self.count
+        if isinstance(legs[0], Merge):
             after = Descent(legs[0].best, legs[0].best_cost, self.count, self.position)
         elif (found := merge(legs, self.choices, self.cost)) is not None:
             after = Descent(found.best, found.best_cost, self.count, following)
             if not found.finished:
                 return after, (found,)
         else:
-            after = Descent(self.choices, self.cost, self.count, following, self.quiet + WIDTH * LENGTH)
+            after = Descent(self.choices, self.cost, self.count, following, self.quiet + tried)
         return after, () if after.finished else after.legs()
+
+    def ends_with(self, legs: Sequence[Leg]) -> bool:
+        """Whether it is finished with a round, as far as the round's legs have come."""
+        ended = tuple(leg for leg in legs if isinstance(leg, SearchLeg) and leg.finished)
+        return self.finished or (0 < len(ended) == len(legs) and self.joined(ended)[0].finished)

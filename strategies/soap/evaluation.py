@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Shortfall = tuple[int, int, "Choices"]
+"""By how many bytes some choices do not fit into a memory, the memory's number, and the choices."""
 NS = 1e-9
 UNFIT = 1e9
 """What a plan that does not fit in memory costs at least; the more is beyond the capacities, the more it costs."""
@@ -39,8 +41,8 @@ class Evaluation:
         self.options = Options(space)
         self._capacity = sum(memory.capacity_bytes for memory in simulation.machine.memories)
         self._choices, self._next = choices, choices
-        self.least: tuple[int, int, Choices] | None = None
-        """The least (bytes beyond the capacity, memory) of all plans seen that did not fit, and its choices."""
+        self.least: Shortfall | None = None
+        """The least (bytes beyond a capacity, memory, choices) of the plans that did not fit, since it was last set."""
 
     @property
     def choices(self) -> Choices:
@@ -105,7 +107,7 @@ class Evaluation:
     def is_allocated(self) -> bool:
         """Whether the plan as it is now fits by the runtime's own plan of the memories; searches go by an estimate."""
         most, memory = max((size, memory) for memory, size in enumerate(allocated_beyond(self._simulation)))
-        if most > 0:
+        if most > 0 and (self.least is None or most < self.least[0]):
             self.least = most, memory, self._choices
         return most <= 0
 

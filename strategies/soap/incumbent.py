@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from maniple.strategies.soap.evaluation import UNFIT
@@ -11,6 +11,7 @@ from maniple.strategies.strategy import Progress
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from maniple.strategies.soap.evaluation import Shortfall
     from maniple.strategies.soap.leg import SearchLeg
     from maniple.strategies.soap.move import Choices
 
@@ -25,16 +26,27 @@ class Incumbent:
     Args:
         choices: of every operator.
         cost: their step time; from ``UNFIT`` on they do not fit in memory.
-        proposals: how many changes were evaluated.
-        accepted: how many of them were kept.
+        proposals: how many plans were evaluated, the seeds included.
+        accepted: how many changes were kept.
+        least: the least by which a plan did not fit.
+        slower: (step time, choices) of seeds and of former incumbents, should the runtime have no room for the fastest.
     """
 
     choices: Choices
     cost: float
     proposals: int = 0
     accepted: int = 0
+    least: Shortfall | None = None
+    slower: tuple[tuple[float, Choices], ...] = ()
 
-    def against(self, choices: Choices, cost: float, proposals: int = 0, accepted: int = 0) -> Incumbent:
+    @property
+    def candidates(self) -> tuple[tuple[float, Choices], ...]:
+        """(step time, choices) of all that the search may end with, the fastest first."""
+        return (self.cost, self.choices), *sorted(self.slower, key=lambda other: other[0])
+
+    def against(
+        self, choices: Choices, cost: float, proposals: int = 0, accepted: int = 0, least: Shortfall | None = None
+    ) -> Incumbent:
         """The incumbent after others were found, which replace it if they are faster.
 
         Args:
@@ -42,15 +54,25 @@ class Incumbent:
             cost: their step time.
             proposals: how many changes were evaluated to find them.
             accepted: how many of these were kept.
+            least: the least by which one of these did not fit.
         """
-        best, least = (choices, cost) if cost < self.cost else (self.choices, self.cost)
-        return Incumbent(best, least, self.proposals + proposals, self.accepted + accepted)
+        if least is None or (self.least is not None and self.least[0] <= least[0]):
+            least = self.least
+        after = replace(self, proposals=self.proposals + proposals, accepted=self.accepted + accepted, least=least)
+        if cost >= self.cost:
+            return after
+        return replace(after, choices=choices, cost=cost, slower=(*self.slower, (self.cost, self.choices)))
+
+    def seeded(self, choices: Choices, cost: float, least: Shortfall | None) -> Incumbent:
+        """The incumbent after a seed was simulated, which stays a candidate though it be slower."""
+        after = self.against(choices, cost, 1, 0, least)
+        return after if cost < self.cost else replace(after, slower=(*after.slower, (cost, choices)))
 
     def after(self, legs: Iterable[SearchLeg]) -> Incumbent:
         """The incumbent after some legs, as far as they have come."""
         found = self
         for leg in legs:
-            found = found.against(leg.best, leg.best_cost, leg.proposals, leg.accepted)
+            found = found.against(leg.best, leg.best_cost, leg.proposals, leg.accepted, leg.least)
         return found
 
     @property

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from maniple.strategies.soap.evaluation import Evaluation
+    from maniple.strategies.soap.evaluation import Evaluation, Shortfall
     from maniple.strategies.soap.move import Choices
 
 __all__: list[str] = []
@@ -70,11 +70,13 @@ class Walk:
         chain: as far as it has come; it begins with the leg.
         temperature_s: how much longer a step may get with probability 1/e, in seconds.
         most: how many proposals it makes.
+        least: the least by which a plan that it tried did not fit.
     """
 
     chain: Chain
     temperature_s: float
     most: int
+    least: Shortfall | None = None
 
     @property
     def proposals(self) -> int:
@@ -104,14 +106,16 @@ class Walk:
     def step(self, evaluation: Evaluation) -> Walk:
         """The leg after one more proposal."""
         evaluation.stand_at(self.chain.choices)
-        return replace(self, chain=advance(self.chain, evaluation.space, evaluation, self.temperature_s, 1.0))
+        evaluation.least = self.least
+        chain = advance(self.chain, evaluation.space, evaluation, self.temperature_s, 1.0)
+        return replace(self, chain=chain, least=evaluation.least)
 
     def packed(self) -> list[object]:
         """The leg as plain data."""
         chain = self.chain
         chances = [chain.seed, chain.proposals, chain.accepted]
         ends = [_packed(chain.choices), chain.cost, _packed(chain.best), chain.best_cost]
-        return ["walk", *ends, *chances, self.temperature_s, self.most]
+        return ["walk", *ends, *chances, self.temperature_s, self.most, _packed_shortfall(self.least)]
 
 
 @final
@@ -124,34 +128,35 @@ class Sweep:
         best_cost: their step time.
         position: the number of the next choice to try, counted over all operators and around.
         most: how many it tries.
-        passed: how many it has tried or passed over.
-        proposals: how many it has tried.
+        proposals: how many it has tried; the present one, whose step time is known, is one of them.
         accepted: how many it has kept.
+        least: the least by which a plan that it tried did not fit.
     """
 
     best: Choices
     best_cost: float
     position: int
     most: int
-    passed: int = 0
     proposals: int = 0
     accepted: int = 0
+    least: Shortfall | None = None
 
     @property
     def finished(self) -> bool:
         """Whether it has come to its end."""
-        return self.passed >= self.most
+        return self.proposals >= self.most
 
     def step(self, evaluation: Evaluation) -> Sweep:
-        """The leg after one more choice; the present one is passed over."""
-        evaluation.stand_at(self.best)
+        """The leg after one more choice."""
         operator, option = evaluation.options.at(self.position)
         following = (self.position + 1) % evaluation.options.count
-        moved = replace(self, position=following, passed=self.passed + 1)
+        moved = replace(self, position=following, proposals=self.proposals + 1)
         if option == self.best[operator]:
             return moved
+        evaluation.stand_at(self.best)
+        evaluation.least = self.least
         cost = evaluation.evaluate([(operator, option)], self.best_cost)
-        moved = replace(moved, proposals=self.proposals + 1)
+        moved = replace(moved, least=evaluation.least)
         if cost >= self.best_cost:
             evaluation.reject()
             return moved
@@ -160,8 +165,8 @@ class Sweep:
 
     def packed(self) -> list[object]:
         """The leg as plain data."""
-        counts = [self.position, self.most, self.passed, self.proposals, self.accepted]
-        return ["sweep", _packed(self.best), self.best_cost, *counts]
+        counts = [self.position, self.most, self.proposals, self.accepted]
+        return ["sweep", _packed(self.best), self.best_cost, *counts, _packed_shortfall(self.least)]
 
 
 @final
@@ -175,6 +180,7 @@ class Merge:
         waiting: what is still to be tried.
         proposals: how many have been tried.
         accepted: how many of them were kept.
+        least: the least by which a plan that it tried did not fit.
     """
 
     best: Choices
@@ -182,6 +188,7 @@ class Merge:
     waiting: tuple[Change, ...]
     proposals: int = 0
     accepted: int = 0
+    least: Shortfall | None = None
 
     @property
     def most(self) -> int:
@@ -196,9 +203,10 @@ class Merge:
     def step(self, evaluation: Evaluation) -> Merge:
         """The leg after one more change."""
         evaluation.stand_at(self.best)
+        evaluation.least = self.least
         change, *others = self.waiting
         cost = evaluation.evaluate(change, self.best_cost)
-        moved = replace(self, waiting=tuple(others), proposals=self.proposals + 1)
+        moved = replace(self, waiting=tuple(others), proposals=self.proposals + 1, least=evaluation.least)
         if cost >= self.best_cost:
             evaluation.reject()
             return moved
@@ -238,12 +246,12 @@ def unpacked(plain: Sequence[object]) -> Walk | Sweep:
     try:
         kind, *fields = plain
         if kind == "walk":
-            here, cost, best, best_cost, seed, proposals, accepted, temperature_s, most = cast("list[int]", fields)
+            here, cost, best, best_cost, seed, proposals, accepted, warmth, most, least = cast("list[int]", fields)
             chain = Chain(_choices(here), cost, _choices(best), best_cost, seed, proposals, accepted)
-            return Walk(chain, temperature_s, most)
+            return Walk(chain, warmth, most, _shortfall(least))
         if kind == "sweep":
-            best, best_cost, *counts = cast("list[int]", fields)
-            return Sweep(_choices(best), best_cost, *counts)
+            best, best_cost, position, most, proposals, accepted, least = cast("list[int]", fields)
+            return Sweep(_choices(best), best_cost, position, most, proposals, accepted, _shortfall(least))
     except (TypeError, ValueError) as error:
         raise RequestError(f"leg: expected what packed() gives, got something else ({error})") from error
     raise RequestError(f"leg: expected a walk or a sweep, got {kind!r}")
@@ -261,3 +269,14 @@ def _packed(choices: Choices) -> list[object]:
 def _choices(plain: object) -> Choices:
     rows = cast("list[tuple[list[int], int, int, int]]", plain)
     return tuple(Choice(tuple(degrees), replicas, start, stride) for degrees, replicas, start, stride in rows)
+
+
+def _packed_shortfall(least: Shortfall | None) -> list[object] | None:
+    return None if least is None else [least[0], least[1], _packed(least[2])]
+
+
+def _shortfall(plain: object) -> Shortfall | None:
+    if plain is None:
+        return None
+    size, memory, choices = cast("tuple[int, int, object]", plain)
+    return size, memory, _choices(choices)

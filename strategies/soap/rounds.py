@@ -11,6 +11,10 @@ proposals, and not on how many processes there are, or how fast.
 
 Proposals are counted leg by leg in the order of the round. A search that ends within a round counts, and uses, its legs
 up to and with the first that has not ended: those that steps one after another would have come to.
+
+Every plan that is evaluated counts as a proposal, a seed too: what a search has found changes in no step that does not
+count. So it does not matter which of the states with one number of proposals a search ends in, and one that ended after
+some seconds is found again by its number.
 """
 
 from __future__ import annotations
@@ -113,6 +117,7 @@ class AbstractRoundStrategy(AbstractStrategy[State]):
             RequestError: no plan that was tried fits in memory.
         """
         best = state.found
+        state.evaluation.least = best.least
         ended = "locally optimal" if self.terminate(state) else "the budget ended before the search did"
         told = (("proposals", best.proposals), ("search", ended))
-        return found_plan(self.name, state.problem, state.evaluation, best.choices, best.cost, told, state.bound_s)
+        return found_plan(self.name, state.problem, state.evaluation, best.candidates, told, state.bound_s)

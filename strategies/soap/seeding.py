@@ -15,6 +15,8 @@ from maniple.strategies.soap.evaluation import UNFIT, Evaluation
 from maniple.strategies.space import Space
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.plan import Term
     from maniple.runtime.machine import Machine
     from maniple.strategies.soap.move import Choices
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 SEEDS = (DataParallel, Expert, ModelParallel)
+PASSED = "faster plans without room"
+"""What the explanation calls the number of plans that fit by the estimate and not by the runtime's own plan."""
 
 
 class Seeding(NamedTuple):
@@ -71,33 +75,37 @@ def found_plan(
     strategy: str,
     problem: Problem,
     evaluation: Evaluation,
-    best: Choices,
-    best_cost: float,
+    candidates: Sequence[tuple[float, Choices]],
     told: tuple[tuple[str, Term], ...],
     bound_s: float | None = None,
 ) -> Plan:
-    """The plan that a search found. The evaluation stands where it stood before.
+    """The fastest plan that a search found and the runtime has room for. The evaluation stands where it stood before.
+
+    Searches go by an estimate of the memory, so the fastest may have no room after all: then it is passed over.
 
     Args:
         strategy: the search.
         problem: what was searched.
         evaluation: of the search.
-        best: the fastest choices.
-        best_cost: their step time.
+        candidates: (step time, choices), the fastest first.
         told: what the plan explains.
         bound_s: seconds below which no plan can go, where the search knows that.
 
     Raises:
-        RequestError: no plan that was tried fits in memory, or the runtime has no room for this one after all.
+        RequestError: no plan that was tried fits in memory, or the runtime has no room for any of these after all.
     """
-    here = evaluation.choices
-    evaluation.move_to(best)
-    if best_cost >= UNFIT or not evaluation.is_allocated():
-        raise nothing_fits(strategy, evaluation, problem.machine)
-    plan, memory_bytes = evaluation.plan(), evaluation.memory_bytes
+    here, fitting = evaluation.choices, [candidate for candidate in candidates if candidate[0] < UNFIT]
+    for passed, (cost, choices) in enumerate(fitting):
+        evaluation.move_to(choices)
+        if evaluation.is_allocated():
+            plan, memory_bytes = evaluation.plan(), evaluation.memory_bytes
+            evaluation.move_to(here)
+            if passed:
+                told = (*told, (PASSED, passed))
+            predicted = Predicted(cost, memory_bytes, None, bound_s)
+            return replace(plan, strategy=strategy, seed=problem.seed, explanation=(("", told),), predicted=predicted)
     evaluation.move_to(here)
-    predicted = Predicted(best_cost, memory_bytes, None, bound_s)
-    return replace(plan, strategy=strategy, seed=problem.seed, explanation=(("", told),), predicted=predicted)
+    raise nothing_fits(strategy, evaluation, problem.machine)
 
 
 def nothing_fits(name: str, evaluation: Evaluation, machine: Machine) -> RequestError:

@@ -5,10 +5,10 @@ chains from known plans, each until it has not improved for a while. Then the be
 until no change of a single one helps.
 
     phase    a round                                       ends
-    seeds    simulates a named plan                        when all are
-    tables   makes a part of OptCNN's                      when its plan is one more seed, or after EARLY steps
+    seeds    simulates a named plan                        when all are; then the lower bound is found
     chains   walks from a seed, the fastest seed first,    when no seed is left; each after so many proposals per
-             and a part of OptCNN's tables                 operator without a faster plan
+             and beside them a part of OptCNN's tables,    operator without a faster plan
+             until its plan is one more seed
     descent  sweeps over the choices of single operators   when no choice of any operator helps
 """
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 EARLY = 1 << 14
-"""So many steps of OptCNN's are made before the chains begin, for its plan is mostly the fastest seed ..."""
+"""So many steps of OptCNN's are made beside the first walks, for its plan is mostly the fastest seed ..."""
 SHARE = 1 << 10
-"""... and where it takes more, so many in a round of the chains."""
+"""... and where it takes more, so many in each round that follows."""
 
 
 @final
@@ -51,7 +51,7 @@ class SoapState(RoundState):
     Args:
         simulated: how many of the named seeds have been simulated.
         waiting: (cost, name, choices) of the seeds whose chains are still to come, the fastest first.
-        tables: OptCNN's, once they are begun.
+        tables: OptCNN's, as far as they have come, once they are begun.
         chains: between two rounds, once they have begun.
         descent: likewise, once the chains have ended.
     """
@@ -81,34 +81,28 @@ class Soap(AbstractRoundStrategy[SoapState]):
         """The state in which the first seed has been simulated."""
         evaluation = self.evaluation(problem)
         cost, choices = evaluation.cost, evaluation.choices
-        seed = cost, SEEDS[0].name, choices
-        return SoapState(problem=problem, evaluation=evaluation, incumbent=Incumbent(choices, cost), waiting=(seed,))
+        seed, incumbent = (cost, SEEDS[0].name, choices), Incumbent(choices, cost, 1, least=evaluation.least)
+        return SoapState(problem=problem, evaluation=evaluation, incumbent=incumbent, waiting=(seed,))
 
     def next_round(self, state: SoapState) -> SoapState:
         """The state after a round."""
         if state.simulated < len(SEEDS):
             strategy = SEEDS[state.simulated]
             state = _seeded(state, strategy.name, strategy().plan(state.problem))
-            return replace(state, simulated=state.simulated + 1)
-        if state.bound_s is None and state.searching and state.problem.costs is None:  # the bound is by the roofline
+            state = replace(state, simulated=state.simulated + 1)
+            if state.simulated < len(SEEDS) or state.problem.costs is not None:  # the bound is by the roofline
+                return state
             return replace(state, bound_s=lower_bound_s(state.problem.graph, state.problem.machine))
-        legs = state.searching
-        state = replace(self._tabled(state), incumbent=state.found, legs=())
+        legs, tables = state.searching, next((leg for leg in state.legs if isinstance(leg, Tables)), None)
+        state = replace(state, incumbent=state.found, legs=())
+        if tables is not None:
+            state = replace(state, tables=tables)
+            if tables.plan is not None:
+                state = _seeded(state, OptCNN.name, tables.plan)
         return self._descending(state, legs) if state.descent is not None else self._walking(state, legs)
-
-    def _tabled(self, state: SoapState) -> SoapState:
-        """The state in which what the round has made of OptCNN's tables is there, and its plan is a seed."""
-        before = state.tables or Tables(OptCNN().init(state.problem), EARLY if self._share else 0)
-        tables = next((leg for leg in state.legs if isinstance(leg, Tables)), before)
-        state = replace(state, tables=tables)
-        if tables.plan is None or before.plan is not None:
-            return state
-        return _seeded(state, OptCNN.name, tables.plan)
 
     def _walking(self, state: SoapState, legs: Sequence[SearchLeg]) -> SoapState:
         """The next round of the chains, from another seed where these have ended, or of the descent."""
-        if state.tables is not None and not state.tables.finished:
-            return replace(state, legs=(state.tables,))
         chains, found = state.chains, None
         if chains is not None and legs:
             chains, found = chains.joined(legs)
@@ -123,7 +117,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
             begun = 0 if chains is None else chains.begun
             chains = Chains.at(self._tempering, scale, state.problem.seed, (choices, cost), begun)
             state = replace(state, waiting=tuple(others))
-        return replace(state, chains=chains, legs=(*self._part(state), *chains.legs()))
+        return replace(state, chains=chains, legs=(*chains.legs(), *self._part(state)))
 
     def _last(self, state: SoapState) -> SoapState:
         """The descent from the best plan, or what is left of OptCNN's tables before it."""
@@ -142,20 +136,23 @@ class Soap(AbstractRoundStrategy[SoapState]):
 
     def _part(self, state: SoapState) -> tuple[Leg, ...]:
         """A leg for some more steps of OptCNN's, unless its plan is known."""
-        if self._share == 0 or state.tables is None or state.tables.plan is not None:
+        if self._share == 0:
             return ()
-        return (replace(state.tables, steps=self._share),)
+        if state.tables is None:
+            return (Tables(OptCNN().init(state.problem), EARLY),)
+        return () if state.tables.plan is not None else (replace(state.tables, steps=self._share),)
 
     def terminate(self, state: SoapState) -> bool:
         """Whether no change of a single operator helps."""
-        return state.descent is not None and state.descent.finished
+        return state.descent is not None and state.descent.ends_with(state.legs)
 
 
 def _seeded(state: SoapState, name: str, plan: Plan) -> SoapState:
     """The state in which a plan is one more seed, unless the space lacks it."""
-    choices = choices_of(state.evaluation.space, plan)
+    choices, evaluation, incumbent = choices_of(state.evaluation.space, plan), state.evaluation, state.incumbent
     if choices is None:
-        return state
-    cost = state.evaluation.move_to(choices)
+        return replace(state, incumbent=replace(incumbent, proposals=incumbent.proposals + 1))
+    evaluation.least = None
+    cost = evaluation.move_to(choices)
     waiting = tuple(sorted([*state.waiting, (cost, name, choices)], key=lambda seed: seed[:2]))
-    return replace(state, waiting=waiting, incumbent=state.incumbent.against(choices, cost))
+    return replace(state, waiting=waiting, incumbent=incumbent.seeded(choices, cost, evaluation.least))

@@ -15,8 +15,8 @@ from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.memory_fit import allocated_beyond, beyond, excess, largest, needed_bytes
 from maniple.strategies.simulation.allocation import allocated_bytes
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.soap.evaluation import UNFIT
-from maniple.strategies.soap.seeding import found_plan, seeding
+from maniple.strategies.soap.evaluation import UNFIT, Evaluation
+from maniple.strategies.soap.seeding import PASSED, SEEDS, choices_of, found_plan, seeding
 from maniple.strategies.soap.soap import Soap
 from maniple.strategies.strategy import Problem
 
@@ -100,10 +100,33 @@ def test_a_plan_without_room_is_refused_though_the_estimate_has_some(monkeypatch
     cost, here = next((cost, choices) for cost, name, choices in costs if name == DataParallel.name)
     tried.move_to(here)
     assert cost < UNFIT
-    assert found_plan("soap", problem, tried, here, cost, ()).predicted.step_s == cost
+    assert found_plan("soap", problem, tried, [(cost, here)], ()).predicted.step_s == cost
     monkeypatch.setattr(Simulation, "allocated_bytes", lambda _: (held, held + 7))
     with pytest.raises(RequestError, match=f"the least needs {held + 7} bytes in memory 1, which holds {held}"):
-        found_plan("soap", problem, tried, here, cost, ())
+        found_plan("soap", problem, tried, [(cost, here)], ())
+
+
+def test_the_fastest_plan_with_room_is_returned_where_faster_ones_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it says how many were passed over; seeds that were never the fastest are among those that are left."""
+    graph, machine = chain(2), Machine.preset("cpu:2x1")
+    strategy = Soap(share=0)
+    held = 2 * max(
+        int(Simulation(graph, machine, own.plan(Problem(graph, machine))).memory_bytes.max())
+        for own in (named() for named in SEEDS)
+    )
+    state = strategy.init(Problem(graph, with_memory(machine, held)))
+    while strategy.progress(state).proposals < 40:
+        state = strategy.step(state)
+    candidates = state.found.candidates
+    assert {cost for cost, _, _ in seeding(state.problem).costs} <= {cost for cost, _ in candidates}
+    slowest = candidates[-1][1]
+    monkeypatch.setattr(Evaluation, "is_allocated", lambda self: self.choices == slowest)
+    here = state.evaluation.choices
+    plan = strategy.result(state)
+    assert plan.predicted.step_s == candidates[-1][0]
+    assert choices_of(state.evaluation.space, plan) == slowest
+    assert dict(dict(plan.explanation)[""])[PASSED] == len(candidates) - 1 > 0
+    assert state.evaluation.choices == here
 
 
 def test_the_operator_in_the_way_is_one_that_lives_when_most_does() -> None:

@@ -27,6 +27,7 @@ class Tabulated:
     def __init__(self, space: Space, table: dict[Choices, float], choices: Choices) -> None:
         self.space, self.options, self.table, self.choices = space, Options(space), table, choices
         self.next: Choices | None = None
+        self.least: tuple[int, int, Choices] | None = None
 
     def stand_at(self, choices: Choices) -> None:
         assert self.next is None
@@ -105,8 +106,9 @@ def test_a_merge_keeps_what_makes_the_fastest_faster() -> None:
 
 def test_a_leg_goes_on_from_its_plain_form() -> None:
     states, evaluation, table = tabulated(5)
-    walk: SearchLeg = Walk(Chain.at(states[9], table[states[9]], 2**62 - 1), 0.3, 20)
-    sweep: SearchLeg = Sweep(states[9], table[states[9]], 3, 30)
+    least = 7, 1, states[4]
+    walk: SearchLeg = Walk(Chain.at(states[9], table[states[9]], 2**62 - 1), 0.3, 20, least)
+    sweep: SearchLeg = Sweep(states[9], table[states[9]], 3, 30, least=least)
     for leg in (walk, sweep):
         half = leg
         for _ in range(7):
@@ -118,7 +120,7 @@ def test_a_leg_goes_on_from_its_plain_form() -> None:
         assert ended(again, evaluation) == ended(leg, evaluation)
 
 
-@pytest.mark.parametrize("plain", [[], ["walk", 1], ["sweep", [[1]], 0.5, 1, 2, 3, 4, 5], ["jump"]])
+@pytest.mark.parametrize("plain", [[], ["walk", 1], ["sweep", [[1]], 0.5, 1, 2, 3, 4, None], ["jump"]])
 def test_what_is_no_leg_is_refused(plain: list[object]) -> None:
     with pytest.raises(RequestError, match="leg: expected"):
         unpacked(plain)
