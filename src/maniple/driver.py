@@ -88,8 +88,7 @@ def search(
         watch: is told how it goes.
 
     Raises:
-        RequestError: an unknown strategy or objective, a graph that cannot be trained, a budget that is missing or
-            not above zero, or no plan that fits in memory.
+        RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
     graph.validate()
     chosen = _chosen(strategy, objective, budget, proposals, cores)
