@@ -73,8 +73,8 @@ def search(
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
         objective: what to minimise.
-        budget: seconds, for strategies that need a budget; compiling the simulator, once for an installation, or
-            loading it, is not counted, and neither is measuring.
+        budget: seconds, for strategies that need a budget; compiling or loading the simulator is not counted, and
+            neither is measuring.
         proposals: how many plans to evaluate, instead of a budget or within one; some searches evaluate a few before
             anything else. The explanation of a plan that was found in seconds says its number: the same number and seed
             find the same plan.
@@ -83,8 +83,7 @@ def search(
             default one for each core that this process may use, but one in a launched world and with costs that are not
             analytic. The plan is the same.
         costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
-            as far as the user's cache has it not yet), or a file of measurements; or what gives them when the search is
-            about to begin.
+            as far as the user's cache has it not yet), or a file of measurements; or what gives them as it begins.
         watch: is told how it goes.
 
     Raises:
