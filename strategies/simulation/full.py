@@ -17,6 +17,7 @@ from maniple.strategies.simulation import agenda
 from maniple.strategies.simulation.kernel import inner, kernel
 
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
+Numbers = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 
 @kernel
@@ -80,56 +81,83 @@ def first_come(
     """
     (hold_start, hold_lane, hold_span), (edge_start, edge_row) = held, successors
     count = len(duration)
-    keys, ready = np.arange(count), np.zeros((count, 1), dtype=np.int64)
-    waiting = np.zeros(count, dtype=np.int32)
+    begin, free, waiting = np.zeros(count, np.int64), np.zeros(lanes, np.int64), np.zeros(count, np.int32)
     for target in edge_row:
         waiting[target] += 1
-    (buckets, following), line = agenda.empty(count)
-    line_times, line_keys, line_rows, order, _ = line
-    shift = _shift(held, lanes, len(buckets))
+    buckets, before, shift, bits = _calendar(held, lanes, count)
     for row in range(count):
         if waiting[row] == 0:
-            agenda.put(buckets, following, row, 0)
-    free = np.zeros(lanes, dtype=np.int64)
-    sequence = np.empty(count, dtype=np.int64)
-    bucket, at, lined, makespan = -1, 0, 0, 0
+            agenda.put(buckets, before, row, 0)
+    # The open bucket: numbers made of a time and a row, falling, so that the first to go is the last of them.
+    sequence, line, bucket, lined, makespan = np.empty(count, np.int64), np.empty(count, np.int64), -1, 0, 0
     for place in range(count):
-        while at == lined:
+        while lined == 0:
             bucket += 1
             if buckets[bucket] != agenda.NONE:
-                at, lined = 0, agenda.opened(following, line, keys, ready, buckets[bucket])
-        start, row = line_times[order[at]], line_rows[order[at]]
-        at += 1
-        sequence[place] = row
+                lined = _opened(before, begin, bits, line, buckets[bucket])
+        lined -= 1
+        row = line[lined] & ((1 << bits) - 1)
+        sequence[place], start = row, begin[row]
         first, last = hold_start[row], hold_start[row + 1]
         for hold in range(first, last):
             start = max(start, free[hold_lane[hold]])
         for hold in range(first, last):
             free[hold_lane[hold]] = start + hold_span[hold]
-        ready[row, 0] = start
-        end = start + duration[row]
+        begin[row], end = start, start + duration[row]
         makespan = max(makespan, end)
         for edge in range(edge_start[row], edge_start[row + 1]):
             other = edge_row[edge]
-            ready[other, 0] = max(ready[other, 0], end)
+            begin[other] = max(begin[other], end)
             waiting[other] -= 1
             if waiting[other] == 0:
-                due = ready[other, 0] >> shift
-                if due > bucket and bucket < len(buckets) - 1:
-                    agenda.put(buckets, following, other, due)
+                if begin[other] >> shift > bucket and bucket < len(buckets) - 1:
+                    agenda.put(buckets, before, other, begin[other] >> shift)
                 else:
-                    due = ready[other, 0]
-                    lined = agenda.insert(line_times, line_keys, line_rows, order, at, lined, due, other, other)
-    return ready[:, 0].copy(), sequence, makespan
+                    lined = _line_up(line, lined, begin[other] << bits | other)
+    return begin, sequence, makespan
 
 
 @inner
-def _shift(held: tuple[Column, Column, Column], lanes: int, buckets: int) -> int:
-    """The width of a bucket, as a shift, with which all buckets span four times what the busiest lane needs."""
+def _calendar(held: tuple[Column, Column, Column], lanes: int, count: int) -> tuple[Numbers, Numbers, int, int]:
+    """Empty buckets, which span four times what the busiest lane needs, with their width and that of rows as shifts."""
     load = np.zeros(lanes, dtype=np.int64)
     for hold in range(len(held[1])):
         load[held[1][hold]] += held[2][hold]
+    bits = 1
+    while 1 << bits < count:
+        bits += 1
     shift = 0
-    while 4 * load.max() >> shift > buckets:
+    while 4 * load.max() >> shift > 2 << bits:
         shift += 1
-    return shift
+    return np.full(2 << bits, agenda.NONE, np.int32), np.zeros(count, np.int32), shift, bits
+
+
+@inner
+def _opened(before: Numbers, begin: Column, bits: int, line: Column, row: int) -> int:
+    """Line up the rows of a bucket, of which one is the last. Returns how many there are.
+
+    They were put there mostly by rising number, so the last comes first already.
+    """
+    lined, falls = 0, True
+    while row != agenda.NONE:
+        line[lined] = begin[row] << bits | row
+        falls &= lined == 0 or line[lined - 1] > line[lined]
+        lined += 1
+        row = before[row]
+    if not falls and lined > agenda.FEW:
+        line[:lined] = np.sort(line[:lined])[::-1]
+    elif not falls:
+        for place in range(1, lined):
+            _line_up(line, place, line[place])
+    return lined
+
+
+@inner
+def _line_up(line: Column, lined: int, number: int) -> int:
+    """Put a number among those that fall; most go near the end. Returns how many there are."""
+    place = lined
+    while place > 0 and line[place - 1] < number:
+        line[place] = line[place - 1]
+        place -= 1
+    line[place] = number
+    return lined + 1
