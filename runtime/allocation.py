@@ -11,6 +11,9 @@ A thread has one profiler, of whatever kind, at a time. Measuring must change no
     the work begins a profiler        what is heard ends just before that
 """
 
+# pyright: reportPossiblyUnboundVariable=false, reportPrivateImportUsage=false
+# (torch's own names are used only where HEARS says that they are there)
+
 from __future__ import annotations
 
 import sys

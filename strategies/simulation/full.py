@@ -6,7 +6,7 @@ and Aiken, "Beyond Data and Model Parallelism for Deep Neural Networks" (section
 gives, `in_order` gives the same times.
 """
 
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 # (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
 
 from __future__ import annotations
