@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
-from maniple import cli
+from maniple import cli, search_command
 from maniple.operators.plan import Plan
 
 pytestmark = pytest.mark.simulator
@@ -223,3 +224,20 @@ def test_compare_puts_plans_of_one_graph_side_by_side(
     assert "step_s" in shown
     assert status_of("compare", paths[0], other) == 2
     assert "is for another graph than" in capsys.readouterr().err
+
+
+def test_the_seconds_of_a_search_begin_when_its_costs_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled and surveyed before the budget begins is not counted."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    surveys: list[float] = []
+
+    def survey() -> None:
+        now[0] += 60.0
+        surveys.append(now[0])
+
+    tasks = search_command._Surveyed(survey)
+    assert tasks() is None
+    assert tasks.at_s == 60.0
+    assert tasks() is None
+    assert surveys == [60.0]

@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,14 @@ import click
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from maniple.driver import Watch
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan, Predicted
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.simulation.prediction import Prediction
     from maniple.strategies.strategy import Objective, Progress
 
@@ -76,8 +77,7 @@ def search(
     if budget is None and proposals is None:
         budget = 10.0
     # Surveyed once: what is printed and saved is predicted with the costs that the search compared with.
-    tasks = cache(partial(surveyed, costs, graph, machine))
-    begun = time.perf_counter()
+    tasks = _Surveyed(lambda: surveyed(costs, graph, machine))
     with _live_line(shown=not as_json and sys.stderr.isatty()) as watch:
         plan = find(
             graph,
@@ -91,7 +91,7 @@ def search(
             costs=tasks,
             watch=watch,
         )
-    spent, model = time.perf_counter() - begun, tasks()
+    spent, model = time.perf_counter() - tasks.at_s, tasks()
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
     told = ((COSTS, costs),) if model is not None else ()
     others = tuple((name, terms) for name, terms in plan.explanation if name)
@@ -221,6 +221,24 @@ def _live_line(*, shown: bool) -> Iterator[Watch | None]:
             live.update(Text(line), refresh=True)
 
         yield watch
+
+
+class _Surveyed:
+    """The costs of a search, surveyed once: as it begins, when what is compiled and measured before is done.
+
+    Args:
+        survey: finds the costs.
+    """
+
+    def __init__(self, survey: Callable[[], Measured | None]) -> None:
+        self._survey = cache(survey)
+        self.at_s = time.perf_counter()
+        """When the costs were asked for last: the search began."""
+
+    def __call__(self) -> Measured | None:
+        found = self._survey()
+        self.at_s = time.perf_counter()
+        return found
 
 
 def _found(plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None) -> Prediction:

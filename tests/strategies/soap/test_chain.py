@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import product
-from math import exp, inf, nextafter
+from math import exp, inf
 from random import Random
 
 import pytest
+from tabulated import Tabulated
 
 from maniple.operators.graph import Graph
 from maniple.strategies.soap.chain import Chain, advance
 from maniple.strategies.soap.move import Choices
-from maniple.strategies.space import Choice, Space
-
-
-class Tabulated:
-    """An evaluator over a table; refuses a second evaluation before the first was accepted or rejected."""
-
-    def __init__(self, table: dict[Choices, float], choices: Choices) -> None:
-        self.table, self.choices = table, choices
-        self.next: Choices | None = None
-
-    def evaluate(self, changes: Sequence[tuple[int, Choice]], limit: float = inf) -> float:
-        assert self.next is None
-        changed = dict(changes)
-        self.next = tuple(changed.get(operator, choice) for operator, choice in enumerate(self.choices))
-        return min(self.table[self.next], nextafter(limit, inf))
-
-    def accept(self) -> None:
-        assert self.next is not None
-        self.choices, self.next = self.next, None
-
-    def reject(self) -> None:
-        assert self.next is not None
-        self.next = None
+from maniple.strategies.space import Space
 
 
 def two_operators() -> tuple[Space, list[Choices]]:

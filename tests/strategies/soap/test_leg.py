@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
-from math import inf, nextafter
 from random import Random
 from typing import cast
 
 import pytest
+from tabulated import Tabulated
 
 from maniple.operators.graph import Graph
 from maniple.regions.error import RequestError
@@ -18,34 +17,20 @@ from maniple.strategies.soap.evaluation import Evaluation
 from maniple.strategies.soap.leg import Merge, SearchLeg, Sweep, Walk, merge, unpacked
 from maniple.strategies.soap.move import Choices
 from maniple.strategies.soap.options import Options
-from maniple.strategies.space import Choice, Space
+from maniple.strategies.space import Space
 
 
-class Tabulated:
+class Table(Tabulated):
     """An evaluation over a table."""
 
     def __init__(self, space: Space, table: dict[Choices, float], choices: Choices) -> None:
-        self.space, self.options, self.table, self.choices = space, Options(space), table, choices
-        self.next: Choices | None = None
+        super().__init__(table, choices)
+        self.space, self.options = space, Options(space)
         self.least: tuple[int, int, Choices] | None = None
 
     def stand_at(self, choices: Choices) -> None:
         assert self.next is None
         self.choices = choices
-
-    def evaluate(self, changes: Sequence[tuple[int, Choice]], limit: float = inf) -> float:
-        assert self.next is None
-        changed = dict(changes)
-        self.next = tuple(changed.get(operator, choice) for operator, choice in enumerate(self.choices))
-        return min(self.table[self.next], nextafter(limit, inf))
-
-    def accept(self) -> None:
-        assert self.next is not None
-        self.choices, self.next = self.next, None
-
-    def reject(self) -> None:
-        assert self.next is not None
-        self.next = None
 
 
 def tabulated(seed: int) -> tuple[list[Choices], Evaluation, dict[Choices, float]]:
@@ -57,7 +42,7 @@ def tabulated(seed: int) -> tuple[list[Choices], Evaluation, dict[Choices, float
     states = list(product(*(own.choices() for own in space.operators)))
     chance = Random(seed)
     table = {state: 1.0 + chance.random() for state in states}
-    return states, cast("Evaluation", Tabulated(space, table, states[0])), table
+    return states, cast("Evaluation", Table(space, table, states[0])), table
 
 
 def ended(leg: SearchLeg, evaluation: Evaluation) -> SearchLeg:
