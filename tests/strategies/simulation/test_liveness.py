@@ -74,17 +74,7 @@ def test_the_table_of_the_docstring() -> None:
     names = [node.name for node in graph.nodes]
     placed = tuple((node.name, whole(graph, node, int(node.id > 1))) for node in graph.nodes)
     simulation = Simulation(graph, machine, complete(Problem(graph, machine), "manual", placed))
-    liveness, regions = simulation.liveness(), simulation.region_names()
-    lives = {
-        (regions[region], memory): (begin, end)
-        for region, memory, begin, end in zip(
-            liveness.regions.tolist(),
-            liveness.memories.tolist(),
-            liveness.begins.tolist(),
-            liveness.ends.tolist(),
-            strict=True,
-        )
-    }
+    lives = lived(simulation)
     step = simulation.makespan_ns
     rows = {row.name.partition("[")[0]: row for row in simulation.named()}
     ends = {name: int(simulation.ledger.times[row.number, END]) for name, row in rows.items()}
@@ -94,6 +84,14 @@ def test_the_table_of_the_docstring() -> None:
     assert lives["relu", 1] == (0, ends["linear_1.weight_gradient"])
     assert lives["relu.grad", 1] == (0, step)
     assert lives["linear.weight", 0] == (0, step)
+
+
+def lived(simulation: Simulation) -> dict[tuple[str, int], tuple[int, int]]:
+    """From the simulation: when regions live in memories."""
+    liveness, names = simulation.liveness(), simulation.region_names()
+    columns = (liveness.regions, liveness.memories, liveness.begins, liveness.ends)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return {(names[region], memory): (begin, end) for region, memory, begin, end in rows}
 
 
 def lowered(simulation: Simulation) -> dict[tuple[str, int], tuple[int, int]]:
@@ -130,20 +128,11 @@ def test_where_memory_is_shared_a_region_lives_from_its_first_row_to_its_last(se
     for change in range(3):
         other = planned(graph, machine, "random", 100 * seed + change)
         simulation.propose(dict(other.operators[change : change + 2]))
-        liveness, names = simulation.liveness(), simulation.region_names()
-        found = {
-            (names[region], memory): (begin, end)
-            for region, memory, begin, end in zip(
-                liveness.regions.tolist(),
-                liveness.memories.tolist(),
-                liveness.begins.tolist(),
-                liveness.ends.tolist(),
-                strict=True,
-            )
-        }
+        found = lived(simulation)
         wanted = lowered(simulation)
         assert found.items() <= wanted.items()
         assert all(names[0] == "clock" for names in wanted.keys() - found.keys())
+        liveness = simulation.liveness()
         held = np.bincount(liveness.memories, liveness.bytes, minlength=2)
         assert (simulation.memory_bytes <= held).all()
         assert (held <= simulation.memory_bytes + ALIGNMENT * 2 * len(simulation.ledger.sequence)).all()
