@@ -55,6 +55,12 @@ class Placed:
     first_part: int
     parts: int
 
+    def within(self, rows: Column) -> list[int]:
+        """The numbers that some rows, in ascending order, have in the block."""
+        left, right = np.searchsorted(rows, (self.first, self.first + self.count))
+        found: list[int] = (rows[left:right] - self.first).tolist()
+        return found
+
 
 class Ledger:
     """The tables of a simulated graph, changed by whole blocks of rows and edges.
@@ -129,11 +135,14 @@ class Ledger:
         """The rows by (ready, key), as of the last `settle`."""
         return self._sequences[1][: self._lengths[1]]
 
+    @property
+    def alive(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """The rows of the graph by key."""
+        return self.sequence[np.argsort(self.keys[self.sequence])]
+
     def columns(self) -> Columns:
         """The settled graph for a full simulation, its rows numbered by key."""
-        rows = self._rows
-        order = np.argsort(self.keys[self.sequence])
-        alive = self.sequence[order]
+        rows, alive = self._rows, self.alive
         number = np.full(len(rows), tables.NONE, dtype=np.int64)
         number[alive] = np.arange(len(alive))
         first, count = rows[alive, tables.HOLD] >> tables.HOLD_BITS, rows[alive, tables.HOLD] & tables.HOLD_MASK
