@@ -128,7 +128,7 @@ def critical_path(ledger: Ledger) -> list[tuple[int, int, int]]:
     """
     rows = ledger.alive
     duration, (first, lanes, spans), (starts, after), _ = ledger.columns()
-    ready, end = ledger.times[rows, READY], ledger.times[rows, END]
+    ready, end = ledger.rows[rows, READY], ledger.rows[rows, END]
     begin = end - duration
     owners = np.repeat(np.arange(len(rows)), np.diff(first))
     until, width = begin[owners] + spans, ledger.makespan + 1
@@ -156,7 +156,7 @@ def timeline(machine: Machine, ledger: Ledger, named: Iterable[Named], memory: M
     """Draw tasks and folds on their processors, movements on the copy engines of all ranks, and what memories hold."""
     events = _living(machine, memory)
     for row in named:
-        end = int(ledger.times[row.number, END])
+        end = int(ledger.rows[row.number, END])
         start = end - int(ledger.rows[row.number, DURATION])
         for rank, lane in row.lanes:
             place = (rank, lane, row.name, row.category, 1, row.number)
