@@ -114,7 +114,7 @@ def add_spans(tables: Tables, places: tuple[int, int], edges: Table, tasks: Tabl
 @inner
 def head(rows: Table, row: int) -> int:
     """The first span of a row, or none."""
-    return (rows[row, LINK] & LINK_MASK) - 1
+    return int((rows[row, LINK] & LINK_MASK) - 1)
 
 
 @inner
