@@ -1,11 +1,11 @@
 """Layers: operators that use one weight, with what makes their inputs.
 
-    operator             weight   layer
-    embedding            table    0
-    lstm, first step     w0       1
-    lstm, second step    w0       1
-    linear               v        2
-    cross_entropy                 2
+operator             weight   layer
+embedding            table    0
+lstm, first step     w0       1
+lstm, second step    w0       1
+linear               v        2
+cross_entropy                 2
 """
 
 from __future__ import annotations

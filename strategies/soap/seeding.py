@@ -12,6 +12,7 @@ from maniple.strategies.expert import Expert
 from maniple.strategies.model_parallel import ModelParallel
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import UNFIT, Evaluation
+from maniple.strategies.soap.hybrid import hybrids
 from maniple.strategies.soap.layering import layerings
 from maniple.strategies.space import Space
 
@@ -58,8 +59,9 @@ def seeding(problem: Problem) -> Seeding:
 
 
 def all_seeds(problem: Problem) -> tuple[AbstractDirectStrategy, ...]:
-    """What makes the plans that a search with a budget simulates first: the named ones', then the layerings."""
-    return (*(strategy() for strategy in SEEDS), *layerings(problem))
+    """What makes the plans that a search simulates first: the named ones, then layerings or hybrids."""
+    others = layerings(problem) or hybrids(problem.machine)
+    return (*(strategy() for strategy in SEEDS), *others)
 
 
 def first_evaluation(problem: Problem) -> Evaluation:

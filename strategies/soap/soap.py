@@ -5,8 +5,8 @@ chains from known plans, each until it has not improved for a while. Then the be
 until no change of a single one helps.
 
     phase    a round                                       ends
-    seeds    simulates a named plan or a layering, of      when all are; then the lower bound is found
-             which the fastest is a seed
+    seeds    simulates a named plan, a layering or a       when all are; then the lower bound is found
+             hybrid; of these the fastest is a seed
     chains   walks from a seed, the fastest seed first,    when no seed is left; each after so many proposals per
              and beside them a part of OptCNN's tables,    operator without a faster plan
              until its plan is one more seed
@@ -157,6 +157,6 @@ def _seeded(state: SoapState, name: str, plan: Plan) -> SoapState:
     evaluation.least = None
     cost = evaluation.move_to(choices)
     ordered = sorted([*state.waiting, (cost, name, choices)], key=lambda seed: seed[:2])
-    fastest = {seed[1]: seed for seed in reversed(ordered)}  # of the layerings, which have one name
+    fastest = {seed[1]: seed for seed in reversed(ordered)}  # layerings have one name, and hybrids
     waiting = tuple(seed for seed in ordered if fastest[seed[1]] is seed)
     return replace(state, waiting=waiting, incumbent=incumbent.seeded(choices, cost, evaluation.least))
