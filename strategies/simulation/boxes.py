@@ -155,6 +155,14 @@ def _sort(table: Boxes, first: int, last: int, axis: int, order: Column, spare: 
 
 
 @inner
+def ordered(table: Boxes) -> Column:
+    """The row numbers by bounds."""
+    order, spare = np.empty(len(table), dtype=np.int64), np.empty(len(table), dtype=np.int64)
+    _sort(table, 0, len(table), NO_AXIS, order, spare)
+    return order
+
+
+@inner
 def _by_label(table: Boxes) -> Column:
     """The row numbers by ascending label (a radix sort)."""
     count, most, ascends = len(table), 0, True

@@ -13,7 +13,7 @@ from maniple.operators.weight import at_home
 from maniple.regions.rectangle import Rect
 from maniple.runtime.launch import Point
 from maniple.strategies.simulation import boxes
-from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, NO_AXIS, Boxes
+from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
 from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.use import boxes_of
 
@@ -133,7 +133,7 @@ def _home(degrees: tuple[int, ...], owners: Column, blocks: Boxes, memory_of: Co
 def _in_place(tiles: Boxes, users: Boxes, shape: Column) -> tuple[Column, Column, Column]:
     """One tile of each block, the degrees and the owners, row-major; no owners where the tiles are no such blocks."""
     nothing = np.empty(0, dtype=np.int64)
-    order = boxes.ordered(tiles, NO_AXIS)
+    order = boxes.ordered(tiles)
     first, owners = np.empty(len(tiles), dtype=np.int64), np.empty(len(tiles), dtype=np.int64)
     count = 0
     for place in range(len(order)):
