@@ -93,20 +93,20 @@ class Terms:
         """By edge: [kind, choice of the one, choice of the other]; of one leader only the diagonal counts."""
         self.users: list[Users] = []
         self._found: dict[object, list[float]] = {}
-        self._filling = self._fill()
+        self._filling, self._made = self._fill(), 0
 
-    def fill(self, entries: int) -> bool:
-        """Make so many more entries, or a few more.
+    def made(self, entries: int) -> bool:
+        """Make entries until there are so many, unless they were made before.
 
         Returns:
-            Whether all terms are made.
+            Whether these are all.
         """
-        made = 0
-        for size in self._filling:
-            made += size
-            if made >= entries:
-                return False
-        return True
+        while self._made < entries:
+            size = next(self._filling, None)
+            if size is None:
+                return True
+            self._made += size
+        return False
 
     def _fill(self) -> Iterator[int]:
         for number, choices in enumerate(self._layers.choices):

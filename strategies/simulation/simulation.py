@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from maniple.strategies.simulation.network import Column
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.simulation.prediction import Prediction
+    from maniple.strategies.simulation.program import PlacedLaunch
     from maniple.strategies.simulation.use import RegionRows, Use
     from maniple.strategies.simulation.weight_home import WeightHome
 
@@ -298,6 +299,12 @@ class Simulation:
     def region_names(self) -> list[str]:
         """Give the names of the regions, in the order of their numbers in a liveness."""
         return [self._outline.region(key, self._program.forms).name for key in self._regions]
+
+    def parts(self) -> tuple[dict[int, PlacedLaunch], dict[RegionKey, tuple[RegionRows, list[int]]]]:
+        """The launches by place, and what each region adds with the places of its uses, as they are now."""
+        users = self._program.users
+        regions = {key: (region.rows, sorted(users[key])) for key, region in self._regions.items()}
+        return {place: self._program.launches[place] for place in self._launches}, regions
 
     def columns(self) -> Columns:
         """The step as it is now for a full simulation: durations, holds, successors and the number of lanes.
