@@ -77,17 +77,16 @@ def advance(
     """See ``Frontier.after``; `place` is changed. Gives the state, how many plans were timed, and the tries left."""
     most, near, tries = limits
     timed = 0
-    depths, bounds, symmetries = len(sizes), len(least), images.shape[1]
-    sums = np.empty((depths + 1, bounds))
+    depths = len(sizes)
+    sums = np.empty((depths + 1, len(least)))
     sums[0] = least
-    alive = np.ones((depths + 1, symmetries), dtype=np.bool_)
-    whole = np.empty(bounds)
+    alive = np.ones((depths + 1, images.shape[1]), dtype=np.bool_)
+    whole = np.empty(len(least))
     depth = 0
     # What the position has decided is added up again; its last choice was tried already.
     while depth < depths - 1 and place[depth + 1] >= 0:
         _add(sums, whole, terms, tables, place, depth)
-        for which in range(symmetries):
-            alive[depth + 1, which] = alive[depth, which] and images[depth, which, place[depth]] == place[depth]
+        alive[depth + 1] = alive[depth] & (images[depth, :, place[depth]] == place[depth])
         depth += 1
     while depth >= 0:
         place[depth] += 1
@@ -96,12 +95,7 @@ def advance(
             place[depth] = -1
             depth -= 1
             continue
-        first = True
-        for which in range(symmetries):
-            if alive[depth, which] and images[depth, which, choice] < choice:
-                first = False
-                break
-        if not first:
+        if not _is_first(images[depth], alive[depth], choice):
             continue
         tries -= 1
         _add(sums, whole, terms, tables, place, depth)
@@ -113,39 +107,80 @@ def advance(
                     return FOUND, timed, tries
                 timed += 1
             else:
-                for which in range(symmetries):
-                    alive[depth + 1, which] = alive[depth, which] and images[depth, which, choice] == choice
+                alive[depth + 1] = alive[depth] & (images[depth, :, choice] == choice)
                 depth += 1
         if tries <= 0:
             return PAUSED, timed, tries
     return ENDED, timed, tries
 
 
+@inner
+def _is_first(images: Grid, alive: Flags, choice: int) -> bool:
+    """Whether no symmetry that keeps all choices before makes an earlier choice of this one."""
+    return not (alive & (images[:, choice] < choice)).any()
+
+
 @kernel
 def assembled_ns(place: Integers, fragments: tuple[Index, Kept, tuple[int, int]], limit: int) -> int:
     """See ``Fragments.step_ns``."""
-    (numbers, starts, strides), kept, (slots, lanes) = fragments
-    heads, launches, rows, holds, edges = kept
+    index, kept, (slots, lanes) = fragments
+    chosen = _chosen(place, index)
+    if chosen.min() == UNKNOWN:
+        return UNKNOWN
+    load = _load(chosen, kept, lanes)
+    if load >= limit:
+        return load
+    rank, base, first = _ranks(chosen, kept, slots)
+    pairs = np.empty((_count(chosen, kept[0], EDGES), 2), np.int64)
+    at = 0
+    for group, fragment in enumerate(chosen):
+        for edge in range(kept[0][fragment, EDGES], kept[0][fragment, EDGES + 1]):
+            for end in range(2):
+                slot, point = kept[4][edge, 2 * end], kept[4][edge, 2 * end + 1]
+                pairs[at, end] = rank[point + (base[group] if slot == HERE else first[slot])]
+            at += 1
+    duration, held = _columns(chosen, kept, rank, _count(chosen, kept[0], HOLDS))
+    return first_come(duration, held, _successors(pairs, len(rank)), lanes)[2]
+
+
+@inner
+def _chosen(place: Integers, index: Index) -> Integers:
+    """The fragment of each group."""
+    numbers, starts, strides = index
     chosen = np.empty(len(starts), np.int64)
-    row_count = hold_count = edge_count = 0
     for group in range(len(starts)):
         entry = starts[group]
         for layer in range(len(place)):
             entry += strides[group, layer] * place[layer]
         chosen[group] = numbers[entry]
-        if chosen[group] == UNKNOWN:
-            return UNKNOWN
-        head = heads[chosen[group]]
-        row_count += head[ROWS + 1] - head[ROWS]
-        hold_count += head[HOLDS + 1] - head[HOLDS]
-        edge_count += head[EDGES + 1] - head[EDGES]
+    return chosen
+
+
+@inner
+def _count(chosen: Integers, heads: Grid, part: int) -> int:
+    """How many rows, holds or edges some fragments have."""
+    count = 0
+    for fragment in chosen:
+        count += heads[fragment, part + 1] - heads[fragment, part]
+    return count
+
+
+@inner
+def _load(chosen: Integers, kept: Kept, lanes: int) -> int:
+    """For how long the busiest lane is held."""
     load = np.zeros(lanes, np.int64)
     for fragment in chosen:
-        for hold in range(heads[fragment, HOLDS], heads[fragment, HOLDS + 1]):
-            load[holds[hold, 0]] += holds[hold, 1]
-    if load.max() >= limit:
-        return load.max()
-    keys, first, base = np.empty(row_count, np.int64), np.empty(slots, np.int64), np.empty(len(chosen), np.int64)
+        for hold in range(kept[0][fragment, HOLDS], kept[0][fragment, HOLDS + 1]):
+            load[kept[3][hold, 0]] += kept[3][hold, 1]
+    return load.max()
+
+
+@inner
+def _ranks(chosen: Integers, kept: Kept, slots: int) -> tuple[Integers, Integers, Integers]:
+    """The rank of each row by its key, and the first row of each fragment and of each launch."""
+    heads, launches, rows, _, _ = kept
+    keys, base = np.empty(_count(chosen, heads, ROWS), np.int64), np.empty(len(chosen), np.int64)
+    first = np.empty(slots, np.int64)
     at = 0
     for group, fragment in enumerate(chosen):
         base[group] = at
@@ -154,20 +189,9 @@ def assembled_ns(place: Integers, fragments: tuple[Index, Kept, tuple[int, int]]
         for row in range(heads[fragment, ROWS], heads[fragment, ROWS + 1]):
             keys[at] = rows[row, KEY]
             at += 1
-    order = np.argsort(keys)
-    rank = np.empty(row_count, np.int64)
-    for number in range(row_count):
-        rank[order[number]] = number
-    duration, held = _columns(chosen, kept, rank, hold_count)
-    pairs = np.empty((edge_count, 2), np.int64)
-    at = 0
-    for group, fragment in enumerate(chosen):
-        for edge in range(heads[fragment, EDGES], heads[fragment, EDGES + 1]):
-            for end in range(2):
-                slot, point = edges[edge, 2 * end], edges[edge, 2 * end + 1]
-                pairs[at, end] = rank[point + (base[group] if slot == HERE else first[slot])]
-            at += 1
-    return first_come(duration, held, _successors(pairs, row_count), lanes)[2]
+    rank = np.empty(len(keys), np.int64)
+    rank[np.argsort(keys)] = np.arange(len(keys))
+    return rank, base, first
 
 
 @inner

@@ -1,4 +1,4 @@
-"""Fragments: what the choices of some layers add to a step, kept from simulations, of which other steps are put together.
+"""Fragments: what the choices of some layers add to a step, kept from simulations; other steps are made of them.
 
 A launch depends on the choice of its operator, an update on those of a weight's readers, and what a region moves on
 those of all that use it. So a step is a fragment for each group of layers that have such a thing in common. Once each
