@@ -127,9 +127,9 @@ def assembled_ns(place: Integers, fragments: tuple[Index, Kept, tuple[int, int]]
     chosen = _chosen(place, index)
     if chosen.min() == UNKNOWN:
         return UNKNOWN
-    load = _load(chosen, kept, lanes)
+    load = _load(chosen, kept, lanes).max()
     if load >= limit:
-        return load
+        return int(load)
     rank, base, first = _ranks(chosen, kept, slots)
     pairs = np.empty((_count(chosen, kept[0], EDGES), 2), np.int64)
     at = 0
@@ -166,13 +166,13 @@ def _count(chosen: Integers, heads: Grid, part: int) -> int:
 
 
 @inner
-def _load(chosen: Integers, kept: Kept, lanes: int) -> int:
-    """For how long the busiest lane is held."""
+def _load(chosen: Integers, kept: Kept, lanes: int) -> Integers:
+    """For how long each lane is held."""
     load = np.zeros(lanes, np.int64)
     for fragment in chosen:
         for hold in range(kept[0][fragment, HOLDS], kept[0][fragment, HOLDS + 1]):
             load[kept[3][hold, 0]] += kept[3][hold, 1]
-    return load.max()
+    return load
 
 
 @inner

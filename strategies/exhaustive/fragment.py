@@ -141,9 +141,10 @@ class Fragments:
 
     def _append(self, fragment: _Fragment) -> int:
         """Write a fragment behind those there are, and give its number."""
-        head = []
+        head: list[int] = []
         tables = list(self._kept)
-        for which, rows in enumerate((fragment.launches, fragment.rows, fragment.holds, fragment.edges), 1):
+        parts: list[Sequence[tuple[int, ...]]] = [fragment.launches, fragment.rows, fragment.holds, fragment.edges]
+        for which, rows in enumerate(parts, 1):
             first, last = int(self._count[which]), int(self._count[which]) + len(rows)
             tables[which] = _grown(tables[which], last)
             tables[which][first:last] = np.asarray(rows, dtype=np.int64).reshape(len(rows), tables[which].shape[1])

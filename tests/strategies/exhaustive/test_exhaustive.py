@@ -149,7 +149,7 @@ def test_the_layers_of_a_network() -> None:
 
 def test_a_state_that_is_stepped_again_steps_as_it_did() -> None:
     strategy = Exhaustive()
-    state = strategy.init(Problem(chain(512), mp.Machine.preset("p100x2")))
+    state = strategy.init(Problem(chain(), mp.Machine.preset("cpu:2x1")))
     every = [state]
     while not strategy.terminate(state):
         state = strategy.step(state)
