@@ -85,6 +85,12 @@ class Measured:
         """Whether a task without a measurement would be timed now."""
         return self._left > 0
 
+    @property
+    def spread(self) -> float:
+        """The spread of all measurements over what was measured."""
+        tasks = self.measurements.tasks.values()
+        return sum(task.spread_ns for task in tasks) / max(1, sum(task.median_ns for task in tasks))
+
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
         boxes = self._boxes(launch)
