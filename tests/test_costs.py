@@ -124,11 +124,12 @@ def test_what_was_not_asked_for_stands_in_for_others_in_any_order(timer: Timer) 
     with costs_of("measured", MACHINE) as found:
         assert found is not None
         only = measured.Measured(MACHINE, found.measurements, measuring=False)
-    launches = [block.rows.launch() for block in Simulation(small(16), MACHINE, plan)._program.launches.values()]
+    tasks = [block.rows.tasks for block in Simulation(small(16), MACHINE, plan)._program.launches.values()]
+    launches = [found.launch() for found in tasks]
     forth = [only.task_ns(launch).tolist() for launch in launches]
     fresh = measured.Measured(MACHINE, found.measurements, measuring=False)
     assert [fresh.task_ns(launch).tolist() for launch in reversed(launches)] == forth[::-1]
-    told = {launch.name: fresh.source(launch, 0) for launch in launches}
+    told = {launch.name: fresh.sources(found)[0] for launch, found in zip(launches, tasks, strict=True)}
     assert told["linear.forward"] == "interpolated"
     assert max(fresh.errors()) < 0.01
 

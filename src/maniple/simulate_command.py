@@ -50,10 +50,11 @@ def simulate(
     said = dict(dict(loaded.explanation).get("", ()))
     with costs_of(costs or str(said.get(COSTS, ANALYTIC)), world) as tasks:
         begun = time.perf_counter()
-        found = Simulation(graph, world, loaded, tasks).predict()
+        simulation = Simulation(graph, world, loaded, tasks)
+        found = simulation.predict()
         taken = time.perf_counter() - begun
     if timeline is not None:
-        found.timeline.save(timeline)
+        simulation.timeline().save(timeline)
     click.echo(json.dumps(_document(found, taken)) if as_json else _text(found, loaded, taken))
     return 0
 

@@ -10,6 +10,8 @@ from maniple.runtime.roofline import bandwidth
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import Column
@@ -46,6 +48,6 @@ class Analytic:
         nanoseconds: Column = np.maximum(1, np.rint(1e9 * (self._launch_s[where] + busy))).astype(np.int64)
         return nanoseconds
 
-    def source(self, launch: Launch, point: int) -> str:
-        """Where the number of one task comes from."""
-        return "analytic"
+    def sources(self, tasks: LaunchTasks) -> Sequence[str]:
+        """Where the number of each comes from."""
+        return ("analytic",) * len(tasks.processors)

@@ -10,7 +10,7 @@ import numpy as np
 from maniple.runtime.roofline import efficiency
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from maniple.runtime.launch import Launch
 
@@ -65,6 +65,6 @@ class CostModel(Protocol):
         """The same for tasks that are there as arrays."""
         ...
 
-    def source(self, launch: Launch, point: int) -> str:
-        """Where the number of one task comes from: ``analytic``, ``measured`` or ``interpolated``."""
+    def sources(self, tasks: LaunchTasks) -> Sequence[str]:
+        """Where the number of each comes from: ``analytic``, ``measured`` or ``interpolated``."""
         ...

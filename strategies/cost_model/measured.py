@@ -101,9 +101,11 @@ class Measured:
         """The same for tasks that are there as arrays."""
         return self.task_ns(tasks.launch())
 
-    def source(self, launch: Launch, point: int) -> str:
-        """Where the number of one task comes from: ``measured``, ``interpolated`` or ``analytic``."""
-        return self._estimate(launch, point, self._boxes(launch))[1]
+    def sources(self, tasks: LaunchTasks) -> Sequence[str]:
+        """Where the number of each comes from: ``measured``, ``interpolated`` or ``analytic``."""
+        launch = tasks.launch()
+        boxes = self._boxes(launch)
+        return [self._estimate(launch, point, boxes)[1] for point in range(len(launch.points))]
 
     def _boxes(self, launch: Launch) -> Boxes:
         """By memory, the boxes of the instances that the launch's tasks there see."""

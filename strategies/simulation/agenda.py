@@ -14,30 +14,28 @@ from __future__ import annotations
 import numpy as np
 
 from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.tables import DUE, KEY, NONE, Column, Numbers, Table
 
-Column = np.ndarray[tuple[int], np.dtype[np.int64]]
-Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-Numbers = np.ndarray[tuple[int], np.dtype[np.int32]]
 Buckets = tuple[Numbers, Numbers]
 """The last row of each bucket, and the row before each."""
-Line = tuple[Column, Column, Numbers, Numbers, Numbers]
-"""The rows of the open bucket: times, keys, rows; their order, and room to sort it."""
+Line = tuple[Column, Numbers]
+"""The times and rows of the open bucket by falling (time, key): the last goes first."""
 Agenda = tuple[Buckets, Line]
 """What runs for every row takes its arrays one by one: an array that comes out of a tuple is counted each time."""
-NONE = -1
 FEW = 64
-"""So many rows find their places one by one; more are merged."""
+"""So many rows find their places one by one; more are sorted."""
 
 
 @kernel
 def empty(rows: int) -> Agenda:
     """Room for an agenda of so many rows, with more buckets than rows."""
-    times, ranks = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    numbers, order, spare = np.zeros(rows, np.int32), np.zeros(rows, np.int32), np.zeros(rows, np.int32)
     size = 4
     while size <= 2 * rows:
         size *= 2
-    return (np.full(size, NONE, np.int32), np.zeros(rows, np.int32)), (times, ranks, numbers, order, spare)
+    return (np.full(size, NONE, np.int32), np.zeros(rows, np.int32)), (
+        np.zeros(rows, np.int64),
+        np.zeros(rows, np.int32),
+    )
 
 
 @inner
@@ -49,84 +47,48 @@ def put(buckets: Numbers, before: Numbers, row: int, bucket: int) -> None:
 
 
 @inner
-def opened(before: Numbers, line: Line, keys: Column, ready: Table, row: int) -> int:
-    """Line up the rows of a bucket, of which one is the last, by (time, key). Returns how many there are."""
-    times, ranks, rows, order, _ = line
-    count = 0
+def opened(before: Numbers, line: Line, table: Table, row: int) -> int:
+    """Line up the rows of a bucket, of which one is the last. Returns how many there are.
+
+    Most were put there by rising key, so the last one comes first.
+    """
+    times, rows = line
+    count, falls = 0, True
     while row != NONE:
-        times[count], ranks[count], rows[count] = ready[row, 0], keys[row], row
+        times[count], rows[count] = table[row, DUE], row
+        falls &= count == 0 or _is_before(table, times[count], row, times[count - 1], rows[count - 1])
         count += 1
         row = before[row]
-    if count > FEW:
-        return _sorted(line, count)
-    for place in range(count):
-        entry = count - 1 - place
-        behind = place
-        while behind > 0 and _is_before(times, ranks, entry, order[behind - 1]):
-            order[behind] = order[behind - 1]
-            behind -= 1
-        order[behind] = entry
+    if not falls and count > FEW:
+        _sort(table, times, rows, count)
+    elif not falls:
+        for place in range(1, count):
+            insert(table, times, rows, place, times[place], rows[place])
     return count
 
 
 @inner
-def _sorted(line: Line, count: int) -> int:
-    """Order many rows: those that are in order already are merged, two runs at a time."""
-    times, ranks, _, order, spare = line
-    for place in range(count):
-        order[place] = count - 1 - place
-    while True:
-        left = 0
-        while left < count:
-            middle = _run(times, ranks, order, left, count)
-            if left == 0 and middle == count:
-                return count
-            stop = _run(times, ranks, order, middle, count) if middle < count else count
-            _merge(times, ranks, order, spare, left, middle, stop)
-            left = stop
-        order[:count] = spare[:count]
-
-
-@inner
-def _is_before(times: Column, ranks: Column, i: int, j: int) -> bool:
-    return bool(times[i] < times[j] or (times[i] == times[j] and ranks[i] < ranks[j]))
-
-
-@inner
-def _run(times: Column, ranks: Column, order: Numbers, first: int, count: int) -> int:
-    """Where the ordered run that begins at a place ends."""
-    place = first + 1
-    while place < count and not _is_before(times, ranks, order[place], order[place - 1]):
-        place += 1
-    return place
-
-
-@inner
-def _merge(times: Column, ranks: Column, order: Numbers, result: Numbers, left: int, middle: int, stop: int) -> None:
-    """Merge two ordered runs that follow one another."""
-    right, start = middle, left
-    end = middle
-    for place in range(start, stop):
-        if left < end and (right >= stop or not _is_before(times, ranks, order[right], order[left])):
-            result[place] = order[left]
-            left += 1
-        else:
-            result[place] = order[right]
-            right += 1
-
-
-@inner
-def insert(
-    times: Column, ranks: Column, rows: Numbers, order: Numbers, place: int, lined: int, time: int, key: int, row: int
-) -> int:
-    """Put a row into the open bucket, of whose rows some have been taken. Returns how many there are.
-
-    Most come after all that are there, so they are looked at from the end.
-    """
-    times[lined], ranks[lined], rows[lined] = time, key, row
-    behind = lined
-    while behind > place and _is_before(times, ranks, lined, order[behind - 1]):
-        order[behind] = order[behind - 1]
-        behind -= 1
-    order[behind] = lined
+def insert(table: Table, times: Column, rows: Numbers, lined: int, time: int, row: int) -> int:
+    """Put a row into the open bucket; most go near the end. Returns how many there are."""
+    place = lined
+    while place > 0 and _is_before(table, times[place - 1], rows[place - 1], time, row):
+        times[place], rows[place] = times[place - 1], rows[place - 1]
+        place -= 1
+    times[place], rows[place] = time, row
     return lined + 1
+
+
+@inner
+def _is_before(table: Table, time: int, row: int, other_time: int, other: int) -> bool:
+    return bool(time < other_time or (time == other_time and table[row, KEY] < table[other, KEY]))
+
+
+@inner
+def _sort(table: Table, times: Column, rows: Numbers, count: int) -> None:
+    """Order many rows: by key, and then, leaving those of one time as they are, by time."""
+    keys = np.empty(count, np.int64)
+    for place in range(count):
+        keys[place] = table[rows[place], KEY]
+    by_key = np.argsort(keys, kind="mergesort")
+    order = by_key[np.argsort(times[:count][by_key], kind="mergesort")][::-1]
+    times[:count], rows[:count] = times[:count][order], rows[:count][order]

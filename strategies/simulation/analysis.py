@@ -14,9 +14,8 @@ import numpy as np
 from maniple.strategies.simulation import bits, boxes, collective, emission, history, merging, region
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
-from maniple.strategies.simulation.history import EDGES, FULL, MEMBERS, MOVES, NONE, History, Table
-from maniple.strategies.simulation.kernel import inner, kernel
-from maniple.strategies.simulation.merging import MOST_PENDING
+from maniple.strategies.simulation.history import FULL, MEMBERS, MOVES, NONE, History, Table
+from maniple.strategies.simulation.kernel import inner, kernel, leaf
 from maniple.strategies.simulation.region import MEMORY, READ, REDUCE, WRITE_DISCARD, Given, State
 
 UNWRITTEN = -2
@@ -25,7 +24,7 @@ UNWRITTEN = -2
 @kernel
 def analyse(
     bounds: Boxes, home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, hosts: Column, past: History
-) -> tuple[Table, Table, Table, Column]:
+) -> tuple[Table, Table, Table, int, Column]:
     """Analyse the uses of a region in one step.
 
     Args:
@@ -38,76 +37,105 @@ def analyse(
         past: room for the record; where it says afterwards that it is full, the answer is of no use.
 
     Returns:
-        Movements, members of their groups, edges between nodes (node t < tasks is task t, any other is movement
-        t - tasks), and the elements of instances in each memory. A movement of kind UNWRITTEN stands for a read of
+        Movements; members of their groups; edges (node, node that waits) by ascending node, where node t < tasks is
+        task t and any other is movement t - tasks; how many nodes others wait for; the elements of instances in each
+        memory. A movement of kind UNWRITTEN stands for a read of
         what nothing wrote.
     """
     if not history.begin(past, len(tasks), len(hosts)):
-        return past[0][:0], past[1][:0], past[2][:0], hosts
+        return past[0][:0], past[1][:0], past[2][:0], 0, hosts
     cuts, starts, cells = _grid(bounds, home, task_boxes)
     given = (tasks, task_boxes, cuts, starts, hosts, _instances(home, uses, tasks, task_boxes, len(hosts)))
-    state = (bits.empty(cells, len(hosts)), bits.empty(cells, len(tasks)), bits.empty(cells, len(hosts)))
+    hold, need = bits.empty(cells, len(hosts)), bits.empty(cells, len(hosts))
+    state = (hold, bits.empty(cells, _reducing(uses)), need, np.zeros(len(hosts), dtype=np.int64))
     for row in range(len(home)):
-        region.mark(given, state[0], home, row, home[row, 0])
-    contributed = 0
+        region.mark(given, hold, home, row, home[row, 0])
     for use in range(len(uses)):
         first, last, privilege = uses[use]
-        if privilege == REDUCE and contributed < MOST_PENDING:
-            contributed += last - first
+        if privilege == REDUCE and not merging.is_due(state):
             _contribute(given, state, first, last)
             continue
-        for cell in range(cells):
-            for word in range(state[2].shape[1]):
-                state[2][cell, word] = 0
+        need[:] = 0
         for task in range(first, last):
-            region.mark(given, state[2], task_boxes, task, tasks[task, MEMORY])
+            region.mark(given, need, task_boxes, task, tasks[task, MEMORY])
         if privilege == REDUCE:
             merging.merge(given, state, past, use)
             _contribute(given, state, first, last)
             continue
-        if privilege != WRITE_DISCARD:
+        if privilege != WRITE_DISCARD and not _is_valid(state):
             _move(given, state, past, use, first, last)
         _leave(state, privilege)
         _touch(given, past, first, last, privilege != READ)
         if past[7][FULL]:
             break
-    sizes = past[7]
-    moves, members, edges = past[0][: sizes[MOVES]], past[1][: sizes[MEMBERS]], past[2][: sizes[EDGES]]
-    return moves.copy(), members.copy(), edges.copy(), given[5]
+    if past[7][FULL]:
+        return past[0][:0], past[1][:0], past[2][:0], 0, hosts
+    count = past[7][MOVES]
+    edges, sources = history.ordered_edges(past, len(tasks) + count)
+    return past[0][:count].copy(), past[1][: past[7][MEMBERS]].copy(), edges, sources, given[5]
 
 
-@inner
+@leaf
+def _reducing(uses: Table) -> int:
+    """One past the last task that reduces."""
+    found = 0
+    for use in range(len(uses)):
+        if uses[use, 2] == REDUCE:
+            found = max(found, uses[use, 1])
+    return found
+
+
+@leaf
+def _is_valid(state: State) -> bool:
+    """Whether all that is needed is there."""
+    hold, waiting, need, _ = state
+    for cell in range(len(need)):
+        if not bits.within(need, cell, hold, cell):
+            return False
+        if not bits.is_empty(waiting, cell) and not bits.is_empty(need, cell):
+            return False
+    return True
+
+
+@leaf
 def _touch(given: Given, past: History, first: int, last: int, writes: bool) -> None:  # noqa: FBT001
     """Let tasks wait for conflicting uses of their boxes, and then remember their own."""
     tasks, task_boxes = given[0], given[1]
     for task in range(first, last):
-        history.depend(past, task, tasks[task, MEMORY], task_boxes[task : task + 1], writes)
+        history.depend(past, task, tasks[task, MEMORY], task_boxes, task, writes)
     for task in range(first, last):
-        history.record(past, task, tasks[task, MEMORY], task_boxes[task : task + 1], writes)
+        history.record(past, task, tasks[task, MEMORY], task_boxes, task, writes)
 
 
 @inner
 def _grid(bounds: Boxes, home: Boxes, task_boxes: Boxes) -> tuple[Column, Column, int]:
     """Cut a region at the bounds of everything that uses it: the cuts, the start of each axis, the number of cells."""
-    count = 2 * (1 + len(home) + len(task_boxes))
-    cuts = np.empty(AXES * count, dtype=np.int64)
+    cuts = np.empty(2 * AXES * (1 + len(home) + len(task_boxes)), dtype=np.int64)
     starts = np.zeros(AXES + 1, dtype=np.int64)
-    used, cells = 0, 1
+    cells = 1
     for axis in range(AXES):
-        every = np.empty(count, dtype=np.int64)
-        place = 0
-        for table in (bounds, home, task_boxes):
+        start = starts[axis]
+        cuts[start], cuts[start + 1] = bounds[0, LOW + axis], bounds[0, HIGH + axis]
+        used = start + 2
+        for table in (home, task_boxes):
             for row in range(len(table)):
-                every[place], every[place + 1] = table[row, LOW + axis], table[row, HIGH + axis]
-                place += 2
-        every.sort()
-        for number in range(count):
-            if number == 0 or every[number] != every[number - 1]:
-                cuts[used] = every[number]
-                used += 1
+                used = _cut(cuts, start, used, table[row, LOW + axis])
+                used = _cut(cuts, start, used, table[row, HIGH + axis])
         starts[axis + 1] = used
-        cells *= used - starts[axis] - 1
+        cells *= used - start - 1
     return cuts[:used], starts, cells
+
+
+@leaf
+def _cut(cuts: Column, start: int, stop: int, cut: int) -> int:
+    """Put a number among ascending ones, unless it is there; one past the last."""
+    place = region.place(cuts, start, stop, cut)
+    if place < stop and cuts[place] == cut:
+        return stop
+    for later in range(stop, place, -1):
+        cuts[later] = cuts[later - 1]
+    cuts[place] = cut
+    return stop + 1
 
 
 @inner
@@ -130,7 +158,7 @@ def _instances(home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, memori
     return elements
 
 
-@inner
+@leaf
 def _grow(hulls: Boxes, seen: Column, table: Boxes, row: int, memory: int) -> None:
     if not seen[memory]:
         boxes.put(hulls, memory, table, row)
@@ -140,13 +168,14 @@ def _grow(hulls: Boxes, seen: Column, table: Boxes, row: int, memory: int) -> No
         hulls[memory, HIGH + axis] = max(hulls[memory, HIGH + axis], table[row, HIGH + axis])
 
 
-@inner
+@leaf
 def _contribute(given: Given, state: State, first: int, last: int) -> None:
     """Let tasks contribute to what they reduce; replicas of a task, which share its colour, count once."""
     tasks, task_boxes = given[0], given[1]
     for task in range(first, last):
         if task == first or tasks[task, region.COLOR] != tasks[task - 1, region.COLOR]:
             region.mark(given, state[1], task_boxes, task, task)
+            state[3][tasks[task, MEMORY]] += 1
 
 
 @inner
@@ -173,14 +202,13 @@ def _move(given: Given, state: State, past: History, use: int, first: int, last:
         block = folds[starts[number] : starts[number + 1]]
         emission.fold(given, state, past, use, np.arange(first, last), block, described)
     copies, starts = boxes.grouped(copies)
-    for number in range(len(starts) - 1):
-        emission.copy(given, past, use, copies[starts[number] : starts[number + 1]])
+    emission.copies(given, past, use, copies, starts)
 
 
-@inner
+@leaf
 def _leave(state: State, privilege: int) -> None:
     """Say who holds what after a use."""
-    hold, waiting, need = state
+    hold, waiting, need, _ = state
     for cell in range(len(hold)):
         if bits.is_empty(need, cell):
             continue

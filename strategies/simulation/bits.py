@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, leaf
 
 Bits = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -16,13 +16,13 @@ def empty(sets: int, size: int) -> Bits:
     return np.zeros((sets, (size + 31) >> 5), dtype=np.int64)
 
 
-@inner
+@leaf
 def add(bits: Bits, row: int, number: int) -> None:
     """Put a number into a set."""
     bits[row, number >> 5] |= 1 << (number & 31)
 
 
-@inner
+@leaf
 def has(bits: Bits, row: int, number: int) -> bool:
     """Whether a number is in a set."""
     return (bits[row, number >> 5] >> (number & 31)) & 1 == 1
@@ -52,7 +52,7 @@ def members(bits: Bits, row: int) -> Column:
     return result
 
 
-@inner
+@leaf
 def equal(a: Bits, i: int, b: Bits, j: int) -> bool:
     """Whether two sets are equal."""
     for word in range(a.shape[1]):
@@ -61,7 +61,7 @@ def equal(a: Bits, i: int, b: Bits, j: int) -> bool:
     return True
 
 
-@inner
+@leaf
 def is_empty(bits: Bits, row: int) -> bool:
     """Whether a set has no member."""
     for word in range(bits.shape[1]):
@@ -70,7 +70,7 @@ def is_empty(bits: Bits, row: int) -> bool:
     return True
 
 
-@inner
+@leaf
 def within(a: Bits, i: int, b: Bits, j: int) -> bool:
     """Whether every member of the first set is in the second."""
     for word in range(a.shape[1]):
@@ -79,7 +79,7 @@ def within(a: Bits, i: int, b: Bits, j: int) -> bool:
     return True
 
 
-@inner
+@leaf
 def mixed(code: int, bits: Bits, row: int) -> int:
     """A number that depends on `code` and on the set; equal sets give equal numbers."""
     for word in range(bits.shape[1]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.kernel import inner, kernel, leaf
 
 AXES = 5
 """Axes of a box; a region with fewer has further axes of one point."""
@@ -28,7 +28,7 @@ def grown(table: Boxes, need: int) -> Boxes:
     return larger
 
 
-@inner
+@leaf
 def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     """Whether two boxes that are not empty share a point."""
     for axis in range(AXES):
@@ -40,7 +40,8 @@ def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
 @kernel
 def are_disjoint(table: Boxes) -> bool:
     """Whether no two boxes, none of them empty, share a point."""
-    order = ordered(table, NO_AXIS)
+    order, spare = np.empty(len(table), dtype=np.int64), np.empty(len(table), dtype=np.int64)
+    _sort(table, 0, len(table), NO_AXIS, order, spare)
     for place in range(len(order)):
         for other in range(place + 1, len(order)):
             if table[order[other], LOW] >= table[order[place], HIGH]:
@@ -50,7 +51,7 @@ def are_disjoint(table: Boxes) -> bool:
     return True
 
 
-@inner
+@leaf
 def contains(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     """Whether all points of the second box are in the first."""
     for axis in range(AXES):
@@ -59,7 +60,7 @@ def contains(a: Boxes, i: int, b: Boxes, j: int) -> bool:
     return True
 
 
-@inner
+@leaf
 def volume(a: Boxes, i: int) -> int:
     """The number of points."""
     product = 1
@@ -68,7 +69,7 @@ def volume(a: Boxes, i: int) -> int:
     return product
 
 
-@inner
+@leaf
 def put(table: Boxes, i: int, source: Boxes, j: int) -> None:
     """Copy a row."""
     for column in range(WIDTH):
@@ -112,21 +113,30 @@ def subtract(boxes: Boxes, holes: Boxes) -> Boxes:
     return rest
 
 
-@inner
+@leaf
+def same(a: Boxes, i: int, b: Boxes, j: int) -> bool:
+    """Whether two boxes are equal."""
+    for column in range(LOW, WIDTH):
+        if a[i, column] != b[j, column]:
+            return False
+    return True
+
+
+@leaf
 def _before(table: Boxes, i: int, j: int, axis: int) -> bool:
-    """Whether row i sorts before row j: by label and bounds, the bounds on `axis` (if there is one) last."""
-    for column in range(WIDTH):
+    """Whether row i sorts before row j: by bounds, those on `axis` (if there is one) last."""
+    for column in range(LOW, WIDTH):
         if column != LOW + axis and column != HIGH + axis and table[i, column] != table[j, column]:
             return table[i, column] < table[j, column]
     return axis >= 0 and table[i, LOW + axis] < table[j, LOW + axis]
 
 
-@inner
-def ordered(table: Boxes, axis: int) -> Column:
-    """The row numbers in `_before`'s order (a merge sort)."""
-    count = len(table)
-    order = np.arange(count)
-    other = np.empty(count, dtype=np.int64)
+@leaf
+def _sort(table: Boxes, first: int, last: int, axis: int, order: Column, spare: Column) -> None:
+    """Put the numbers of the rows from `first` to `last` into `order`, in `_before`'s order (a merge sort)."""
+    count = last - first
+    for place in range(count):
+        order[place] = first + place
     width = 1
     while width < count:
         for start in range(0, count, 2 * width):
@@ -134,51 +144,111 @@ def ordered(table: Boxes, axis: int) -> Column:
             left, right = start, middle
             for place in range(start, stop):
                 if left < middle and (right >= stop or not _before(table, order[right], order[left], axis)):
-                    other[place] = order[left]
+                    spare[place] = order[left]
                     left += 1
                 else:
-                    other[place] = order[right]
+                    spare[place] = order[right]
                     right += 1
-        order, other = other, order
+        for place in range(count):
+            order[place] = spare[place]
         width *= 2
-    return order
 
 
 @inner
-def _is_cut(table: Boxes, axis: int) -> bool:
+def _by_label(table: Boxes) -> Column:
+    """The row numbers by ascending label (a radix sort)."""
+    count, most, ascends = len(table), 0, True
+    for row in range(count):
+        most = max(most, table[row, 0])
+        ascends &= row == 0 or table[row - 1, 0] <= table[row, 0]
+    order, spare = np.arange(count), np.empty(count, dtype=np.int64)
+    if ascends:
+        return order
+    starts = np.empty(257, dtype=np.int64)
+    shift = 0
+    while most >> shift:
+        starts[:] = 0
+        for row in range(count):
+            starts[((table[row, 0] >> shift) & 255) + 1] += 1
+        for digit in range(256):
+            starts[digit + 1] += starts[digit]
+        for place in range(count):
+            digit = (table[order[place], 0] >> shift) & 255
+            spare[starts[digit]] = order[place]
+            starts[digit] += 1
+        order, spare = spare, order
+        shift += 8
+    return order
+
+
+@leaf
+def _is_cut(table: Boxes, first: int, last: int, axis: int) -> bool:
     """Whether boxes have different bounds on an axis; otherwise none joins another there."""
     low, high = LOW + axis, HIGH + axis
-    for row in range(1, len(table)):
-        if table[row, low] != table[0, low] or table[row, high] != table[0, high]:
+    for row in range(first + 1, last):
+        if table[row, low] != table[first, low] or table[row, high] != table[first, high]:
             return True
     return False
 
 
-@inner
-def merged(boxes: Boxes) -> Boxes:
-    """Disjoint boxes of one label joined where two form one box, until none do; by ascending label and bounds."""
-    before = -1
-    while len(boxes) > 1 and len(boxes) != before:
-        before = len(boxes)
+@leaf
+def _continues(table: Boxes, row: int, other: Boxes, before: int, axis: int) -> bool:
+    """Whether a box begins where another ends on an axis, and is the same on the others."""
+    if table[row, LOW + axis] != other[before, HIGH + axis]:
+        return False
+    for column in range(LOW, WIDTH):
+        if column != LOW + axis and column != HIGH + axis and table[row, column] != other[before, column]:
+            return False
+    return True
+
+
+@leaf
+def _join(table: Boxes, first: int, last: int, order: Column, spare: Column, joined: Boxes) -> int:
+    """Join the boxes from `first` to `last` where two form one box, until none do, and sort them; one past the last."""
+    before = first
+    while last - first > 1 and last != before:
+        before = last
         for axis in range(AXES - 1, -1, -1):
-            if not _is_cut(boxes, axis):
+            if not _is_cut(table, first, last, axis):
                 continue
-            order = ordered(boxes, axis)
-            result = np.empty_like(boxes)
+            _sort(table, first, last, axis, order, spare)
             count = 0
-            for number in order:
-                if count > 0 and boxes[number, LOW + axis] == result[count - 1, HIGH + axis]:
-                    same = True
-                    for column in range(WIDTH):
-                        if column != LOW + axis and column != HIGH + axis:
-                            same &= boxes[number, column] == result[count - 1, column]
-                    if same:
-                        result[count - 1, HIGH + axis] = boxes[number, HIGH + axis]
-                        continue
-                put(result, count, boxes, number)
-                count += 1
-            boxes = result[:count]
-    return _taken(boxes, ordered(boxes, NO_AXIS))
+            for place in range(last - first):
+                if count > 0 and _continues(table, order[place], joined, count - 1, axis):
+                    joined[count - 1, HIGH + axis] = table[order[place], HIGH + axis]
+                else:
+                    put(joined, count, table, order[place])
+                    count += 1
+            if count < last - first:
+                last = first + count
+                for row in range(count):
+                    put(table, first + row, joined, row)
+    if last - first > 1:
+        _sort(table, first, last, NO_AXIS, order, spare)
+        for place in range(last - first):
+            put(joined, place, table, order[place])
+        for place in range(last - first):
+            put(table, first + place, joined, place)
+    return last
+
+
+@inner
+def merged(table: Boxes) -> Boxes:
+    """Disjoint boxes of one label joined where two form one box, until none do; by ascending label and bounds."""
+    rows = _taken(table, _by_label(table))
+    order, spare = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
+    joined = np.empty_like(rows)
+    first = count = 0
+    while first < len(rows):
+        last = first + 1
+        while last < len(rows) and rows[last, 0] == rows[first, 0]:
+            last += 1
+        stop = first + 1 if last == first + 1 else _join(rows, first, last, order, spare, joined)
+        for row in range(first, stop):
+            put(rows, count, rows, row)
+            count += 1
+        first = last
+    return rows[:count]
 
 
 @inner
@@ -195,13 +265,14 @@ def grouped(table: Boxes) -> tuple[Boxes, Column]:
             put(bounds, count, table, row)
             first[count] = row
             count += 1
+            continue
         for axis in range(AXES):
             bounds[count - 1, LOW + axis] = min(bounds[count - 1, LOW + axis], table[row, LOW + axis])
             bounds[count - 1, HIGH + axis] = max(bounds[count - 1, HIGH + axis], table[row, HIGH + axis])
     first[count] = len(table)
     result, starts = np.empty_like(table), np.zeros(count + 1, dtype=np.int64)
     used = 0
-    order = _placed(bounds, count)
+    order = _placed(bounds[:count])
     for place in range(count):
         starts[place] = used
         for row in range(first[order[place]], first[order[place] + 1]):
@@ -212,36 +283,52 @@ def grouped(table: Boxes) -> tuple[Boxes, Column]:
 
 
 @inner
-def _placed(bounds: Boxes, count: int) -> Column:
-    """The numbers of the first `count` boxes by bounds, then by label (a merge sort)."""
-    order = np.arange(count)
-    other = np.empty(count, dtype=np.int64)
-    width = 1
-    while width < count:
-        for start in range(0, count, 2 * width):
-            middle, stop = min(start + width, count), min(start + 2 * width, count)
-            left, right = start, middle
-            for place in range(start, stop):
-                if left < middle and (right >= stop or not _lower(bounds, order[right], order[left])):
-                    other[place] = order[left]
-                    left += 1
-                else:
-                    other[place] = order[right]
-                    right += 1
-        order, other = other, order
-        width *= 2
-    return order
+def _placed(bounds: Boxes) -> Column:
+    """The row numbers by bounds, equal ones as they are: few differ, so only those that do are compared."""
+    distinct, number = _distinct(bounds)
+    order, spare = np.empty(len(distinct), dtype=np.int64), np.empty(len(distinct), dtype=np.int64)
+    _sort(distinct, 0, len(distinct), NO_AXIS, order, spare)
+    starts = np.zeros(len(distinct) + 1, dtype=np.int64)
+    for place in range(len(distinct)):
+        spare[order[place]] = place
+    for row in range(len(bounds)):
+        starts[spare[number[row]] + 1] += 1
+    for place in range(len(distinct)):
+        starts[place + 1] += starts[place]
+    result = np.empty(len(bounds), dtype=np.int64)
+    for row in range(len(bounds)):
+        place = spare[number[row]]
+        result[starts[place]] = row
+        starts[place] += 1
+    return result
 
 
 @inner
-def _lower(table: Boxes, i: int, j: int) -> bool:
-    for column in range(LOW, WIDTH):
-        if table[i, column] != table[j, column]:
-            return table[i, column] < table[j, column]
-    return table[i, 0] < table[j, 0]
+def _distinct(table: Boxes) -> tuple[Boxes, Column]:
+    """The boxes that differ from all before them, and for each box which of these it is."""
+    size = 16
+    while size < 2 * len(table):
+        size *= 2
+    index, number = np.full(size, NO_AXIS), np.empty(len(table), dtype=np.int64)
+    result = np.empty_like(table)
+    count = 0
+    for row in range(len(table)):
+        code = 1
+        for column in range(LOW, WIDTH):
+            code = (code ^ table[row, column]) * 0x9E3779B97F4A7C1
+            code ^= code >> 29
+        place = code & (size - 1)
+        while index[place] >= 0 and not same(result, index[place], table, row):
+            place = (place + 1) & (size - 1)
+        if index[place] < 0:
+            index[place] = count
+            put(result, count, table, row)
+            count += 1
+        number[row] = index[place]
+    return result[:count], number
 
 
-@inner
+@leaf
 def volume_of(table: Boxes) -> int:
     """The number of points of disjoint boxes."""
     total = 0
@@ -250,7 +337,7 @@ def volume_of(table: Boxes) -> int:
     return total
 
 
-@inner
+@leaf
 def bounding_volume(table: Boxes) -> int:
     """The number of points of the smallest box that contains all."""
     product = 1

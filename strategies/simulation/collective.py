@@ -28,7 +28,7 @@ from maniple.strategies.simulation.region import (
 @inner
 def _one_source(given: Given, state: State, cell: int) -> int:
     """The one memory that all who lack a held cell get it from, or none where they get it from several."""
-    hold, _, need = state
+    hold, _, need, _ = state
     holders = bits.members(hold, cell)
     if len(holders) == 1:
         return int(holders[0])
@@ -46,7 +46,7 @@ def _one_source(given: Given, state: State, cell: int) -> int:
 @inner
 def distribution(given: Given, state: State, cells: Column) -> tuple[int, Bits, Column]:
     """Whether the needed cells make an all-gather or a broadcast: the kind (or none), the group, the sources."""
-    hold, waiting, need = state
+    hold, waiting, need, _ = state
     group = bits.empty(2, len(given[4]))
     sources = np.full(len(cells), NONE)
     moved = distinct = 0
@@ -75,7 +75,7 @@ def distribution(given: Given, state: State, cells: Column) -> tuple[int, Bits, 
 @inner
 def reduction(given: Given, state: State, cells: Column) -> tuple[int, Bits]:
     """Whether the needed cells make an all-reduce or a reduce-scatter: the kind (or none) and the group."""
-    hold, waiting, need = state
+    hold, waiting, need, _ = state
     group = bits.empty(1, len(given[4]))
     all_reduce = reduce_scatter = True
     first, targets = NONE, 0
@@ -88,11 +88,11 @@ def reduction(given: Given, state: State, cells: Column) -> tuple[int, Bits]:
         contributing = region.contributing(given, waiting, cell)
         if first == NONE:
             group = contributing
-        owners = region.owners(given, state, cell)
+        owners = region.owners(state, contributing, cell)
         if not bits.equal(group, 0, contributing, 0) or not bits.has(group, 0, owners[0]):
             return NONE, group
         for owner in owners:
-            base = region.base(given, state, cell, owner)
+            base = region.base(given, state, contributing, cell, owner)
             if base != NONE and not bits.has(group, 0, base):
                 return NONE, group
         all_reduce &= bits.equal(need, cell, group, 0)

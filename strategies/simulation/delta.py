@@ -33,7 +33,7 @@ from maniple.strategies.simulation.agenda import Agenda
 from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.tables import (
     COUNT,
-    DEAD,
+    DUE,
     DURATION,
     END,
     FIRST,
@@ -42,23 +42,23 @@ from maniple.strategies.simulation.tables import (
     HOLD_MASK,
     LANE_BITS,
     LANE_MASK,
+    LINK,
+    LINK_BITS,
+    LINK_MASK,
+    NEVER,
     NEXT,
     NONE,
     READY,
     ROW,
+    WAITS,
     Column,
-    Links,
     Numbers,
     Table,
+    Tables,
 )
 
-Tables = tuple[Column, Table, Column, Links]
-"""Keys, rows, holds, and who waits for whom."""
-Times = tuple[Table, Table]
-"""The times before, and those to be."""
 Marks = np.ndarray[tuple[int], np.dtype[np.int8]]
-State = tuple[Numbers, Marks]
-"""By row: predecessors that have not ended (NONE: it is in the sequence), and what changed about it."""
+"""By row what changed about it."""
 Sequences = tuple[Numbers, Numbers]
 """The rows by (ready, key) before, and as they are to be."""
 Lanes = tuple[Column, Column]
@@ -68,30 +68,28 @@ Blocks = tuple[Table, Table, Table, Table]
 
 Bounds = tuple[int, int, int, int, int, int, int, int, int]
 
-SAME, FRESH, GONE, LATER, EARLIER = range(5)
+SAME, FRESH, GONE, LATER, EARLIER, TIMED = range(6)
 """What changed about a row: nothing; it is new; it has left; others come before it, in whose stead none is gone on
-which it waited last; or one is."""
-NEVER = np.iinfo(np.int64).max
+which it waited last; or one is; it is in the sequence that is to be."""
 
 
 @kernel
 def settle(
     tables: Tables,
-    times: Times,
-    state: State,
+    marks: Marks,
     queue: Agenda,
     sequences: Sequences,
     lanes: Lanes,
     load: Column,
     blocks: Blocks,
     counts: tuple[int, int, int, int],
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Time the rows of a changed graph.
 
     Args:
-        tables: the graph, changes included.
-        times: those before, and room for those to be.
-        state: room.
+        tables: the graph, changes included, and the times before. Where the simulation comes to an end, those of the
+            rows that were timed again are exchanged for what they were: see `exchange`.
+        marks: room.
         queue: room.
         sequences: the one before, and room for the one to be.
         lanes: room.
@@ -102,57 +100,67 @@ def settle(
 
     Returns:
         The makespan, or a number above the limit that it reaches at least; the length of the sequence, or NONE where
-        the limit was passed; how many rows got another time.
+        the limit was passed; which part of the sequence was timed again; how many rows got another time.
     """
-    rows, before, shift, limit = counts
-    free, left = lanes
+    rows, (past, sequence), (free, left) = tables[0], sequences, lanes
+    used, before, shift, limit = counts
     free[:] = 0
     left[:] = load
     if left.max() > limit:
-        return left.max(), NONE, 0
-    state[0][:rows] = tables[3][3][:rows]
-    state[1][:rows] = SAME
-    since, until, pending = _mark(tables[3], times, state[1], blocks)
-    since = min(since, _earliest(tables[3], times, state[1], blocks))
-    alive = _roots(times, state, queue, since, rows)
-    taken, latest = _take(tables, times, state, queue, sequences, lanes, (since, before, shift))
+        return left.max(), NONE, 0, 0, 0
+    marks[:used] = SAME
+    since, until, pending = _mark(tables, marks, blocks)
+    since = min(since, _earliest(tables, marks, blocks))
+    taken = _position(rows, past, before, since)
+    sequence[:taken] = past[:taken]
+    alive = taken + _await_all(rows, marks, queue, past[taken:before], blocks[0])
+    latest = _take(tables, queue, past[:taken], lanes, since, shift)
     bounds = ((since >> shift) - 1, shift, taken, alive, before, pending, until, latest, limit)
-    return _sweep(tables, times, state, queue, sequences, lanes, bounds)
+    makespan, length, end, retimed = _sweep(tables, marks, queue, sequences, lanes, bounds)
+    if length == alive:
+        exchange(rows, sequence[taken:end])
+    return makespan, length, taken, end, retimed
+
+
+@kernel
+def exchange(rows: Table, sequence: Numbers) -> None:
+    """Exchange the times of some rows for those that the settlement has found, or these for those."""
+    for row in sequence:
+        rows[row, READY], rows[row, DUE] = rows[row, DUE], rows[row, READY]
+        rows[row, END], rows[row, WAITS] = rows[row, WAITS], rows[row, END]
 
 
 @inner
-def _mark(links: Links, times: Times, marks: Marks, blocks: Blocks) -> tuple[int, int, int]:
+def _mark(tables: Tables, marks: Marks, blocks: Blocks) -> tuple[int, int, int]:
     """Mark what changed: the earliest time that may change, until when it is felt, how many rows are to be timed."""
-    old, (fresh, gone, come, cut) = times[0], blocks
+    rows, (fresh, gone, come, cut) = tables[0], blocks
     since, until, pending = NEVER, 0, 0
     for block in range(len(fresh)):
-        for row in range(fresh[block, 0], fresh[block, 0] + fresh[block, 1]):
-            marks[row] = FRESH
-            pending += 1
+        marks[fresh[block, 0] : fresh[block, 0] + fresh[block, 1]] = FRESH
+        pending += fresh[block, 1]
     for block in range(len(gone)):
         for row in range(gone[block, 0], gone[block, 0] + gone[block, 1]):
             marks[row] = GONE
-            since, until = min(since, old[row, READY]), max(until, old[row, END])
+            since, until = min(since, rows[row, READY]), max(until, rows[row, END])
     for changed, cutting in ((come, 0), (cut, 1)):
-        first, last, stamped = _stamp(links, old, marks, changed, cutting)
+        first, last, stamped = _stamp(tables, marks, changed, cutting)
         since, until, pending = min(since, first), max(until, last), pending + stamped
     return since, until, pending
 
 
 @inner
-def _stamp(links: Links, old: Table, marks: Marks, changed: Table, cutting: int) -> tuple[int, int, int]:
+def _stamp(tables: Tables, marks: Marks, changed: Table, cutting: int) -> tuple[int, int, int]:
     """Mark the rows before which others come, or came; see `_mark`."""
-    spans, targets, _, _ = links
+    rows, _, spans, targets = tables
     since, until, pending = NEVER, 0, 0
     for block in range(len(changed)):
         for span in range(changed[block, 0], changed[block, 0] + changed[block, 1]):
-            row = spans[span, ROW]
-            end = old[row, END] if old[row, READY] >= 0 else 0
+            end = rows[spans[span, ROW], END]  # 0 of a new one
             until = max(until, end)
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
                 target = targets[at]
-                ready = old[target, READY]
-                if ready >= 0 and marks[target] != GONE:
+                if marks[target] != FRESH and marks[target] != GONE:
+                    ready = rows[target, READY]
                     since, until = min(since, ready), max(until, ready)
                     pending += marks[target] == SAME
                     if cutting and end >= ready:
@@ -163,137 +171,121 @@ def _stamp(links: Links, old: Table, marks: Marks, changed: Table, cutting: int)
 
 
 @inner
-def _earliest(links: Links, times: Times, marks: Marks, blocks: Blocks) -> int:
+def _earliest(tables: Tables, marks: Marks, blocks: Blocks) -> int:
     """The earliest time at which a row that is new or may be earlier may be ready, for what is known of it."""
-    (spans, targets, _, _), new, (fresh, _, come, cut) = links, times[1], blocks
+    (rows, _, spans, targets), (fresh, _, come, cut) = tables, blocks
     for block in range(len(cut)):
         for span in range(cut[block, 0], cut[block, 0] + cut[block, 1]):
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                new[targets[at], READY] = 0
+                rows[targets[at], DUE] = 0
     for block in range(len(fresh)):
-        new[fresh[block, 0] : fresh[block, 0] + fresh[block, 1], READY] = 0
-    _await(links, times, marks, come)
+        rows[fresh[block, 0] : fresh[block, 0] + fresh[block, 1], DUE] = 0
+    _await(tables, marks, come)
     earliest = NEVER
     for block in range(len(fresh)):
         for row in range(fresh[block, 0], fresh[block, 0] + fresh[block, 1]):
-            earliest = min(earliest, new[row, READY])
+            earliest = min(earliest, rows[row, DUE])
     for block in range(len(cut)):
         for span in range(cut[block, 0], cut[block, 0] + cut[block, 1]):
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
                 if marks[targets[at]] == EARLIER:
-                    earliest = min(earliest, new[targets[at], READY])
+                    earliest = min(earliest, rows[targets[at], DUE])
     return earliest
 
 
 @inner
-def _await(links: Links, times: Times, marks: Marks, come: Table) -> None:
+def _await(tables: Tables, marks: Marks, come: Table) -> None:
     """Let rows that are new or may be earlier be ready when the rows end that they newly wait for, as far as known."""
-    (spans, targets, _, _), (old, new) = links, times
+    rows, _, spans, targets = tables
     for block in range(len(come)):
         for span in range(come[block, 0], come[block, 0] + come[block, 1]):
             row = spans[span, ROW]
-            known = old[row, READY] >= 0
-            end = old[row, END] if known else NEVER  # a new one is ready earlier than who waits for it
+            known = marks[row] != FRESH
+            end = rows[row, END] if known else NEVER  # a new one is ready earlier than who waits for it
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
                 mark = marks[targets[at]]
                 if mark == FRESH or (known and mark == EARLIER):
-                    new[targets[at], READY] = max(new[targets[at], READY], end)
+                    rows[targets[at], DUE] = max(rows[targets[at], DUE], end)
 
 
 @inner
-def _is_kept(old: Table, marks: Marks, row: int, since: int) -> bool:
-    """Whether a row keeps its times because it is ready before the first change."""
-    return 0 <= old[row, READY] < since and marks[row] != GONE
+def _position(rows: Table, past: Numbers, before: int, since: int) -> int:
+    """How many rows of a sequence are ready before a time."""
+    low, high = 0, before
+    while low < high:
+        middle = (low + high) // 2
+        if rows[past[middle], READY] < since:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @inner
-def _roots(times: Times, state: State, queue: Agenda, since: int, rows: int) -> int:
-    """Queue the rows that wait for nothing, let those that have left have no time; returns how many rows there are."""
-    (old, new), (waiting, marks), (buckets, following) = times, state, queue[0]
-    buckets[:] = NONE
+def _await_all(rows: Table, marks: Marks, queue: Agenda, rest: Numbers, fresh: Table) -> int:
+    """Let the rows that are to be timed wait for all that come before them; returns how many they are."""
+    buckets, following = queue[0]
     count = 0
-    for row in range(rows):
-        new[row, READY] = 0
-        if marks[row] == GONE or (old[row, READY] < 0 and marks[row] != FRESH):
-            new[row, READY] = DEAD
-            continue
-        count += 1
-        if waiting[row] == 0 and not _is_kept(old, marks, row, since):
-            agenda.put(buckets, following, row, 0)
+    for row in rest:
+        if marks[row] != GONE:
+            rows[row, DUE], rows[row, WAITS] = 0, rows[row, LINK] >> LINK_BITS
+            count += 1
+            if rows[row, WAITS] == 0:
+                agenda.put(buckets, following, row, 0)
+    for block in range(len(fresh)):
+        for row in range(fresh[block, 0], fresh[block, 0] + fresh[block, 1]):
+            rows[row, DUE], rows[row, WAITS] = 0, rows[row, LINK] >> LINK_BITS
+            count += 1
+            if rows[row, WAITS] == 0:
+                agenda.put(buckets, following, row, 0)
     return count
 
 
 @inner
-def _take(
-    tables: Tables,
-    times: Times,
-    state: State,
-    queue: Agenda,
-    sequences: Sequences,
-    lanes: Lanes,
-    bounds: tuple[int, int, int],
-) -> tuple[int, int]:
-    """Take over the rows that are ready before the first change; returns how many, and the latest of their ends.
-
-    Args:
-        tables: the graph.
-        times: before and to be.
-        state: of every row.
-        queue: for rows that wait for none but those.
-        sequences: before and to be.
-        lanes: they hold them.
-        bounds: the first change, the length of the sequence before, the shift.
-    """
-    (_, rows, holds, (spans, targets, heads, _)), (old, new), (waiting, marks) = tables, times, state
-    (buckets, following), (past, sequence), (free, left) = queue[0], sequences, lanes
-    since, before, shift = bounds
-    taken = latest = 0
-    while taken < before:
-        row = past[taken]
-        if not _is_kept(old, marks, row, since):
-            break
-        sequence[taken] = row
-        new[row, READY], new[row, END] = old[row, READY], old[row, END]
+def _take(tables: Tables, queue: Agenda, kept: Numbers, lanes: Lanes, since: int, shift: int) -> int:
+    """Take over the rows that are ready before the first change; returns the latest of their ends."""
+    (rows, holds, spans, targets), (buckets, following), (free, left) = tables, queue[0], lanes
+    latest = 0
+    for row in kept:
+        end = rows[row, END]
+        latest = max(latest, end)
         first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
         for hold in range(first, first + count):
-            lane, span = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
-            free[lane] = new[row, END] - rows[row, DURATION] + span
-            left[lane] -= span
-        latest = max(latest, new[row, END])
-        waiting[row] = NONE
-        span = heads[row]
+            lane, length = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
+            free[lane] = end - rows[row, DURATION] + length
+            left[lane] -= length
+        span = (rows[row, LINK] & LINK_MASK) - 1
         while span != NONE:
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
                 other = targets[at]
-                if not _is_kept(old, marks, other, since):
-                    new[other, READY] = max(new[other, READY], new[row, END])
-                    waiting[other] -= 1
-                    if waiting[other] == 0:
-                        agenda.put(buckets, following, other, new[other, READY] >> shift)
+                if rows[other, READY] >= since:
+                    rows[other, DUE] = max(rows[other, DUE], end)
+                    rows[other, WAITS] -= 1
+                    if rows[other, WAITS] == 0:
+                        agenda.put(buckets, following, other, rows[other, DUE] >> shift)
             span = spans[span, NEXT]
-        taken += 1
-    return taken, latest
+    return latest
 
 
 @inner
 def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, row by row, takes twice the time)
-    tables: Tables, times: Times, state: State, queue: Agenda, sequences: Sequences, lanes: Lanes, bounds: Bounds
-) -> tuple[int, int, int]:
+    tables: Tables, marks: Marks, queue: Agenda, sequences: Sequences, lanes: Lanes, bounds: Bounds
+) -> tuple[int, int, int, int]:
     """Time rows in sequence until nothing can differ from before, and take over the others; see `settle`."""
-    (keys, rows, holds, (spans, targets, heads, _)), (old, new), (waiting, marks) = tables, times, state
-    ((buckets, following), line), sequence, (free, left) = queue, sequences[1], lanes
-    line_times, line_keys, line_rows, order, _ = line
-    bucket, shift, place, total, before, pending, until, latest, limit = bounds
-    taken, retimed, at, lined = place, 0, 0, 0
+    (rows, holds, spans, targets), ((buckets, following), line), (free, left) = tables, queue, lanes
+    line_times, line_rows = line
+    past, sequence = sequences
+    bucket, shift, taken, total, before, pending, until, latest, limit = bounds
+    place, retimed, lined = taken, 0, 0
     while place < total:
-        while at == lined and bucket + 1 < len(buckets):
+        while lined == 0 and bucket + 1 < len(buckets):
             bucket += 1
             if buckets[bucket] != NONE:
-                at, lined = 0, agenda.opened(following, line, keys, new, buckets[bucket])
-        if at == lined:
+                lined = agenda.opened(following, line, rows, buckets[bucket])
+        if lined == 0:
             break  # a circle
-        time, row = line_times[order[at]], line_rows[order[at]]
-        at += 1
+        lined -= 1
+        time, row = line_times[lined], line_rows[lined]
         if pending == 0 and time > until:
             break
         start, first, count = time, rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
@@ -302,48 +294,46 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
         for hold in range(first, first + count):
             lane, length = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
             if start + left[lane] > limit:
-                return start + left[lane], NONE, retimed
+                return start + left[lane], NONE, place, retimed
             free[lane] = start + length
             left[lane] -= length
         end = start + rows[row, DURATION]
-        latest, new[row, END] = max(latest, end), end
-        pending -= marks[row] != SAME
-        if marks[row] == FRESH or end != old[row, END] or time != old[row, READY]:
-            until = max(until, end, old[row, END], old[row, READY])
+        latest, rows[row, WAITS] = max(latest, end), end
+        if marks[row] == FRESH:
+            until = max(until, end)
             retimed += 1
-        waiting[row], sequence[place] = NONE, row
+        elif end != rows[row, END] or time != rows[row, READY]:
+            until = max(until, end, rows[row, END], rows[row, READY])
+            retimed += 1
+        pending -= marks[row] != SAME
+        marks[row], sequence[place] = TIMED, row
         place += 1
-        span = heads[row]
+        span = (rows[row, LINK] & LINK_MASK) - 1
         while span != NONE:
             for number in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
                 other = targets[number]
-                new[other, READY] = max(new[other, READY], end)
-                waiting[other] -= 1
-                if waiting[other] == 0:
-                    due = new[other, READY] >> shift
-                    if due > bucket and bucket < len(buckets) - 1:
-                        agenda.put(buckets, following, other, due)
+                due = max(rows[other, DUE], end)
+                rows[other, DUE] = due
+                rows[other, WAITS] -= 1
+                if rows[other, WAITS] == 0:
+                    if due >> shift > bucket and bucket < len(buckets) - 1:
+                        agenda.put(buckets, following, other, due >> shift)
                     else:
-                        ready = new[other, READY]
-                        lined = agenda.insert(
-                            line_times, line_keys, line_rows, order, at, lined, ready, keys[other], other
-                        )
+                        lined = agenda.insert(rows, line_times, line_rows, lined, due, other)
             span = spans[span, NEXT]
+    end = place
     if place < total and pending == 0:
-        place, latest = _keep(times, state, sequences, (taken, before, place, latest))
-    return latest, place, retimed
+        place, latest = _keep(rows, marks, (past[taken:before], sequence), place, latest)
+    return latest, place, end, retimed
 
 
 @inner
-def _keep(times: Times, state: State, sequences: Sequences, bounds: tuple[int, int, int, int]) -> tuple[int, int]:
+def _keep(rows: Table, marks: Marks, sequences: Sequences, place: int, latest: int) -> tuple[int, int]:
     """Take over the rows that the sweep did not come to; returns the length of the sequence and the makespan."""
-    (old, new), (waiting, marks) = times, state
-    taken, before, place, latest = bounds
-    for number in range(taken, before):
-        row = sequences[0][number]
-        if marks[row] != GONE and waiting[row] != NONE:
-            new[row, READY], new[row, END] = old[row, READY], old[row, END]
-            sequences[1][place] = row
+    rest, sequence = sequences
+    for row in rest:
+        if marks[row] != GONE and marks[row] != TIMED:
+            sequence[place] = row
             place += 1
-            latest = max(latest, new[row, END])
+            latest = max(latest, rows[row, END])
     return place, latest

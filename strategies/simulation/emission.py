@@ -11,24 +11,30 @@ from maniple.strategies.simulation import boxes, history, region
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import Boxes
 from maniple.strategies.simulation.history import FROM, NONE, TO, History, Table
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, leaf
 from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, MEMORY, PROCESSOR, Given, State
 
 READS, WRITES = False, True
+RECORDS = True
 
 
-@inner
-def copy(given: Given, past: History, use: int, table: Boxes) -> None:
-    """Emit a copy of boxes labelled source * memories + target."""
-    source, target = table[0, 0] // len(given[4]), table[0, 0] % len(given[4])
-    node = history.move(past, len(given[0]), use, COPY, NONE, boxes.volume_of(table))
-    past[0][node - len(given[0]), FROM], past[0][node - len(given[0]), TO] = source, target
-    for recording in (False, True):
-        _touched(past, node, source, table, READS, recording)
-        _touched(past, node, target, table, WRITES, recording)
+@leaf
+def copies(given: Given, past: History, use: int, table: Boxes, starts: Column) -> None:
+    """Emit a copy for each group of boxes labelled source * memories + target."""
+    moves, count, memories = past[0], len(given[0]), len(given[4])
+    for number in range(len(starts) - 1):
+        first, last = starts[number], starts[number + 1]
+        source, target = table[first, 0] // memories, table[first, 0] % memories
+        node = history.move(past, count, use, COPY, NONE, boxes.volume_of(table[first:last]))
+        moves[node - count, FROM], moves[node - count, TO] = source, target
+        for row in range(first, last):
+            history.depend(past, node, source, table, row, READS)
+            history.depend(past, node, target, table, row, WRITES)
+            history.record(past, node, source, table, row, READS)
+            history.record(past, node, target, table, row, WRITES)
 
 
-@inner
+@leaf
 def _part(given: Given, past: History, use: int, table: Boxes, listed: Column, group: Column) -> int:
     """Give the node whose result one memory adds to a fold: a contribution, or a fold of several; none for a base."""
     first, last, has_base = group[1], group[2], group[3]
@@ -38,24 +44,23 @@ def _part(given: Given, past: History, use: int, table: Boxes, listed: Column, g
     touched = boxes.volume_of(table) * (last - first + has_base + 1)
     node = history.move(past, len(given[0]), use, FOLD, by, touched)
     given[5][group[0]] += boxes.bounding_volume(table)
-    for place in range(first, last):
-        history.contribution(past, len(given[4]), listed[place], node, table)
+    history.contributions(past, len(given[4]), listed, first, last, node, table)
     if has_base:
-        for recording in (False, True):
-            _touched(past, node, group[0], table, READS, recording)
+        history.touch(past, node, group[0], table, READS, RECORDS)
     return node
 
 
-@inner
-def _after(given: Given, past: History, source: int, node: int, table: Boxes) -> None:
-    """Let a node wait for what gives it boxes: a task that contributes, or a movement."""
-    if source < len(given[0]):
-        history.contribution(past, len(given[4]), source, node, table)
-    else:
-        history.after(past, source, node)
+@leaf
+def _after(given: Given, past: History, sources: Column, items: int, node: int, table: Boxes) -> None:
+    """Let a node wait for the first items that give it boxes: tasks that contribute, or movements."""
+    for item in range(items):
+        if sources[item] < len(given[0]):
+            history.contributions(past, len(given[4]), sources, item, item + 1, node, table)
+        else:
+            history.after(past, sources[item], node)
 
 
-@inner
+@leaf
 def _folding(given: Given, use_tasks: Column, memory: int, table: Boxes) -> int:
     """Choose who folds in a memory: the first task there that needs some of the boxes, or else the first there."""
     tasks, task_boxes = given[0], given[1]
@@ -82,30 +87,28 @@ def fold(
     waits = np.empty(len(listed) + len(groups), dtype=np.int64)
     items = near = 0
     for number in range(len(groups)):
-        memory, first, last, has_base = groups[number]
+        memory = groups[number, 0]
         if memory == owner:
-            for place in range(first, last):
+            for place in range(groups[number, 1], groups[number, 2]):
                 waits[items] = listed[place]
                 items += 1
-            near += has_base
+            near += groups[number, 3]
             continue
         source = _part(given, past, use, folds, listed, groups[number])
+        waits[items] = source
         node = history.move(past, count, use, COPY, NONE, size)
         past[0][node - count, FROM], past[0][node - count, TO] = memory, owner
         given[5][owner] += boxes.bounding_volume(folds)
         if source == NONE:
-            for recording in (False, True):
-                _touched(past, node, memory, folds, READS, recording)
+            history.touch(past, node, memory, folds, READS, RECORDS)
         else:
-            _after(given, past, source, node, folds)
+            _after(given, past, waits[items:], 1, node, folds)
         waits[items] = node
         items += 1
     by = _folding(given, use_tasks, owner, folds)
     node = history.move(past, count, use, FOLD, by, size * (items + near + 1))
-    for item in range(items):
-        _after(given, past, waits[item], node, folds)
-    for recording in (False, True):
-        _touched(past, node, owner, folds, WRITES, recording)
+    _after(given, past, waits, items, node, folds)
+    history.touch(past, node, owner, folds, WRITES, RECORDS)
 
 
 @inner
@@ -143,8 +146,7 @@ def reduction(
             waiting += 1
     pushes = volume * (len(group) - 1) * (2 if kind == ALL_REDUCE else 1)
     node = history.move(past, count, use, kind, NONE, pushes)
-    for item in range(waiting):
-        _after(given, past, waits[item], node, folds)
+    _after(given, past, waits, waiting, node, folds)
     for memory in group:
         history.member(past, memory, owned[memory])
     _written(past, node, kind, group, folds, len(described))
@@ -157,11 +159,11 @@ def _written(past: History, node: int, kind: int, group: Column, folds: Boxes, d
     for row in range(len(whole)):
         whole[row, 0] = 0 if kind == ALL_REDUCE else folds[row, 0] // descriptions
     whole = boxes.merged(whole)
-    for recording in (False, True):
+    for memory in group:
         for row in range(len(whole)):
-            for memory in group:
-                if kind == ALL_REDUCE or memory == whole[row, 0]:
-                    _touched(past, node, memory, whole[row : row + 1], WRITES, recording)
+            if kind == ALL_REDUCE or memory == whole[row, 0]:
+                history.depend(past, node, memory, whole, row, WRITES)
+                history.record(past, node, memory, whole, row, WRITES)
 
 
 @inner
@@ -191,17 +193,7 @@ def distribution(
             row += 1
         starts[place + 1] = row
         history.member(past, group[place], sent)
-    for recording in (False, True):
-        for place in range(len(group)):
-            own = mine[starts[place] : starts[place + 1]]
-            _touched(past, node, group[place], own, READS, recording)
-            _touched(past, node, group[place], boxes.subtract(whole, own), WRITES, recording)
-
-
-@inner
-def _touched(past: History, node: int, memory: int, table: Boxes, writes: bool, recording: bool) -> None:  # noqa: FBT001
-    """Let a node wait for conflicting uses of some boxes, or (later) remember its own."""
-    if recording:
-        history.record(past, node, memory, table, writes)
-    else:
-        history.depend(past, node, memory, table, writes)
+    for place in range(len(group)):
+        own = mine[starts[place] : starts[place + 1]]
+        history.touch(past, node, group[place], own, READS, RECORDS)
+        history.touch(past, node, group[place], boxes.subtract(whole, own), WRITES, RECORDS)

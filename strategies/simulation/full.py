@@ -15,6 +15,7 @@ import numpy as np
 
 from maniple.strategies.simulation import agenda
 from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.tables import NONE
 
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 Numbers = np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -93,7 +94,7 @@ def first_come(
     for place in range(count):
         while lined == 0:
             bucket += 1
-            if buckets[bucket] != agenda.NONE:
+            if buckets[bucket] != NONE:
                 lined = _opened(before, begin, bits, line, buckets[bucket])
         lined -= 1
         row = line[lined] & ((1 << bits) - 1)
@@ -129,7 +130,7 @@ def _calendar(held: tuple[Column, Column, Column], lanes: int, count: int) -> tu
     shift = 0
     while 4 * load.max() >> shift > 2 << bits:
         shift += 1
-    return np.full(2 << bits, agenda.NONE, np.int32), np.zeros(count, np.int32), shift, bits
+    return np.full(2 << bits, NONE, np.int32), np.zeros(count, np.int32), shift, bits
 
 
 @inner
@@ -139,7 +140,7 @@ def _opened(before: Numbers, begin: Column, bits: int, line: Column, row: int) -
     They were put there mostly by rising number, so the last comes first already.
     """
     lined, falls = 0, True
-    while row != agenda.NONE:
+    while row != NONE:
         line[lined] = begin[row] << bits | row
         falls &= lined == 0 or line[lined - 1] > line[lined]
         lined += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import numba
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 PREFIX = "kernels-"
+COMPILED = re.compile(rb"^@(kernel|inner|leaf)$", re.MULTILINE)
 config: Any = import_module("numba.core.config")
 """numba's settings, to which it adds by what the environment says."""
 
@@ -28,7 +30,7 @@ config: Any = import_module("numba.core.config")
 def kept_in() -> Path:
     """Where this version's compiled code is kept: beside the sources, or in the user's cache."""
     sources = [source.read_bytes() for source in sorted(Path(__file__).parent.glob("*.py"))]
-    compiled = b"".join(source for source in sources if b"\n@kernel" in source or b"\n@inner" in source)
+    compiled = b"".join(source for source in sources if COMPILED.search(source))
     digest = hashlib.sha256(compiled).hexdigest()[:16]
     beside = Path(__file__).parent / "__pycache__"
     writable = os.access(beside if beside.exists() else beside.parent, os.W_OK)
@@ -61,6 +63,17 @@ def inner(function: Kernel) -> Kernel:
     """A function compiled without the wrapper that Python would need to call it: half of its compile time."""
     with _kept():
         compiled: Kernel = numba.njit(cache=True, no_cpython_wrapper=True)(function)  # type: ignore[call-overload]
+    return compiled
+
+
+def leaf(function: Kernel) -> Kernel:
+    """A compiled function that makes no array and gives none back, so that it needs to count no references.
+
+    numba counts a reference to every array that a function is given, which takes longer than what most of these do;
+    it refuses to compile one that makes an array.
+    """
+    with _kept():
+        compiled: Kernel = numba.njit(cache=True, no_cpython_wrapper=True, _nrt=False)(function)  # type: ignore[call-overload]
     return compiled
 
 

@@ -11,13 +11,14 @@ from maniple.regions.error import RequestError, RunError
 from maniple.runtime.schedule import csr
 from maniple.strategies.simulation import agenda, delta, tables
 from maniple.strategies.simulation.room import Room
+from maniple.strategies.simulation.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.schedule import Column
     from maniple.strategies.simulation.delta import Blocks
-    from maniple.strategies.simulation.tables import Links, Spans, Table
+    from maniple.strategies.simulation.tables import Spans, Table
 
     Columns = tuple[Column, tuple[Column, Column, Column], tuple[Column, Column], int]
     """Durations, holds (starts, lanes, spans), successors (starts, rows), number of lanes."""
@@ -27,7 +28,7 @@ __all__: list[str] = []
 Values = TypeVar("Values", bound=np.ndarray[Any, Any])
 
 _ROWS, _HOLDS, _SPANS, _TARGETS = range(4)
-UNLIMITED = int(delta.NEVER)
+UNLIMITED = int(tables.NEVER)
 """A makespan that none exceeds."""
 
 
@@ -55,6 +56,12 @@ class Placed:
     first_part: int
     parts: int
 
+    def within(self, rows: Column) -> list[int]:
+        """The numbers that some rows, in ascending order, have in the block."""
+        left, right = np.searchsorted(rows, (self.first, self.first + self.count))
+        found: list[int] = (rows[left:right] - self.first).tolist()
+        return found
+
 
 class Ledger:
     """The tables of a simulated graph, changed by whole blocks of rows and edges.
@@ -72,20 +79,17 @@ class Ledger:
     def __init__(self, lanes: int) -> None:
         if lanes > tables.LANE_MASK:
             raise RequestError(f"simulation: expected at most {tables.LANE_MASK} processors and links, got {lanes}")
-        self.keys = np.zeros(64, dtype=np.int64)
-        """By row; they differ over the graph."""
-        self._rows = np.zeros((64, 2), dtype=np.int64)
+        self._rows = tables.empty_rows(64)
         self._holds = np.zeros(64, dtype=np.int64)
         self._spans = np.full((64, 4), tables.NONE, dtype=np.int32)
         self._targets = np.zeros(64, dtype=np.int32)
-        self._heads, self._degrees = np.zeros(64, dtype=np.int32), np.zeros(64, dtype=np.int32)
-        self._times = [np.full((64, 2), tables.DEAD, dtype=np.int64) for _ in range(2)]
         self._room = Room(), Room(), Room(), Room()
         self._lanes = np.zeros(lanes, dtype=np.int64), np.zeros(lanes, dtype=np.int64)
         self._load = np.zeros(lanes, dtype=np.int64)
         self._sequences = [np.zeros(0, dtype=np.int32) for _ in range(2)]
         self._lengths = [0, 0]
-        self._state = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int8)
+        self._marks = np.zeros(0, dtype=np.int8)
+        self._timed = 0, 0
         self._agenda = agenda.empty(64)
         self._dead: list[Placed] = []
         self._gone: list[Placed] = []
@@ -101,11 +105,6 @@ class Ledger:
         return self._rows
 
     @property
-    def times(self) -> Table:
-        """When each row is ready, and when it ends, as of the last `settle`."""
-        return self._times[1]
-
-    @property
     def pairs(self) -> Spans:
         """The (source, target) edges of the graph."""
         spans = self._spans[self._spans[:, tables.ROW] >= 0]
@@ -114,8 +113,8 @@ class Ledger:
         return np.stack([np.repeat(spans[:, tables.ROW], count), self._targets[at]], axis=1)
 
     @property
-    def _links(self) -> Links:
-        return self._spans, self._targets, self._heads, self._degrees
+    def _tables(self) -> Tables:
+        return self._rows, self._holds, self._spans, self._targets
 
     def holds(self, row: int) -> Table:
         """The (lane, span) of each hold of a row."""
@@ -129,11 +128,14 @@ class Ledger:
         """The rows by (ready, key), as of the last `settle`."""
         return self._sequences[1][: self._lengths[1]]
 
+    @property
+    def alive(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """The rows of the graph by key."""
+        return self.sequence[np.argsort(self._rows[self.sequence, tables.KEY])]
+
     def columns(self) -> Columns:
         """The settled graph for a full simulation, its rows numbered by key."""
-        rows = self._rows
-        order = np.argsort(self.keys[self.sequence])
-        alive = self.sequence[order]
+        rows, alive = self._rows, self.alive
         number = np.full(len(rows), tables.NONE, dtype=np.int64)
         number[alive] = np.arange(len(alive))
         first, count = rows[alive, tables.HOLD] >> tables.HOLD_BITS, rows[alive, tables.HOLD] & tables.HOLD_MASK
@@ -146,15 +148,14 @@ class Ledger:
         """Remove blocks: the edges must include all that touch the rows."""
         self._dead += row_blocks
         self._gone += edge_blocks
-        tables.take_out(self._links, _entered(edge_blocks))
+        tables.take_out(self._tables, _entered(edge_blocks))
         tables.lighten(self._holds, self._load, _held(row_blocks), 1)
 
     def add_rows(self, block: RowBlock) -> Placed:
         """Add rows; they get times in `settle`."""
         first, first_hold = self._take(_ROWS, len(block.columns)), self._take(_HOLDS, len(block.held))
         held = block.held[:, :2]
-        own = (self.keys, self._rows, self._holds, self._load, self._links)
-        tables.add_rows(own, first, block.columns, first_hold, held, block.bases)
+        tables.add_rows(self._tables, self._load, first, block.columns, first_hold, held, block.bases)
         placed = Placed(first, len(block.columns), first_hold, len(block.held))
         self._rows_added.append(placed)
         return placed
@@ -177,7 +178,7 @@ class Ledger:
             moves: the row of the first movement.
         """
         placed = Placed(self._take(_SPANS, sources), sources, self._take(_TARGETS, len(edges)), len(edges))
-        tables.add_spans(self._links, (placed.first, placed.first_part), edges, tasks, first, moves)
+        tables.add_spans(self._tables, (placed.first, placed.first_part), edges, tasks, first, moves)
         self._edges_added.append(placed)
         return placed
 
@@ -195,22 +196,25 @@ class Ledger:
         dead, added = (sum(block.count for block in blocks) for blocks in (self._dead, self._rows_added))
         rows, gone, come, cut = map(_entered, (self._rows_added, self._dead, self._edges_added, self._gone))
         blocks: Blocks = (rows, gone, come, cut)
-        horizon = max(self.makespan, int(self._load.max()))
-        shift = max(0, (4 * horizon // len(self._agenda[0][0])).bit_length() - 1)
-        self._times.reverse()
+        (buckets, following), line = self._agenda
+        count = 2 << (self._lengths[1] - dead + added).bit_length()
+        # Later ends are of no interest; buckets that hold too many rows are slow.
+        horizon = min(max(self.makespan, int(self._load.max())), limit)
+        shift = max(0, (4 * horizon // count).bit_length() - 1)
+        buckets[:count] = tables.NONE
         self._sequences.reverse()
         self._lengths.reverse()
-        makespan, self._lengths[1], self.retimed = delta.settle(
-            (self.keys, self._rows, self._holds, self._links),
-            (self._times[0], self._times[1]),
-            self._state,
-            self._agenda,
+        makespan, self._lengths[1], first, last, self.retimed = delta.settle(
+            self._tables,
+            self._marks,
+            ((buckets[:count], following), line),
             (self._sequences[0], self._sequences[1]),
             self._lanes,
             self._load,
             blocks,
             (self._room[_ROWS].used, self._lengths[0], shift, limit),
         )
+        self._timed = first, last
         if self._lengths[1] not in (self._lengths[0] - dead + added, tables.NONE):
             raise RunError("simulation: the dependences form a circle; this is a defect of the lowering: report it")
         self._before, self.makespan = self.makespan, int(makespan)
@@ -223,16 +227,18 @@ class Ledger:
             RequestError: it was given up at its limit.
         """
         if self._lengths[1] == tables.NONE:
-            raise RequestError("simulation: the change was given up at its limit; take it back, or settle it without")
+            raise RequestError("simulation: the change was given up at its limit; take it back")
         self._release(self._dead, self._gone)
 
     def undo(self) -> None:
         """Take the last change back."""
         tables.lighten(self._holds, self._load, _held(self._rows_added), 1)
         tables.lighten(self._holds, self._load, _held(self._dead), -1)
-        tables.take_out(self._links, _entered(self._edges_added))
-        tables.put_back(self._links, _entered(self._gone))
-        self._times.reverse()
+        tables.take_out(self._tables, _entered(self._edges_added))
+        tables.put_back(self._tables, _entered(self._gone))
+        if self._lengths[1] != tables.NONE:
+            first, last = self._timed
+            delta.exchange(self._rows, self._sequences[1][first:last])
         self._sequences.reverse()
         self._lengths.reverse()
         self.makespan = self._before
@@ -252,9 +258,9 @@ class Ledger:
     def _take(self, which: int, count: int) -> int:
         """Find room for consecutive entries."""
         first, room = self._room[which].take(count), self._room[which].used
-        if which == _ROWS:
-            self.keys, self._rows = _grown(self.keys, room, 0), _grown(self._rows, room, 0)
-            self._heads, self._degrees = _grown(self._heads, room, 0), _grown(self._degrees, room, 0)
+        if which == _ROWS and room > len(self._rows):
+            before, self._rows = self._rows, tables.empty_rows(2 * room)
+            self._rows[: len(before)] = before
         elif which == _HOLDS:
             self._holds = _grown(self._holds, room, 0)
         elif which == _SPANS:
@@ -266,10 +272,8 @@ class Ledger:
     def _make_room(self) -> None:
         """Let what a settlement works with keep up with the tables."""
         rows = len(self._rows)
-        self._times = [_grown(times, rows, tables.DEAD) for times in self._times]
         self._sequences = [_grown(sequence, rows, 0) for sequence in self._sequences]
-        waiting, marks = self._state
-        self._state = _grown(waiting, rows, 0), _grown(marks, rows, 0)
+        self._marks = _grown(self._marks, rows, 0)
         if len(self._agenda[0][1]) < rows:
             self._agenda = agenda.empty(rows)
 

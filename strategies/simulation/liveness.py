@@ -279,7 +279,7 @@ class LiveRanges:
         ranges = [each.live_range for each in found]
         columns = [np.concatenate(column) for column in zip(*map(_columns, ranges), strict=True)]
         memories, taken, starts, early, late = columns
-        ends = ledger.times[rows, END]
+        ends = ledger.rows[rows, END]
         begins = np.minimum.reduceat(ends - ledger.rows[rows, DURATION], starts + offsets)
         ends = np.maximum.reduceat(ends, starts + offsets)
         lasting = np.asarray([each.lasting for each in found])[numbers]

@@ -15,7 +15,7 @@ from maniple.strategies.simulation import bits, boxes, history, region
 from maniple.strategies.simulation.bits import Bits, Column
 from maniple.strategies.simulation.boxes import WIDTH, Boxes
 from maniple.strategies.simulation.history import NONE, History
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, leaf
 from maniple.strategies.simulation.region import FOLD, MEMORY, PROCESSOR, Given, State
 
 MOST_PENDING = 16
@@ -32,57 +32,79 @@ def merge(given: Given, state: State, past: History, use: int) -> None:
         past: the rows so far.
         use: the use.
     """
-    waiting, need = state[1], state[2]
-    memories = len(given[4])
-    table, own = np.empty((0, WIDTH), dtype=np.int64), bits.empty(0, len(given[0]))
-    for memory in range(memories):
-        labels, found = _labels(given, waiting, need, memory)
-        if len(found):
-            pieces = region.pieces(given, labels)
-            pieces[:, 0] += len(own)
-            table, own = np.concatenate((table, pieces)), np.concatenate((own, found))
+    waiting, pending = state[1], state[3]
+    table, own = np.empty((0, WIDTH), dtype=np.int64), np.empty((0, waiting.shape[1]), dtype=np.int64)
+    for memory in range(len(pending)):
+        if pending[memory] >= MOST_PENDING:
+            labels, found = _labels(given, state, memory)
+            if len(found):
+                pieces = region.pieces(given, labels)
+                pieces[:, 0] += len(own)
+                table, own = np.concatenate((table, pieces)), np.concatenate((own, found))
     if len(table) == 0:
         return
     table, starts = boxes.grouped(table)
     for number in range(len(starts) - 1):
         _emit(given, past, use, table[starts[number] : starts[number + 1]], own)
-    for cell in range(len(waiting)):
-        _forget(given, waiting, need, cell)
+
+
+@leaf
+def is_due(state: State) -> bool:
+    """Whether so many contributions of one memory may wait for one element that a use that adds to them merges them."""
+    for memory in range(len(state[3])):
+        if state[3][memory] >= MOST_PENDING:
+            return True
+    return False
 
 
 @inner
-def _waiting_in(given: Given, waiting: Bits, cell: int, memory: int) -> Column:
-    """The contributions of a memory that wait for a cell, first ones first."""
-    found = bits.members(waiting, cell)
-    count = 0
-    for task in found:
+def _labels(given: Given, state: State, memory: int) -> tuple[Column, Bits]:
+    """The cells where a memory merges, numbered by what it merges, of which the first alone waits; what it merges."""
+    waiting, need = state[1], state[2]
+    labels, mine = np.full(len(waiting), NONE), np.zeros((1, waiting.shape[1]), dtype=np.int64)
+    for task in range(min(len(given[0]), 32 * waiting.shape[1])):
         if given[0][task, MEMORY] == memory:
-            found[count] = task
-            count += 1
-    return found[:count]
-
-
-@inner
-def _labels(given: Given, waiting: Bits, need: Bits, memory: int) -> tuple[Column, Bits]:
-    """The cells where a memory merges, numbered by what it merges; and these contributions as sets."""
-    labels, found = np.full(len(waiting), NONE), bits.empty(len(waiting), len(given[0]))
-    count = 0
+            bits.add(mine, 0, task)
+    found = np.empty((len(waiting), waiting.shape[1]), dtype=np.int64)
+    count = most = 0
     for cell in range(len(waiting)):
-        if not bits.has(need, cell, memory):
+        size = _taken(found, count, waiting, cell, mine)
+        if size < MOST_PENDING or not bits.has(need, cell, memory):
+            most = max(most, size)
             continue
-        own = _waiting_in(given, waiting, cell, memory)
-        if len(own) < MOST_PENDING:
-            continue
-        for word in range(found.shape[1]):
-            found[count, word] = 0
-        for place in range(len(own)):
-            bits.add(found, count, own[place])
+        _keep_first(waiting, cell, found, count)
         for other in range(count + 1):
             if bits.equal(found, other, found, count):
                 labels[cell] = other
                 count += other == count
                 break
+    state[3][memory] = max(most, 1)
     return labels, found[:count]
+
+
+@leaf
+def _taken(found: Bits, row: int, waiting: Bits, cell: int, mine: Bits) -> int:
+    """Put those that wait for a cell and are one memory's into a set; how many they are."""
+    size = 0
+    for word in range(found.shape[1]):
+        left = waiting[cell, word] & mine[0, word]
+        found[row, word] = left
+        while left:
+            left &= left - 1
+            size += 1
+    return size
+
+
+@leaf
+def _keep_first(waiting: Bits, cell: int, merged: Bits, row: int) -> None:
+    """Let only the first of merged contributions wait."""
+    first = True
+    for word in range(merged.shape[1]):
+        left = merged[row, word]
+        if left and first:
+            left &= left - 1
+            first = False
+        waiting[cell, word] &= ~left
 
 
 @inner
@@ -91,17 +113,6 @@ def _emit(given: Given, past: History, use: int, table: Boxes, own: Bits) -> Non
     merged = bits.members(own, table[0, 0])
     touched = boxes.volume_of(table) * (len(merged) + 1)
     node = history.move(past, len(given[0]), use, FOLD, given[0][merged[0], PROCESSOR], touched)
-    for place in range(len(merged)):
-        history.contribution(past, len(given[4]), merged[place], node, table)
-    history.record(past, node, len(given[4]) + merged[0], table, True)
-
-
-@inner
-def _forget(given: Given, waiting: Bits, need: Bits, cell: int) -> None:
-    """Let only the first of merged contributions wait."""
-    memories = bits.members(need, cell)
-    for place in range(len(memories)):
-        own = _waiting_in(given, waiting, cell, memories[place])
-        if len(own) >= MOST_PENDING:
-            for task in own[1:]:
-                waiting[cell, task >> 5] &= ~(1 << (task & 31))
+    history.contributions(past, len(given[4]), merged, 0, len(merged), node, table)
+    for row in range(len(table)):
+        history.record(past, node, len(given[4]) + merged[0], table, row, True)

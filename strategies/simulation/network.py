@@ -12,7 +12,7 @@ import numpy as np
 
 from maniple.runtime.traffic import ENGINE, carriers
 from maniple.strategies.simulation.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, Table
-from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.kernel import inner, kernel, leaf
 from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, REDUCE_SCATTER
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Network:
         return self.processors + len(self.wires[2])
 
 
-@inner
+@leaf
 def _load(wires: Wires, memories: int, loads: Column, touched: Column, source: int, target: int, size: int) -> float:
     """Add a push to the links of its route, and to what its source touches; returns the route's latency in seconds."""
     starts, links, latencies = wires[:3]
@@ -110,7 +110,9 @@ def traffic(
         kind = moves[number, KIND]
         if kind == FOLD:
             columns[number, 1], columns[number, 2] = fold_ns[number], 1
-            held = _holding(held, used, moves[number, BY], fold_ns[number], 0)
+            if used == len(held):
+                held = _larger(held, used + 1)
+            held[used, 0], held[used, 1] = moves[number, BY], fold_ns[number]
             used += 1
             continue
         sizes[number] = moves[number, ELEMENTS] * itemsize
@@ -125,15 +127,18 @@ def traffic(
             group = members[moves[number, GROUP] : moves[number, GROUP] + moves[number, GROUP_SIZE]]
             latency = _group_load(wires, memories, loads, touched, group, kind, itemsize)
         slowest, before = 0, used
+        if used + len(group) + len(used_links) > len(held):
+            held = _larger(held, used + len(group) + len(used_links))
         for memory in group[:, 0]:
             if touched[memory] and wires[4][memory] != ENGINE:
-                held = _holding(held, used, wires[4][memory], int(1e9 * touched[memory] / wires[5][memory]), 0)
+                held[used, 0], held[used, 1] = wires[4][memory], int(1e9 * touched[memory] / wires[5][memory])
                 slowest = max(slowest, held[used, 1])
                 used += 1
             touched[memory] = 0
         for link in used_links:
             if loads[link]:
-                held = _holding(held, used, processors + link, int(1e9 * loads[link] / bandwidths[link]), loads[link])
+                held[used, 0], held[used, 1] = processors + link, int(1e9 * loads[link] / bandwidths[link])
+                held[used, 2] = loads[link]
                 slowest = max(slowest, held[used, 1])
                 loads[link] = 0
                 used += 1
@@ -142,7 +147,7 @@ def traffic(
     return columns, held[:used], sizes
 
 
-@inner
+@leaf
 def _group_load(
     wires: Wires, memories: int, loads: Column, touched: Column, group: Table, kind: int, itemsize: int
 ) -> float:
@@ -165,11 +170,8 @@ def _group_load(
 
 
 @inner
-def _holding(held: Table, used: int, lane: int, span: int, size: int) -> Table:
-    """Write down a hold behind those there are, in a larger table where there is no room."""
-    if used == len(held):
-        larger = np.zeros((2 * used, held.shape[1]), dtype=np.int64)
-        larger[:used] = held
-        held = larger
-    held[used, 0], held[used, 1], held[used, 2] = lane, span, size
-    return held
+def _larger(held: Table, need: int) -> Table:
+    """A copy of the holds with room for at least so many, those that are not yet written being zero."""
+    larger = np.zeros((2 * need, held.shape[1]), dtype=np.int64)
+    larger[: len(held)] = held
+    return larger

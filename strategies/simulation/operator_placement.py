@@ -12,10 +12,9 @@ from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.simulation.use import Use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from maniple.operators.configuration import OperatorPlan
-    from maniple.runtime.launch import Launch
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.network import Column
     from maniple.strategies.simulation.operator_split import LaunchSplit, OperatorSplit
@@ -33,12 +32,12 @@ class LaunchRows:
     Args:
         columns: as `RowBlock` has them.
         held: as `RowBlock` has them.
-        launch: makes the launch that the runtime would run.
+        tasks: what they are the rows of.
     """
 
     columns: Table
     held: Table
-    launch: Callable[[], Launch]
+    tasks: LaunchTasks
 
 
 def launch_rows(tasks: LaunchTasks, costs: CostModel) -> LaunchRows:
@@ -46,7 +45,7 @@ def launch_rows(tasks: LaunchTasks, costs: CostModel) -> LaunchRows:
     durations = costs.tasks_ns(tasks)
     columns = np.ones((len(durations), 3), dtype=np.int64)
     columns[:, 0], columns[:, 1] = np.arange(len(durations)), durations
-    return LaunchRows(columns, np.stack([tasks.processors, durations], axis=1), tasks.launch)
+    return LaunchRows(columns, np.stack([tasks.processors, durations], axis=1), tasks)
 
 
 def placed_use(shape: UseShape, processors: Column) -> Use:

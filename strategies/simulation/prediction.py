@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+import numpy as np
+
+from maniple.runtime.schedule import csr
 from maniple.runtime.timeline import Event, Kind, Timeline
 from maniple.strategies.simulation.tables import DURATION, END, READY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from maniple.runtime.machine import Machine
     from maniple.strategies.simulation.ledger import Ledger
     from maniple.strategies.simulation.liveness import Liveness
-    from maniple.strategies.simulation.network import Column, Network
+    from maniple.strategies.simulation.network import Column
 
 __all__: list[str] = []
 
@@ -33,14 +35,12 @@ class Named:
         number: the row.
         name: the task or movement.
         category: ``task``, ``fold``, ``copy`` or a collective's name.
-        source: where its duration comes from.
         lanes: (rank, lane) where it is drawn.
     """
 
     number: int
     name: str
     category: str
-    source: str
     lanes: tuple[tuple[int, str], ...]
 
 
@@ -96,7 +96,6 @@ class Prediction:
         critical_path: (name, start, end) of the rows that leave no gap from the first to the last, in nanoseconds.
         sources: how many durations come from where, such as (``analytic``, 40).
         memory: what lives in the memories, and when.
-        timeline: what runs when, and what is held.
     """
 
     step_ns: int
@@ -108,98 +107,57 @@ class Prediction:
     critical_path: tuple[tuple[str, int, int], ...]
     sources: tuple[tuple[str, int], ...]
     memory: MemoryTimeline
-    timeline: Timeline
 
 
-def prediction(
-    machine: Machine,
-    network: Network,
-    ledger: Ledger,
-    named: Sequence[Named],
-    links: Column,
-    total: int,
-    memory_bytes: tuple[int, ...],
-    memory: MemoryTimeline,
-    *,
-    planned: bool,
-) -> Prediction:
-    """Put a prediction together from a settled ledger.
-
-    Args:
-        machine: the machine.
-        network: the lanes.
-        ledger: the rows with their times.
-        named: every row.
-        links: bytes by lane.
-        total: payload bytes.
-        memory_bytes: by memory.
-        memory: what lives in them.
-        planned: whether these are what the runtime plans.
-    """
-    names = {row.number: row.name for row in named}
-    routes, first = machine.routes, network.processors
-    return Prediction(
-        ledger.makespan,
-        len(named),
-        total,
-        tuple((routes.name(lane - first), int(links[lane])) for lane in range(first, network.lanes) if links[lane]),
-        memory_bytes,
-        planned,
-        tuple((names[row], *_times(ledger, row)) for row in critical_path(ledger, sorted(names))),
-        tuple(sorted(Counter(row.source for row in named).items())),
-        memory,
-        _timeline(machine, ledger, named, memory),
+def link_bytes(machine: Machine, carried: Column, first: int) -> tuple[tuple[str, int], ...]:
+    """Give (name, bytes) of every link that carries any; lanes from the first on are links."""
+    return tuple(
+        (machine.routes.name(lane - first), int(carried[lane])) for lane in range(first, len(carried)) if carried[lane]
     )
 
 
-def critical_path(ledger: Ledger, rows: Sequence[int]) -> list[int]:
-    """Give the rows that bound the makespan, first to last: each starts when the one before lets it.
+def critical_path(ledger: Ledger) -> list[tuple[int, int, int]]:
+    """Give (row, start, end) of the rows that bound the makespan, first to last: each starts when the one before ends.
 
     A row that started late waited for a lane: then the row that held the lane until then comes before it. Any other
-    waited for its predecessor that ended last. Of several the one with the lowest key is taken.
+    waited for its predecessor that ended last. Of several the one with the lowest key is taken, and of those that hold
+    a lane for no time only one that came before; so the path ends.
 
     Args:
         ledger: the rows with their times.
-        rows: those that are in the graph.
     """
-    until: dict[tuple[int, int], list[int]] = {}
-    for row in rows:
-        start, _ = _times(ledger, row)
-        for lane, span in ledger.holds(row):
-            until.setdefault((int(lane), start + int(span)), []).append(row)
-    before = _predecessors(ledger)
-    last = [row for row in rows if ledger.times[row, END] == ledger.makespan]
-    path: list[int] = []
-    while last:
-        row = min(last, key=lambda row: int(ledger.keys[row]))
-        path.append(row)
-        start, _ = _times(ledger, row)
-        if start > ledger.times[row, READY]:
-            holders = [other for hold in ledger.holds(row) for other in until.get((int(hold[0]), start), ())]
-            last = [other for other in holders if other != row]
+    rows = ledger.alive
+    duration, (first, lanes, spans), (starts, after), _ = ledger.columns()
+    ready, end = ledger.rows[rows, READY], ledger.rows[rows, END]
+    begin = end - duration
+    owners = np.repeat(np.arange(len(rows)), np.diff(first))
+    until, width = begin[owners] + spans, ledger.makespan + 1
+    by_lane = np.argsort(lanes * width + until, kind="stable")
+    freed = (lanes * width + until)[by_lane]
+    before = csr(len(rows), np.stack([after, np.repeat(np.arange(len(rows)), np.diff(starts))], axis=1))
+    last = np.flatnonzero(end == ledger.makespan)
+    path: list[tuple[int, int, int]] = []
+    while len(last):
+        row = int(last.min())
+        path.append((int(rows[row]), int(begin[row]), int(end[row])))
+        if begin[row] > ready[row]:
+            ends = lanes[first[row] : first[row + 1]] * width + begin[row]
+            sides = zip(np.searchsorted(freed, ends, "left"), np.searchsorted(freed, ends, "right"), strict=True)
+            holders = owners[np.concatenate([by_lane[left:right] for left, right in sides])]
+            earlier = (ready[holders] < ready[row]) | ((ready[holders] == ready[row]) & (holders < row))
+            last = holders[earlier]
         else:
-            last = [other for other in before.get(row, ()) if start and ledger.times[other, END] == start]
+            last = before[1][before[0][row] : before[0][row + 1]]
+            last = last[end[last] == begin[row]]
     return path[::-1]
 
 
-def _predecessors(ledger: Ledger) -> dict[int, list[int]]:
-    """The rows that each row waits for."""
-    found: dict[int, list[int]] = {}
-    for source, target in ledger.pairs.tolist():
-        found.setdefault(target, []).append(source)
-    return found
-
-
-def _times(ledger: Ledger, row: int) -> tuple[int, int]:
-    end = int(ledger.times[row, END])
-    return end - int(ledger.rows[row, DURATION]), end
-
-
-def _timeline(machine: Machine, ledger: Ledger, named: Sequence[Named], memory: MemoryTimeline) -> Timeline:
+def timeline(machine: Machine, ledger: Ledger, named: Iterable[Named], memory: MemoryTimeline) -> Timeline:
     """Draw tasks and folds on their processors, movements on the copy engines of all ranks, and what memories hold."""
     events = _living(machine, memory)
     for row in named:
-        start, end = _times(ledger, row.number)
+        end = int(ledger.rows[row.number, END])
+        start = end - int(ledger.rows[row.number, DURATION])
         for rank, lane in row.lanes:
             place = (rank, lane, row.name, row.category, 1, row.number)
             events.append(Event(Kind.STARTED, start, *place))

@@ -15,7 +15,7 @@ from maniple.strategies.simulation import bits, boxes
 from maniple.strategies.simulation.bits import Bits, Column
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, WIDTH, Boxes
 from maniple.strategies.simulation.history import NONE, Table
-from maniple.strategies.simulation.kernel import inner
+from maniple.strategies.simulation.kernel import inner, leaf
 
 READ, READ_WRITE, WRITE_DISCARD, REDUCE, RESULT, GRADIENT = range(6)
 """Privileges; and two that a placement or the whole step decides: RESULT is written, or reduced where tasks fold into
@@ -24,37 +24,68 @@ FOLD, COPY, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST = range(1, 7)
 # Columns of `tasks`; COLOR is the same for replicas of one point.
 MEMORY, PROCESSOR, COLOR = range(3)
 
+Span = tuple[int, int]
 Given = tuple[Table, Boxes, Column, Column, Column, Column]
 """tasks and their boxes, cuts of the grid with the start of each axis, the host of each memory, staged elements."""
-State = tuple[Bits, Bits, Bits]
-"""For each cell: the memories that hold it, the contributions (by task) that wait, the memories that need it now."""
+State = tuple[Bits, Bits, Bits, Column]
+"""For each cell: the memories that hold it, the contributions (by task) that wait, the memories that need it now. And
+for each memory a number of its contributions that no cell has more of waiting."""
 
 
-@inner
+@leaf
 def mark(given: Given, sets: Bits, table: Boxes, row: int, number: int) -> None:
     """Put a number into the sets of all cells of a box."""
-    cuts, starts = given[2], given[3]
+    starts = given[3]
     word, bit = number >> 5, 1 << (number & 31)
-    low, high = np.empty(AXES, dtype=np.int64), np.empty(AXES, dtype=np.int64)
-    for axis in range(AXES):
-        part = cuts[starts[axis] : starts[axis + 1]]
-        low[axis] = np.searchsorted(part, table[row, LOW + axis])
-        high[axis] = np.searchsorted(part, table[row, HIGH + axis])
+    (a0, a1), (b0, b1), (c0, c1), (d0, d1), (e0, e1) = _span(given, table, row)
     n1, n2 = starts[2] - starts[1] - 1, starts[3] - starts[2] - 1
     n3, n4 = starts[4] - starts[3] - 1, starts[5] - starts[4] - 1
-    for a in range(low[0], high[0]):
-        for b in range(low[1], high[1]):
-            for c in range(low[2], high[2]):
-                for d in range(low[3], high[3]):
+    for a in range(a0, a1):
+        for b in range(b0, b1):
+            for c in range(c0, c1):
+                for d in range(d0, d1):
                     first = (((a * n1 + b) * n2 + c) * n3 + d) * n4
-                    for cell in range(first + low[4], first + high[4]):
+                    for cell in range(first + e0, first + e1):
                         sets[cell, word] |= bit
+
+
+@leaf
+def _span(given: Given, table: Boxes, row: int) -> tuple[Span, Span, Span, Span, Span]:
+    """The first cell of a box, and one past the last, on each axis."""
+    cuts, starts = given[2], given[3]
+    return (
+        _between(cuts, starts[0], starts[1], table[row, LOW], table[row, HIGH]),
+        _between(cuts, starts[1], starts[2], table[row, LOW + 1], table[row, HIGH + 1]),
+        _between(cuts, starts[2], starts[3], table[row, LOW + 2], table[row, HIGH + 2]),
+        _between(cuts, starts[3], starts[4], table[row, LOW + 3], table[row, HIGH + 3]),
+        _between(cuts, starts[4], starts[5], table[row, LOW + 4], table[row, HIGH + 4]),
+    )
+
+
+@leaf
+def _between(cuts: Column, start: int, stop: int, low: int, high: int) -> Span:
+    """The numbers of two cuts among those of one axis."""
+    if stop - start <= 2:
+        return 0, stop - start - 1
+    return place(cuts, start, stop, low) - start, place(cuts, start, stop, high) - start
+
+
+@leaf
+def place(cuts: Column, start: int, stop: int, cut: int) -> int:
+    """Where the first number that is not below `cut` stands among ascending ones."""
+    while start < stop:
+        middle = (start + stop) >> 1
+        if cuts[middle] < cut:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
 
 
 @inner
 def labels(state: State) -> tuple[Column, Column]:
     """Number the needed cells by what is needed, held and waiting, alike ones alike; and one cell of each number."""
-    hold, waiting, need = state
+    hold, waiting, need, _ = state
     count = len(hold)
     labels, cells = np.full(count, NONE), np.empty(count, dtype=np.int64)
     size = 16
@@ -98,7 +129,8 @@ def pieces(given: Given, labels: Column) -> Boxes:
         if cell % shape[AXES - 1] and labels[cell] == labels[cell - 1]:
             result[count - 1, HIGH + AXES - 1] = cuts[starts[AXES - 1] + cell % shape[AXES - 1] + 1]
             continue
-        result = boxes.grown(result, count + 1)
+        if count == len(result):
+            result = boxes.grown(result, count + 1)
         result[count, 0] = labels[cell]
         left = cell
         for axis in range(AXES - 1, -1, -1):
@@ -119,9 +151,11 @@ def contributing(given: Given, waiting: Bits, cell: int) -> Bits:
     return found
 
 
-@inner
+@leaf
 def source(hosts: Column, holders: Column, target: int, rank: int) -> int:
     """The memory that sends to a target: one of the nearest holders, in turn."""
+    if len(holders) == 1:
+        return int(holders[0])
     near = 0
     for holder in holders:
         near += hosts[holder] == hosts[target]
@@ -137,10 +171,9 @@ def source(hosts: Column, holders: Column, target: int, rank: int) -> int:
 
 
 @inner
-def owners(given: Given, state: State, cell: int) -> Column:
+def owners(state: State, giving: Bits, cell: int) -> Column:
     """The memories that may fold a cell at no extra cost: readers that contribute, or hold the base, or any reader."""
-    hold, waiting, need = state
-    giving = contributing(given, waiting, cell)
+    hold, _, need, _ = state
     readers = bits.members(need, cell)
     for sets, row in ((giving, 0), (hold, cell)):
         chosen = np.empty(len(readers), dtype=np.int64)
@@ -155,13 +188,11 @@ def owners(given: Given, state: State, cell: int) -> Column:
 
 
 @inner
-def base(given: Given, state: State, cell: int, owner: int) -> int:
+def base(given: Given, state: State, giving: Bits, cell: int, owner: int) -> int:
     """The memory whose value from before the reductions a fold begins with, or none."""
-    hold, waiting, _ = state
-    hosts = given[4]
+    hold, hosts = state[0], given[4]
     if bits.is_empty(hold, cell) or bits.has(hold, cell, owner):
         return NONE if bits.is_empty(hold, cell) else owner
-    giving = contributing(given, waiting, cell)
     best, least = NONE, 4
     for holder in bits.members(hold, cell):
         rank = 2 * (not bits.has(giving, 0, holder)) + (hosts[holder] != hosts[owner])
@@ -202,7 +233,7 @@ def planned(
     The copies that follow from folds are left out where a collective makes them. A description is (cell, base): what
     is folded. Fold labels are owner * descriptions + description.
     """
-    hold, waiting, need = state
+    hold, waiting, need, _ = state
     hosts = given[4]
     memories = len(hosts)
     folds, copies = np.empty((8, WIDTH), dtype=np.int64), np.empty((8, WIDTH), dtype=np.int64)
@@ -219,24 +250,28 @@ def planned(
             holders = bits.members(hold, cell)
             for rank in range(len(readers)):
                 if not bits.has(hold, cell, readers[rank]):
-                    copies = boxes.grown(copies, copy_count + 1)
+                    if copy_count == len(copies):
+                        copies = boxes.grown(copies, copy_count + 1)
                     boxes.put(copies, copy_count, pieces, piece)
                     copies[copy_count, 0] = source(hosts, holders, readers[rank], rank) * memories + readers[rank]
                     copy_count += 1
             continue
-        chosen = owners(given, state, cell)
+        giving = contributing(given, waiting, cell)
+        chosen = owners(state, giving, cell)
         blocks = _split(pieces, piece, len(chosen))
         for block in range(len(blocks)):
-            owner, start = chosen[block], base(given, state, cell, chosen[block])
+            owner, start = chosen[block], base(given, state, giving, cell, chosen[block])
             description = alike[label] * (memories + 1) + start + 1
             described[description, 0], described[description, 1] = cell, start
-            folds = boxes.grown(folds, fold_count + 1)
+            if fold_count == len(folds):
+                folds = boxes.grown(folds, fold_count + 1)
             boxes.put(folds, fold_count, blocks, block)
             folds[fold_count, 0] = owner * len(described) + description
             fold_count += 1
             for reader in readers:
                 if copying and reader != owner:
-                    copies = boxes.grown(copies, copy_count + 1)
+                    if copy_count == len(copies):
+                        copies = boxes.grown(copies, copy_count + 1)
                     boxes.put(copies, copy_count, blocks, block)
                     copies[copy_count, 0] = owner * memories + reader
                     copy_count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar, final
 
@@ -15,23 +16,32 @@ from maniple.strategies.simulation.history import BY, FROM, GROUP, GROUP_SIZE, K
 from maniple.strategies.simulation.ledger import UNLIMITED, Ledger, Placed, RowBlock
 from maniple.strategies.simulation.liveness import Liveness, LiveRanges, RegionUses
 from maniple.strategies.simulation.outline import Outline
-from maniple.strategies.simulation.prediction import COPY_ENGINE, MemoryTimeline, Named, prediction
+from maniple.strategies.simulation.prediction import (
+    COPY_ENGINE,
+    MemoryTimeline,
+    Named,
+    Prediction,
+    critical_path,
+    link_bytes,
+    timeline,
+)
 from maniple.strategies.simulation.program import REQUIREMENT_BITS, Program
 from maniple.strategies.simulation.tables import NUMBER_BITS
 from maniple.strategies.simulation.use import NOWHERE, RegionCache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from maniple.operators.configuration import OperatorPlan, WeightPlan
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan
+    from maniple.runtime.launch import Point
     from maniple.runtime.machine import Machine
+    from maniple.runtime.timeline import Timeline
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.ledger import Columns
     from maniple.strategies.simulation.network import Column
     from maniple.strategies.simulation.outline import RegionKey
-    from maniple.strategies.simulation.prediction import Prediction
     from maniple.strategies.simulation.use import RegionRows, Use
     from maniple.strategies.simulation.weight_home import WeightHome
 
@@ -230,18 +240,36 @@ class Simulation:
     def predict(self) -> Prediction:
         """Say what the step comes to, the proposal under way included: bytes, memory, critical path, sources."""
         links = np.zeros(self.cache.network.lanes, dtype=np.int64)
-        total = 0
+        total = movements = 0
         for region in self._regions.values():
             np.add.at(links, region.rows.held[:, 0], region.rows.held[:, 2])
             total += int(region.rows.bytes.sum())
-        rows = self.named()
-        held = MemoryTimeline(self.liveness(), tuple(self.region_names()))
-        allocated = self.allocated_bytes()
-        planned = allocated is not None
+            movements += len(region.rows.moves)
+        sources = Counter({"analytic": movements})
+        for place in self._launches:
+            sources.update(self.costs.sources(self._program.launches[place].rows.tasks))
+        held, allocated = self._memory_timeline(), self.allocated_bytes()
         needed = allocated or tuple(held.liveness.peaks(len(self.machine.memories)).tolist())
-        return prediction(
-            self.machine, self.cache.network, self.ledger, rows, links, total, needed, held, planned=planned
+        path = critical_path(self.ledger)
+        names = {row.number: row.name for row in self.named([row for row, _, _ in path])}
+        return Prediction(
+            self.makespan_ns,
+            len(self.ledger.sequence),
+            total,
+            link_bytes(self.machine, links, self.cache.network.processors),
+            needed,
+            allocated is not None,
+            tuple((names[row], start, end) for row, start, end in path),
+            tuple(sorted(sources.items())),
+            held,
         )
+
+    def timeline(self) -> Timeline:
+        """Draw what runs when, and what is held, the proposal under way included."""
+        return timeline(self.machine, self.ledger, self.named(), self._memory_timeline())
+
+    def _memory_timeline(self) -> MemoryTimeline:
+        return MemoryTimeline(self.liveness(), tuple(self.region_names()))
 
     @property
     def lowered_rows(self) -> int:
@@ -256,24 +284,27 @@ class Simulation:
 
         return allocated_bytes(self.graph, self.machine, self.plan, self._optimizer)
 
-    def named(self) -> list[Named]:
-        """Name every row."""
-        return [*self._named_tasks(), *self._named_movements()]
+    def named(self, rows: Sequence[int] | None = None) -> list[Named]:
+        """Name some rows, by default all."""
+        wanted = np.asarray(self.ledger.sequence if rows is None else rows, dtype=np.int64)
+        wanted.sort()
+        return [*self._named_tasks(wanted), *self._named_movements(wanted)]
 
-    def _named_tasks(self) -> Iterator[Named]:
+    def _named_tasks(self, wanted: Column) -> Iterator[Named]:
         for place, block in sorted(self._launches.items()):
             found = self._program.launches[place]
-            launch = found.rows.launch()
-            for number, point in enumerate(launch.points):
-                where = (self.machine.rank_of(point.processor), self.machine.processor(point.processor).name)
-                source = self.costs.source(launch, number)
-                yield Named(block.first + number, f"{found.name}{point}", "task", source, (where,))
+            points: list[Point] = []
+            for number in block.within(wanted):
+                points = points or list(found.rows.tasks.launch().points)
+                where = self.machine.processor(points[number].processor)
+                lanes = ((self.machine.rank_of(where.id), where.name),)
+                yield Named(block.first + number, f"{found.name}{points[number]}", "task", lanes)
 
-    def _named_movements(self) -> Iterator[Named]:
+    def _named_movements(self, wanted: Column) -> Iterator[Named]:
         for key, region in self._regions.items():
-            name = self._outline.region(key, self._program.forms).name
-            for place, move in enumerate(region.rows.moves):
-                what = RowKind(int(move[KIND])).name.lower()
+            for number in region.moves.within(wanted):
+                move = region.rows.moves[number]
+                name, what = self._outline.region(key, self._program.forms).name, RowKind(int(move[KIND])).name.lower()
                 if move[BY] >= 0:
                     processor = self.machine.processor(int(move[BY]))
                     lanes = [(self.machine.rank_of(processor.id), processor.name)]
@@ -281,7 +312,7 @@ class Simulation:
                     group = region.rows.members[move[GROUP] : move[GROUP] + move[GROUP_SIZE], 0]
                     memories = (move[FROM], move[TO]) if move[FROM] >= 0 else group
                     lanes = [(self.machine.memories[memory].rank, COPY_ENGINE) for memory in memories]
-                yield Named(region.moves.first + place, f"{what} {name}", what, "analytic", tuple(lanes))
+                yield Named(region.moves.first + number, f"{what} {name}", what, tuple(lanes))
 
     def liveness(self) -> Liveness:
         """Say what lives in each memory, and when, the proposal under way included; it must not have been given up."""

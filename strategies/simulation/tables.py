@@ -15,20 +15,23 @@ Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 Spans = np.ndarray[tuple[int, int], np.dtype[np.int32]]
 Numbers = np.ndarray[tuple[int], np.dtype[np.int32]]
-Links = tuple[Spans, Numbers, Numbers, Numbers]
-"""Spans, targets, heads and degrees."""
+Tables = tuple[Table, Column, Spans, Numbers]
+"""Rows, holds, spans and targets."""
 
-# Columns of `rows`; HOLD is (first hold << HOLD_BITS) + number of holds.
-DURATION, HOLD = range(2)
+# Columns of `rows`: what a simulation touches of a row is one line of a processor's cache. HOLD is
+# (first hold << HOLD_BITS) + number of holds, LINK is (number of rows that it waits for << LINK_BITS) + 1 + its first
+# span, without one 0. READY is NEVER where a row has no times yet. The last two are the times that a settlement is
+# finding: DUE what READY will be, WAITS for how many rows it still waits, and once there are none what END will be.
+KEY, DURATION, HOLD, LINK, READY, END, DUE, WAITS = range(8)
+WIDTH = 8
 HOLD_BITS = 24
 HOLD_MASK = (1 << HOLD_BITS) - 1
-
-# Columns of `times`; READY is DEAD where a row is not in the graph.
-READY, END = range(2)
-DEAD = -2
+LINK_BITS = 32
+LINK_MASK = (1 << LINK_BITS) - 1
+NEVER = np.iinfo(np.int64).max
 
 # Columns of `spans`: some successors of a row are `targets[FIRST:FIRST + COUNT]`, more are in the span that comes NEXT.
-# A span of no ROW is not in the graph. `heads` has the first span of each row, `degrees` how many rows it waits for.
+# A span of no ROW is not in the graph.
 ROW, NEXT, FIRST, COUNT = range(4)
 NONE = -1
 
@@ -41,24 +44,26 @@ NUMBER_MASK = (1 << NUMBER_BITS) - 1
 """Rows are numbered within their use or launch; its base makes the number a key."""
 
 
+def empty_rows(count: int) -> Table:
+    """Room for rows, each in one line of a processor's cache."""
+    room = np.zeros((count + 1) * WIDTH, dtype=np.int64)
+    first = -(room.ctypes.data // room.itemsize) % WIDTH
+    return room[first : first + count * WIDTH].reshape(count, WIDTH)
+
+
 @kernel
 def add_rows(
-    tables: tuple[Column, Table, Column, Column, Links],
-    first: int,
-    columns: Table,
-    first_hold: int,
-    held: Table,
-    bases: Column,
+    tables: Tables, load: Column, first: int, columns: Table, first_hold: int, held: Table, bases: Column
 ) -> None:
     """Write rows where nothing is, and add what they hold to the load of the lanes; see `RowBlock`."""
-    keys, rows, holds, load, (_, _, heads, degrees) = tables
+    rows, holds, _, _ = tables
     at = first_hold
     for number in range(len(columns)):
         row, key = first + number, columns[number, 0]
-        keys[row] = bases[key >> NUMBER_BITS] + (key & NUMBER_MASK)
+        rows[row, KEY] = bases[key >> NUMBER_BITS] + (key & NUMBER_MASK)
         rows[row, DURATION] = columns[number, 1]
         rows[row, HOLD] = (at << HOLD_BITS) | columns[number, 2]
-        heads[row], degrees[row] = NONE, 0
+        rows[row, LINK], rows[row, READY], rows[row, END] = 0, NEVER, 0
         at += columns[number, 2]
     for number in range(len(held)):
         lane, span = held[number, 0], held[number, 1]
@@ -75,18 +80,18 @@ def lighten(holds: Column, load: Column, blocks: Table, sign: int) -> None:
 
 
 @kernel
-def add_spans(links: Links, places: tuple[int, int], edges: Table, tasks: Table, first: Column, moves: int) -> None:
+def add_spans(tables: Tables, places: tuple[int, int], edges: Table, tasks: Table, first: Column, moves: int) -> None:
     """Write a region's edges where nothing is; a task does not wait for itself.
 
     Args:
-        links: the tables.
+        tables: the tables.
         places: where the spans and their targets begin.
         edges: (node, node that waits), by ascending node: node t < tasks is task t, any other is movement t - tasks.
         tasks: (use, point) of each task.
         first: by use, the row of its launch's first point.
         moves: the row of the first movement.
     """
-    spans, targets, heads, degrees = links
+    rows, _, spans, targets = tables
     span, at = places
     span -= 1
     last = row = NONE
@@ -96,14 +101,26 @@ def add_spans(links: Links, places: tuple[int, int], edges: Table, tasks: Table,
             row = _row(last, tasks, first, moves)
             span += 1
             spans[span, ROW], spans[span, FIRST], spans[span, COUNT] = row, at, 0
-            spans[span, NEXT] = heads[row]
-            heads[row] = span
+            spans[span, NEXT] = head(rows, row)
+            set_head(rows, row, span)
         target = _row(edges[edge, 1], tasks, first, moves)
         if target != row:
             targets[at] = target
             spans[span, COUNT] += 1
-            degrees[target] += 1
+            rows[target, LINK] += 1 << LINK_BITS
             at += 1
+
+
+@inner
+def head(rows: Table, row: int) -> int:
+    """The first span of a row, or none."""
+    return int((rows[row, LINK] & LINK_MASK) - 1)
+
+
+@inner
+def set_head(rows: Table, row: int, span: int) -> None:
+    """Let a span be the first of a row."""
+    rows[row, LINK] += span - head(rows, row)
 
 
 @inner
@@ -113,34 +130,34 @@ def _row(node: int, tasks: Table, first: Column, moves: int) -> int:
 
 
 @kernel
-def take_out(links: Links, blocks: Table) -> None:
+def take_out(tables: Tables, blocks: Table) -> None:
     """Take (first, number) of spans out of the graph."""
-    spans, targets, heads, degrees = links
+    rows, _, spans, targets = tables
     for block in range(len(blocks)):
         for span in range(blocks[block, 0], blocks[block, 0] + blocks[block, 1]):
             row = spans[span, ROW]
-            if heads[row] == span:
-                heads[row] = spans[span, NEXT]
+            before = head(rows, row)
+            if before == span:
+                set_head(rows, row, spans[span, NEXT])
             else:
-                before = heads[row]
                 while spans[before, NEXT] != span:
                     before = spans[before, NEXT]
                 spans[before, NEXT] = spans[span, NEXT]
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                degrees[targets[at]] -= 1
+                rows[targets[at], LINK] -= 1 << LINK_BITS
 
 
 @kernel
-def put_back(links: Links, blocks: Table) -> None:
+def put_back(tables: Tables, blocks: Table) -> None:
     """Put (first, number) of spans that were taken out into the graph again."""
-    spans, targets, heads, degrees = links
+    rows, _, spans, targets = tables
     for block in range(len(blocks)):
         for span in range(blocks[block, 0], blocks[block, 0] + blocks[block, 1]):
             row = spans[span, ROW]
-            spans[span, NEXT] = heads[row]
-            heads[row] = span
+            spans[span, NEXT] = head(rows, row)
+            set_head(rows, row, span)
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                degrees[targets[at]] += 1
+                rows[targets[at], LINK] += 1 << LINK_BITS
 
 
 @kernel

@@ -190,7 +190,9 @@ class RegionCache:
         tasks[:, 2] = np.concatenate([use.shape.colors for use in uses])
         boxes = np.concatenate([use.shape.boxes for use in uses])
         while True:
-            moves, members, edges, elements = analyse(whole, home, table, tasks, boxes, self._hosts, self._past)
+            moves, members, edges, sources, elements = analyse(
+                whole, home, table, tasks, boxes, self._hosts, self._past
+            )
             if not self._past[-1][FULL]:
                 break
             self._past = room(2 * len(self._past[0]))
@@ -206,8 +208,6 @@ class RegionCache:
         nodes = np.empty((len(tasks), 2), dtype=np.int64)
         nodes[:, 0] = np.repeat(np.arange(len(uses)), counts)
         nodes[:, 1] = np.concatenate([use.shape.points for use in uses])
-        edges = edges[np.argsort(edges[:, 0], kind="stable")]
-        sources = int(np.count_nonzero(np.diff(edges[:, 0]))) + (len(edges) > 0)
         return RegionRows(moves, members, columns, held, sizes, edges, sources, nodes, elements * itemsize)
 
 

@@ -24,6 +24,7 @@ from maniple.runtime.machine import Machine
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.roofline import task_ns
 from maniple.strategies.cost_model import measured as module
+from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import (
     Measurement,
@@ -74,7 +75,7 @@ def test_each_distinct_task_is_measured_once() -> None:
     for _ in range(2):
         assert costs.task_ns(launch).tolist() == [3 * task_ns(launch, point, MACHINE) for point in range(2)]
     assert timer.calls == 1  # both points have the same shapes
-    assert costs.source(launch, 1) == "measured"
+    assert costs.sources(LaunchTasks.of(launch))[1] == "measured"
 
 
 def test_forward_backward_and_update_are_apart_and_what_only_passes_values_is_not_measured() -> None:
@@ -82,7 +83,8 @@ def test_forward_backward_and_update_are_apart_and_what_only_passes_values_is_no
     kinds = ("conv2d_1.forward", "conv2d_1.backward", "conv2d_1.weight_gradient", "conv2d_1.weight.update")
     assert len({task_key(found[name], 0, 1, frames(found[name], [0])) for name in kinds}) == len(kinds)
     assert task_key(found["x.input"], 0, 1, frames(found["x.input"], [0])) is None
-    assert Measured(MACHINE, Measurements.here(), measuring=False).source(found["x.input"], 0) == "analytic"
+    costs = Measured(MACHINE, Measurements.here(), measuring=False)
+    assert set(costs.sources(LaunchTasks.of(found["x.input"]))) == {"analytic"}
 
 
 def test_a_part_of_an_instance_is_another_task_than_a_tensor_of_its_own_and_is_timed_as_one() -> None:
@@ -169,9 +171,10 @@ def test_the_time_box_ends_measuring_and_the_rest_is_interpolated() -> None:
     other = launches(model("mlp", batch=16))["layers.1.forward"]
     costs.task_ns(small)
     costs.task_ns(large)
-    assert (timer.calls, costs.source(other, 0)) == (2, "interpolated")
+    assert (timer.calls, costs.sources(LaunchTasks.of(other))[0]) == (2, "interpolated")
     assert costs.task_ns(other)[0] == pytest.approx(3 * task_ns(other, 0, MACHINE), abs=1)
-    assert costs.source(launches(model("mlp", batch=8))["layers.0.forward"], 0) == "analytic"
+    first = launches(model("mlp", batch=8))["layers.0.forward"]
+    assert costs.sources(LaunchTasks.of(first))[0] == "analytic"
 
 
 def test_the_table_of_the_docstring() -> None:

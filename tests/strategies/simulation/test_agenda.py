@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from maniple.strategies.simulation import agenda
+from maniple.strategies.simulation import agenda, tables
 
 
 @numba.njit
 def drained(times: NDArray[np.int64], keys: NDArray[np.int64], early: int) -> NDArray[np.int64]:
     """Rows as they leave: the first ones are there when the bucket is opened, of the others one comes as one leaves."""
     (buckets, following), line = agenda.empty(len(times))
-    ready, left = times.copy().reshape(-1, 1), np.zeros(len(times), dtype=np.int64)
+    table, left = np.zeros((len(times), tables.WIDTH), dtype=np.int64), np.zeros(len(times), dtype=np.int64)
+    table[:, tables.KEY], table[:, tables.DUE] = keys, times
     for row in range(early):
         agenda.put(buckets, following, row, 7 * len(times))  # later than all buckets: the last one
-    lined = agenda.opened(following, line, keys, ready, buckets[-1])
+    lined = agenda.opened(following, line, table, buckets[-1])
     coming = early
     for place in range(len(times)):
-        left[place] = line[2][line[3][place]]
+        lined -= 1
+        left[place] = line[1][lined]
         if coming < len(times):
-            lined = agenda.insert(
-                line[0], line[1], line[2], line[3], place + 1, lined, times[coming], keys[coming], coming
-            )
+            lined = agenda.insert(table, line[0], line[1], lined, times[coming], coming)
             coming += 1
     return left
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from maniple.regions.error import RunError
 from maniple.strategies.simulation import delta
 from maniple.strategies.simulation.ledger import Ledger, Placed, RowBlock
-from maniple.strategies.simulation.tables import DURATION, END, READY
+from maniple.strategies.simulation.tables import DURATION, END, KEY, READY
 
 pytestmark = pytest.mark.simulator
 
@@ -74,8 +74,8 @@ class Model:
     def times(self) -> Times:
         return {
             key: (
-                int(self.ledger.times[placed.first + number, READY]),
-                int(self.ledger.times[placed.first + number, END]),
+                int(self.ledger.rows[placed.first + number, READY]),
+                int(self.ledger.rows[placed.first + number, END]),
             )
             for rows, placed in self.blocks.values()
             for number, key in enumerate(rows)
@@ -97,7 +97,7 @@ def test_every_change_gives_the_times_of_a_full_simulation(oracle: Oracle, seed:
     assert model.times() == model.expected(oracle)
     for _ in range(12):
         before, makespan = model.times(), model.ledger.makespan
-        rows, edges = dict(model.blocks), dict(model.edges)
+        blocks_before, edges = dict(model.blocks), dict(model.edges)
         model.change()
         times = model.times()
         assert times == model.expected(oracle)
@@ -106,10 +106,12 @@ def test_every_change_gives_the_times_of_a_full_simulation(oracle: Oracle, seed:
             model.ledger.keep()
         else:
             model.ledger.undo()
-            model.blocks, model.edges = rows, edges
+            model.blocks, model.edges = blocks_before, edges
             assert model.times() == before
             assert model.ledger.makespan == makespan
-        order = [(int(model.ledger.times[row, READY]), int(model.ledger.keys[row])) for row in model.ledger.sequence]
+        order = [
+            (int(model.ledger.rows[row, READY]), int(model.ledger.rows[row, KEY])) for row in model.ledger.sequence
+        ]
         assert order == sorted((ready, key) for key, (ready, _) in model.times().items())
 
 
@@ -124,7 +126,7 @@ def drawn(ledger: Ledger, names: dict[int, str], lanes: int) -> list[str]:
     """A picture: a letter per tick in which a row holds its lane."""
     cells = [[" "] * 10 for _ in range(lanes)]
     for row, name in names.items():
-        key, duration, end = int(ledger.keys[row]), int(ledger.rows[row, DURATION]), int(ledger.times[row, END])
+        key, duration, end = int(ledger.rows[row, KEY]), int(ledger.rows[row, DURATION]), int(ledger.rows[row, END])
         cells[key // 100][end - duration : end] = name * duration
     return ["".join(line).rstrip() for line in cells]
 

@@ -25,7 +25,7 @@ from maniple.strategies.registry import lookup
 from maniple.strategies.simulation.allocation import allocated_bytes
 from maniple.strategies.simulation.liveness import Liveness
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.simulation.tables import DURATION, END
+from maniple.strategies.simulation.tables import DURATION, END, KEY
 from maniple.strategies.strategy import Problem
 
 OPTIMIZER = SGD(lr=0.1, momentum=0.9)
@@ -77,7 +77,7 @@ def test_the_table_of_the_docstring() -> None:
     lives = lived(simulation)
     step = simulation.makespan_ns
     rows = {row.name.partition("[")[0]: row for row in simulation.named()}
-    ends = {name: int(simulation.ledger.times[row.number, END]) for name, row in rows.items()}
+    ends = {name: int(simulation.ledger.rows[row.number, END]) for name, row in rows.items()}
     begins = {name: ends[name] - int(simulation.ledger.rows[row.number, DURATION]) for name, row in rows.items()}
     assert names == ["linear", "relu", "linear_1", "cross_entropy"]
     assert lives["linear", 0] == (begins["linear.forward"], max(ends["linear.forward"], ends["relu.forward"]))
@@ -102,8 +102,8 @@ def lowered(simulation: Simulation) -> dict[tuple[str, int], tuple[int, int]]:
     program = Expansion(graph, plan, machine, held, table).training_step(OPTIMIZER)
     schedule = lower(program, FragmentCache(machine))
     ledger = simulation.ledger
-    rows = ledger.sequence[np.argsort(ledger.keys[ledger.sequence])]
-    ends = ledger.times[rows, END]
+    rows = ledger.sequence[np.argsort(ledger.rows[ledger.sequence, KEY])]
+    ends = ledger.rows[rows, END]
     begins = ends - ledger.rows[rows, DURATION]
     found: dict[tuple[str, int], tuple[int, int]] = {}
     for row in range(len(schedule)):

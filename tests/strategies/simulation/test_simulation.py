@@ -266,8 +266,9 @@ def test_a_prediction_adds_up() -> None:
     assert path[0][1] == 0
     assert path[-1][2] == makespan
     assert dict(found.sources) == {"analytic": len(schedule)}
-    assert max(event.time_ns for event in found.timeline.events) == makespan
-    names = {event.name for event in found.timeline.events if event.category != "memory"}
+    events = simulation.timeline().events
+    assert max(event.time_ns for event in events) == makespan
+    names = {event.name for event in events if event.category != "memory"}
     assert names == {schedule.label(row) for row in range(len(schedule))}
 
 
