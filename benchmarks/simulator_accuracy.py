@@ -4,7 +4,7 @@
         [--plot FILE]
 
 Run it on two one-core processors with nothing else going on, after `maniple calibrate -o here.toml`. Every model is
-trained under named and random plans; each task is measured once on rank 0, and all ranks use those measurements. Prints
+trained under named and random plans; each task is measured on rank 0, and all ranks use those measurements. Prints
 relative errors, Kendall's tau over pairs further apart than the noise, and how far the plan predicted fastest is from
 the fastest.
 """
@@ -70,6 +70,14 @@ def branched(batch: int) -> Graph:
 
 
 GRAPHS = (model("digits_cnn", 256), model("mlp", 128), wide(32), deep(256), branched(128))
+
+
+def predicted_steps(graph: Graph, machine: Machine, plans: dict[str, Plan], costs: Measured) -> dict[str, float]:
+    """Seconds of a step of each plan, once what their tasks take is measured and settled."""
+    for plan in plans.values():
+        Simulation(graph, machine, plan, costs)
+    costs.settle()
+    return {name: Simulation(graph, machine, plan, costs).makespan_ns / 1e9 for name, plan in plans.items()}
 
 
 def measured_steps(graph: Graph, plans: dict[str, Plan]) -> dict[str, list[float]]:
@@ -159,12 +167,12 @@ def main() -> None:
     costs = Measured(machine, Measurements.here(), time_box_s=600)
     rows: list[dict[str, object]] = []
     for graph in GRAPHS:
-        plans, predicted = {}, {}
+        plans = {}
         for name in [*NAMED, *(f"random {seed}" for seed in range(given.plans - len(NAMED)))]:
             strategy, _, seed = name.partition(" ")
-            plans[name] = plan = lookup(strategy)().plan(Problem(graph, machine, seed=int(seed or 0)))
-            # Only rank 0 predicts, while the others wait in a trainer: measuring alone, as in a search.
-            predicted[name] = Simulation(graph, machine, plan, costs).makespan_ns / 1e9 if world.rank == 0 else 0.0
+            plans[name] = lookup(strategy)().plan(Problem(graph, machine, seed=int(seed or 0)))
+        # Only rank 0 predicts, while the others wait in a trainer: measuring alone, as in a search.
+        predicted = predicted_steps(graph, machine, plans, costs) if world.rank == 0 else dict.fromkeys(plans, 0.0)
         for name, rounds in measured_steps(graph, plans).items():
             middle = statistics.median(rounds)
             noise = statistics.median(abs(one - middle) for one in rounds) / middle

@@ -3,6 +3,7 @@
 linear, weight (n=10, k=64)      the weight's tiles used by     home
 n=2 on p0 p1 (parameter split)   [0:5] p0, [5:10] p1            degrees (2, 1) on p0 p1
 b=2 on p0 p1 (sample split)      whole p0, whole p1             degrees (1, 2) on p0 p1
+b=2 n=2 on p0 p1 p2 p3 (both)    [0:5] p0 p2, [5:10] p1 p3      degrees (4, 1) on p0 p2 p1 p3
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from maniple.operators.configuration import OperatorPlan, WeightPlan
+from maniple.operators.tile import split_range
 from maniple.regions.error import RequestError, nearest
 from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
@@ -33,9 +35,10 @@ def default_home(
     """The home that lets a parameter stay where it is used, as far as one processor uses each element.
 
     If the tiles that the using operators read cut the parameter into disjoint blocks that one processor each uses,
-    the blocks live there. Otherwise the parameter is cut along its largest dimension (the first of equals) into
-    as many blocks as there are processors that use it, at most one per index, in the order of the processors' ids:
-    every processor updates a part, and the bytes moved are as few as for any home among the users.
+    the blocks live there. Otherwise the parameter is cut along the one dimension that the tiles cut, or, where that is
+    none, several or too short, along its largest (the first of equals), into as many blocks as there are processors
+    that use it, at most one per index. In order, each block goes to the processor without one that uses the most of
+    it, the first of equals: every processor updates a part, of what it uses itself as far as that can be.
 
     Args:
         graph: the graph.
@@ -90,7 +93,7 @@ def _home(
     )
     for user in everyone:
         machine.processor(user)
-    return _in_place(tensor.shape, users) or _spread(tensor.shape, everyone)
+    return _in_place(tensor.shape, users) or _spread(tensor.shape, users, everyone)
 
 
 def _writers(graph: Graph, operators: dict[str, OperatorPlan], buffer: str) -> list[int]:
@@ -111,11 +114,23 @@ def _in_place(shape: tuple[int, ...], users: dict[Rect, set[int]]) -> WeightPlan
     return WeightPlan(degrees, tuple(min(users[tile]) for tile in tiles))
 
 
-def _spread(shape: tuple[int, ...], everyone: list[int]) -> WeightPlan:
-    """Blocks along the largest dimension over all processors that use the parameter."""
-    axis = max(range(len(shape)), key=lambda dimension: (shape[dimension], -dimension), default=None)
-    if axis is None:
+def _spread(shape: tuple[int, ...], users: dict[Rect, set[int]], everyone: list[int]) -> WeightPlan:
+    """Blocks along one dimension over all processors that use the parameter, each where it is used."""
+    if not shape:
         return WeightPlan((), (everyone[0],))
+    cut = [axis for axis in range(len(shape)) if len({rect.lo[axis] for rect in users}) > 1]
+    largest = max(range(len(shape)), key=lambda dimension: (shape[dimension], -dimension))
+    axis = cut[0] if len(cut) == 1 and shape[cut[0]] >= len(everyone) else largest
     count = min(shape[axis], len(everyone))
-    degrees = tuple(count if dimension == axis else 1 for dimension in range(len(shape)))
-    return WeightPlan(degrees, tuple(everyone[:count]))
+    spans = {(rect.lo[axis], rect.hi[axis]): set[int]() for rect in users}
+    for rect, processors in users.items():
+        spans[rect.lo[axis], rect.hi[axis]] |= processors
+    free, homes = list(everyone), list[int]()
+    for low, high in split_range(shape[axis], count):
+        used = dict.fromkeys(free, 0)
+        for (first, last), processors in spans.items():
+            for processor in processors & used.keys():
+                used[processor] = max(used[processor], min(high, last) - max(low, first))
+        homes.append(max(free, key=lambda processor: used[processor]))
+        free.remove(homes[-1])
+    return WeightPlan(tuple(count if dimension == axis else 1 for dimension in range(len(shape))), tuple(homes))

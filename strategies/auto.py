@@ -5,7 +5,15 @@
     trial     a proposal of one of the searches                       when each has made TRIAL proposals, or ended
     rest      a proposal of the search with the fastest plan          when it has ended, and those after it in turn
 
-The explanation of the plan is the table of all: the step time of the fastest plan of each.
+The explanation of the plan is the table of all: the step time of the fastest plan of each. Of plans whose times differ
+by less than the measurements of tasks are spread, the one that moves the fewest bytes is taken: what is moved is waited
+for, and where what tasks take varies, ranks wait for each other longer than a simulation says.
+
+    plan            simulated   moves    spread 5 %        spread 0
+    soap            38.1 ms     20 MB
+    data_parallel   39.4 ms     7 MB     taken
+    optcnn          38.0 ms     20 MB                      taken
+    expert          42.0 ms     3 MB     not within 5 %
 """
 
 from __future__ import annotations
@@ -28,6 +36,8 @@ from maniple.strategies.spatial import Spatial
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.plan import Term
 
 __all__: list[str] = []
@@ -101,7 +111,7 @@ class Auto(AbstractStrategy[AutoState]):
         return Progress(sum(entrant.proposals for entrant in state.entrants), 0, min(found, default=None))
 
     def result(self, state: AutoState) -> Plan:
-        """The fastest plan of all.
+        """The fastest plan of all, or one that measurements cannot tell from it and that moves less.
 
         Raises:
             RequestError: no plan that was tried fits in memory.
@@ -109,7 +119,7 @@ class Auto(AbstractStrategy[AutoState]):
         fitting = [(e.best_s, n) for n, e in enumerate(state.entrants) if e.best_s is not None]
         if not fitting:
             raise _nothing_fits(state)
-        winner = state.entrants[min(fitting)[1]]
+        winner = state.entrants[_winner(state, sorted(fitting))]
         plan = winner.strategy.result(winner.state)
         step_s = winner.best_s
         table: tuple[tuple[str, Term], ...] = tuple(
@@ -130,6 +140,24 @@ class Auto(AbstractStrategy[AutoState]):
             explanation=(("", (*told, *table)),),
             predicted=Predicted(step_s, bound_s=plan.predicted.bound_s),
         )
+
+
+def _winner(state: AutoState, fitting: Sequence[tuple[float, int]]) -> int:
+    """The number of the strategy whose plan is taken, of (step time, number), the fastest first."""
+    costs, (least, fastest) = state.problem.costs, fitting[0]
+    if costs is None or costs.spread == 0:
+        return fastest
+    moved = [
+        (_bytes(state, n), place, n) for place, (cost, n) in enumerate(fitting) if cost <= least * (1 + costs.spread)
+    ]
+    return min(moved)[2]
+
+
+def _bytes(state: AutoState, number: int) -> int:
+    """How many bytes the fastest plan of a strategy moves."""
+    problem, entrant = state.problem, state.entrants[number]
+    plan = entrant.strategy.result(entrant.state)
+    return Simulation(problem.graph, problem.machine, plan, problem.costs).predict().bytes
 
 
 def _turn(state: AutoState) -> int:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.strategies.layer import layers_of
 from maniple.strategies.model_parallel import balanced_blocks
 from maniple.strategies.placement import (
     complete,
@@ -36,7 +37,7 @@ from maniple.strategies.placement import (
 from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
-    from maniple.operators.graph import Graph, Node
+    from maniple.operators.graph import Graph
     from maniple.operators.plan import OperatorPlan, Plan
     from maniple.runtime.machine import Machine
 
@@ -78,37 +79,12 @@ def _layers_apart(graph: Graph, machine: Machine) -> dict[str, OperatorPlan]:
     hosts: dict[int, list[int]] = {}
     for processor in machine.processors:
         hosts.setdefault(machine.memories[processor.memory].host, []).append(processor.id)
-    layers = _layers(graph)
-    costs = [0] * (max(layers.values()) + 1)
+    layers = layers_of(graph)
+    costs = [0] * (max(layers) + 1)
     for node in graph.nodes:
-        costs[layers[node.name]] += node_flops(graph, node)
+        costs[layers[node.id]] += node_flops(graph, node)
     places = balanced_blocks(costs, min(len(own) for own in hosts.values()))
     return {
-        node.name: shared(graph, node, [own[places[layers[node.name]]] for _, own in sorted(hosts.items())])
+        node.name: shared(graph, node, [own[places[layers[node.id]]] for _, own in sorted(hosts.items())])
         for node in graph.nodes
     }
-
-
-def _layers(graph: Graph) -> dict[str, int]:
-    """The number of the layer of every operator, by first appearance.
-
-    Operators that use one weight are a layer. An operator without weights is in the first layer that reads it, so that
-    what a layer makes of its inputs is made there; the loss is in the last.
-    """
-    first_user: dict[int, int] = {}
-    for node in graph.nodes:
-        for weight in _weights(graph, node)[:1]:
-            first_user.setdefault(weight, len(first_user))
-    layers: dict[str, int] = {}
-    reading: dict[int | None, int] = {}
-    for node in reversed(graph.nodes):
-        weights = _weights(graph, node)
-        readers = [reading[result] for result in node.results if result in reading]
-        layer = first_user[weights[0]] if weights else min(readers, default=len(first_user) - 1)
-        layers[node.name] = layer
-        reading |= {operand: min(layer, reading.get(operand, layer)) for operand in node.operands}
-    return layers
-
-
-def _weights(graph: Graph, node: Node) -> list[int]:
-    return [i for i in node.operands if i is not None and graph.tensors[i].kind == "parameter"]

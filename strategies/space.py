@@ -20,6 +20,7 @@ from math import prod
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.plan import OperatorPlan
+from maniple.strategies.layer import layers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,6 +141,7 @@ class Space:
         maps: for every operator and neighbour (in the same order), pairs (its factor, the neighbour's factor) that
             cut the same dimension of the tensor between them.
         alike: for every operator the number of its class: equal operators over equal shapes are one class.
+        layers: for every operator the number of its layer, see ``layers_of``.
     """
 
     names: tuple[str, ...]
@@ -147,6 +149,7 @@ class Space:
     neighbours: tuple[tuple[int, ...], ...]
     maps: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
     alike: tuple[int, ...]
+    layers: tuple[int, ...]
 
     @staticmethod
     def of(graph: Graph, processors: int) -> Space:
@@ -167,7 +170,7 @@ class Space:
         )
         near = tuple(tuple(sorted(found)) for found in joined)
         maps = tuple(tuple(found[other] for other in sorted(found)) for found in joined)
-        return Space(tuple(node.name for node in nodes), spaces, near, maps, alike)
+        return Space(tuple(node.name for node in nodes), spaces, near, maps, alike, layers_of(graph))
 
     def carried(self, operator: int, place: int, choice: Choice) -> Choice | None:
         """What an operator's choice becomes when it is cut, and placed, as a neighbour is.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.equal_split import equal_splits
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.space import Choice, Space
+from maniple.strategies.space import Choice, OperatorSpace, Space
 from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ __all__: list[str] = []
 
 
 def survey(graph: Graph, machine: Machine, costs: Measured) -> None:
-    """Measure the tasks of every equal split of every operator, as far as the time box of the costs goes.
+    """Measure the tasks of every split of every operator, as far as the time box of the costs goes.
 
-    The operators take turns, so that each has some of its splits measured when the box ends:
+    The operators take turns, so that each has some of its splits measured when the box ends, the equal ones first:
 
-        operator   1st turn   2nd   3rd   4th
-        conv2d     whole      o=2   b=2   b=4
-        linear     whole      n=2   b=2   b=4
+        operator   1st turn   2nd   3rd   4th   5th
+        conv2d     whole      o=2   b=2   b=4   i=2
+        linear     whole      n=2   b=2   b=4   k=2
 
     Args:
         graph: the model.
@@ -36,7 +36,7 @@ def survey(graph: Graph, machine: Machine, costs: Measured) -> None:
     space = Space.of(graph, len(machine.processors))
     simulation = Simulation(graph, machine, DataParallel().plan(Problem(graph, machine)), costs)
     leaders = [number for number, kind in enumerate(space.alike) if space.alike.index(kind) == number]
-    splits = [equal_splits(space.operators[number].factors, space.operators[number].processors) for number in leaders]
+    splits = [_splits(space.operators[number]) for number in leaders]
     for turn in zip_longest(*splits):
         for number, degrees in zip(leaders, turn, strict=True):
             if not costs.measuring:
@@ -44,3 +44,10 @@ def survey(graph: Graph, machine: Machine, costs: Measured) -> None:
             if degrees is not None:
                 simulation.propose({space.names[number]: space.operators[number].plan(Choice(degrees))})
                 simulation.reject()
+    costs.settle()
+
+
+def _splits(operator: OperatorSpace) -> tuple[tuple[int, ...], ...]:
+    """The degrees of the equal splits, and then of all others; what replicas compute is a split with fewer tasks."""
+    others = (degrees for degrees, _ in operator.splits())
+    return tuple(dict.fromkeys((*equal_splits(operator.factors, operator.processors), *others)))

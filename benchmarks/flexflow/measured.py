@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from batch import batch_of
 
 import maniple as mp
 from flexflow.table import Row, Table, json_option, of_contents
+from maniple.costs import surveyed
 from maniple.driver import search
 from maniple.models import model
 from maniple.operators.graph import Graph
@@ -29,7 +31,7 @@ SIZES: dict[str, dict[str, int]] = {
 }
 """Sizes of which a step takes about a tenth of a second on a core."""
 RIVALS = ("data_parallel", "model_parallel", "expert", "spatial", "antichain", "bapipe", "optcnn")
-FOUND = "soap"
+FOUND = "auto"
 WARM_UP = 2
 
 
@@ -63,9 +65,12 @@ def step_seconds(graph: Graph, plans: dict[str, Plan], rounds: int, steps: int) 
 
 
 def measured_row(graph: Graph, machine: Machine, budget: float, costs: str, rounds: int, steps: int) -> Row:
-    """What a step of the found plan takes, over the fastest of the named ones; a plan that is another's is not run."""
-    plans = {name: search(graph, machine, strategy=name, budget=budget) for name in RIVALS}
-    plans[FOUND] = search(graph, machine, strategy=FOUND, budget=budget, costs=costs)
+    """What a step of the found plan takes, over the fastest of the named ones; a plan that is another's is not run.
+
+    All are searched with the same costs, measured or loaded once.
+    """
+    tasks = cache(partial(surveyed, costs, graph, machine))
+    plans = {name: search(graph, machine, strategy=name, budget=budget, costs=tasks) for name in (*RIVALS, FOUND)}
     same = distinct(plans)
     seconds = step_seconds(graph, {name: plans[name] for name in dict.fromkeys(same.values())}, rounds, steps)
     fastest = min(RIVALS, key=lambda name: seconds[same[name]])
@@ -84,7 +89,7 @@ def measured_row(graph: Graph, machine: Machine, budget: float, costs: str, roun
 @click.option("--steps", default=5, show_default=True, help="Of a plan in a round.")
 @click.option("--rounds", default=5, show_default=True, help="Through all plans of a model.")
 @click.option("--budget", default=20.0, show_default=True, help="Seconds of a search.")
-@click.option("--costs", default="analytic", show_default=True, help="The found plan's: analytic, measured or a file.")
+@click.option("--costs", default="analytic", show_default=True, help="Of all searches: analytic, measured or a file.")
 @json_option
 def measured(
     names: Sequence[str],

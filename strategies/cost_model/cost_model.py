@@ -52,6 +52,11 @@ class LaunchTasks:
 class CostModel(Protocol):
     """What tells how long tasks take."""
 
+    @property
+    def spread(self) -> float:
+        """How far tasks are from what it tells, relative to that, as far as it knows from measuring them."""
+        ...
+
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
         ...

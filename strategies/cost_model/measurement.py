@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from itertools import cycle, islice
+from math import prod
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, final
 
 import maniple.operators
+from maniple.operators.formula import Formula
 from maniple.operators.library.opaque import Opaque
 from maniple.operators.user_operator import UserOperator
 from maniple.regions.error import RequestError
@@ -23,7 +26,7 @@ from maniple.runtime.kernels import torch_dtype
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import torch
 
@@ -34,13 +37,15 @@ __all__: list[str] = []
 
 VERSION = 2
 """The version of the file."""
-WARM_UP, RUNS, LEAST_S = 2, 7, 2e-3
-"""Runs before timing; timed runs, each of as many calls as take LEAST_S."""
+WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
+"""Calls before timing; timed runs of a pass, each of as many calls as take LEAST_S."""
 WRITTEN_BY_USERS = (UserOperator, Opaque)
 """The operators whose bodies are none of the library's."""
 FOOTPRINT_BYTES, MOST_COPIES = 1 << 26, 64
-"""What the calls of a run touch before they come back to the same tensors, and the most copies of them: a step touches
-all its weights and activations before it runs the same task again, so most of them have left the core's caches."""
+"""What calls touch before they come back to the same tensors, and the most copies of them: a step touches all its
+weights and activations before it runs the same task again, so most of them have left the core's caches."""
+DRAWN = 1 << 12
+"""Numbers that are drawn for a tensor, and repeated: drawing all of a large one takes longer than its task."""
 
 
 @final
@@ -156,7 +161,29 @@ def task_key(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None
         for requirement, box in zip(launch.requirements, boxes, strict=True)
         for rect in (requirement.rects[point],)
     )
-    return TaskKey(launch.kind, repr(body), shapes, cores, not isinstance(body, WRITTEN_BY_USERS))
+    return TaskKey(launch.kind, _told(body), shapes, cores, not _is_written_by_user(body))
+
+
+def _told(body: object) -> str:
+    """Write a body down: a formula by where its function is written and what that holds, for addresses are no names."""
+    if not isinstance(body, Formula):
+        return repr(body)
+    return f"{type(body).__name__}({body.text!r}, {_held(body.function)}, {body.reduce!r}, {body.sizes!r})"
+
+
+def _held(value: object) -> str:
+    if not isinstance(value, FunctionType):
+        return repr(value)
+    code = value.__code__
+    held = {name: cell.cell_contents for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=True)}
+    told = (f"{name}={_held(one)}" for name, one in held.items())
+    return f"{value.__module__}:{value.__qualname__}:{code.co_firstlineno}({', '.join(told)})"
+
+
+def _is_written_by_user(body: object) -> bool:
+    if isinstance(body, Formula):
+        return not body.function.__module__.startswith(f"{maniple.operators.__name__}.")
+    return isinstance(body, WRITTEN_BY_USERS)
 
 
 def _part(rect: Rect, box: Rect) -> str:
@@ -190,7 +217,7 @@ def measure(
     """
     import torch
 
-    if launch.binder is None:
+    if (bind := launch.binder) is None:
         raise RequestError(f"{launch.name}: there is no body to measure")
     seen = ((r, box) for r, box in zip(launch.requirements, boxes, strict=True) if box is not None)
     size = sum(box.volume * r.region.itemsize for r, box in seen)
@@ -199,8 +226,7 @@ def measure(
     torch.set_num_threads(cores)
     try:
         with torch.no_grad():
-            bodies = [launch.binder(point, _views(launch, point, boxes), cores) for _ in range(copies)]
-            runs = _timed(cycle(bodies), copies, clock)
+            runs = _timed(lambda: bind(point, _views(launch, point, boxes), cores), copies, clock)
     finally:
         torch.set_num_threads(threads)
     median = statistics.median(runs)
@@ -208,17 +234,21 @@ def measure(
     return Measurement.of(launch, point, max(1, round(median)), round(spread))
 
 
-def _timed(bodies: Iterator[Callable[[], object]], copies: int, clock: Callable[[], int]) -> list[float]:
-    for body in islice(bodies, max(WARM_UP, copies)):
-        body()
+def _timed(body: Callable[[], Callable[[], object]], copies: int, clock: Callable[[], int]) -> list[float]:
+    first = body()
+    for _ in range(WARM_UP):
+        first()
     begun = clock()
-    next(bodies)()
+    first()
     calls = max(1, round(LEAST_S * 1e9 / max(1, clock() - begun)))
-    runs = []
+    others = [body() for _ in range(min(copies, RUNS * calls) - 1)]
+    for each in others:
+        each()
+    bodies, runs = cycle([*others, first]), []
     for _ in range(RUNS):
         begun = clock()
-        for body in islice(bodies, calls):
-            body()
+        for each in islice(bodies, calls):
+            each()
         runs.append((clock() - begun) / calls)
     return runs
 
@@ -236,7 +266,10 @@ def _tensor(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     import torch
 
     kind = torch_dtype(dtype)
-    return torch.rand(shape, dtype=kind) if kind.is_floating_point else torch.zeros(shape, dtype=kind)
+    if not kind.is_floating_point:
+        return torch.zeros(shape, dtype=kind)
+    size = prod(shape)
+    return torch.rand(min(size, DRAWN), dtype=kind).repeat(-(-size // DRAWN))[:size].view(shape)
 
 
 @cache
@@ -252,10 +285,11 @@ def device() -> str:
 
 @cache
 def software() -> str:
-    """Name the versions that kernels depend on, and the contents of the folder that holds them."""
+    """Name the versions that kernels depend on, and the contents of the folders that hold them and what times them."""
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted(Path(maniple.operators.__path__[0]).rglob("*.py")):
-        digest.update(source.read_bytes())
+    for folder in (Path(maniple.operators.__path__[0]), Path(__file__).parent):
+        for source in sorted(folder.rglob("*.py")):
+            digest.update(source.read_bytes())
     named = " ".join(f"{name} {version(name)}" for name in ("maniple", "numba", "torch"))
     return f"{named} operators {digest.hexdigest()}"
 

@@ -10,13 +10,18 @@ A*: SysML 2019, section 8.4.)
     walk      draws one or two layers anew, and keeps what is faster or    after WALK plans for each layer
               little slower
     terms     makes a part of the bounds                                   when they are made
-    branches  simulates the next plan that no bound puts above a limit     when the limit is above the fastest plan
+    branches  times the next plans that no bound puts above a limit        when the limit is above the fastest plan
 
-The limit begins at the bound on all plans, and rises by a share RISE when no plan below it is left (R. E. Korf,
-Depth-first iterative-deepening, Artificial Intelligence 27, 1985): so few plans are simulated that are slower than the
-fastest, and a search that ends early has proved that no plan is faster than the limit before.
+The limit begins at the bound on all plans, and rises by a share, RISE at first, when no plan below it is left (R. E.
+Korf, Depth-first iterative-deepening, Artificial Intelligence 27, 1985): so few plans are timed that are slower than
+the fastest, and a search that ends early has proved that no plan is faster than the limit before. Where fewer than
+twice as many plans were timed as below the limit before, the next rise is twice as large: what is timed again and again
+is then never much more than what is timed at last.
 
-    limit 100 us: 3 plans, the fastest 108 us     101 us: 5 plans, 104 us     ...     105 us: 40 plans, 104 us: proved
+A plan in the branches is timed from its fragments (see `fragment`). One that lacks a fragment, or is faster than all
+before, is simulated, by which its fragments are known.
+
+    limit 100 us: 3 plans, the fastest 108 us     101 us: 5, 105 us     103 us: 20, 104 us     104 us: 44: proved
 """
 
 from __future__ import annotations
@@ -27,7 +32,9 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.regions.error import RequestError
-from maniple.strategies.exhaustive.frontier import ENDED, FOUND, Frontier
+from maniple.strategies.exhaustive.branching import ENDED, FOUND
+from maniple.strategies.exhaustive.fragment import Fragments
+from maniple.strategies.exhaustive.frontier import Frontier
 from maniple.strategies.exhaustive.layer import Layers, separate, tied
 from maniple.strategies.exhaustive.relaxation import Relaxation
 from maniple.strategies.exhaustive.symmetry import symmetries
@@ -53,8 +60,8 @@ WARMTH = 0.02
 """The share of the best step time by which a slower plan is taken with probability 1/e at first; in the end 0."""
 ENTRIES = 64
 """So many terms are made in a step, so that a budget can end between steps."""
-TRIES = 20_000
-"""A step ends after so many choices without a plan."""
+TRIES = 2_000
+"""A step ends after so many choices."""
 
 
 @final
@@ -66,20 +73,25 @@ class ExhaustiveState:
         problem: what is searched.
         space: the graph's space.
         layers: what is decided.
-        terms: what the bounds are made of.
+        terms: what the bounds are made of; it makes more of them as they are asked for.
+        fragments: what plans are timed by; it keeps more of them as plans are simulated.
         cost: what the terms come from.
-        evaluation: a simulation that stands at the last plan.
+        simulation: it stands at the last plan that was simulated.
+        evaluation: of plans by it.
         best: the numbers of the fastest choices found.
         best_cost: their step time.
         at: the numbers at which the walk stands.
         cost_there: their step time.
         proposals: how many plans were simulated.
         walked: how many were drawn by the walk.
+        entries: how many entries of the terms were made.
         accepted: how many were faster than all before.
         frontier: the branches, once the terms are made.
         position: where the search of the branches stands.
         proved: no plan takes fewer nanoseconds.
         limit: plans of at least so many nanoseconds are left for later.
+        rise: the share by which the limit is higher than the one before.
+        passed: how many plans were timed below the limit, and below the one before.
         ended: whether no branch is left.
     """
 
@@ -87,7 +99,9 @@ class ExhaustiveState:
     space: Space
     layers: Layers
     terms: Terms
+    fragments: Fragments
     cost: PlacedOperators
+    simulation: Simulation
     evaluation: Evaluation
     best: tuple[int, ...]
     best_cost: float
@@ -95,11 +109,14 @@ class ExhaustiveState:
     cost_there: float
     proposals: int
     walked: int = 0
+    entries: int = 0
     accepted: int = 0
     frontier: Frontier | None = None
     position: tuple[int, ...] = ()
     proved: int = 0
     limit: int = 0
+    rise: float = RISE
+    passed: tuple[int, int] = (0, 0)
     ended: bool = False
 
     @property
@@ -134,15 +151,16 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         first = (0,) * len(layers.leaders)
         named = zip(space.names, space.operators, layers.of(first), strict=True)
         plan = complete(problem, self.name, tuple((name, own.plan(choice)) for name, own, choice in named))
-        evaluation = Evaluation(Simulation(problem.graph, problem.machine, plan), space, layers.of(first))
+        simulation = Simulation(problem.graph, problem.machine, plan)
+        evaluation = Evaluation(simulation, space, layers.of(first))
         plans = [choices_of(space, strategy().plan(problem)) for strategy in SEEDS]
         seeds = {first, *(n for found in plans if found is not None and (n := layers.numbers(found)) is not None)}
         best_cost, best = min((evaluation.move_to(layers.of(seed)), seed) for seed in sorted(seeds))
         cost = PlacedOperators(problem, space, layers.choices)
         terms = Terms(problem.graph, plan, space, layers, cost)
-        return ExhaustiveState(
-            problem, space, layers, terms, cost, evaluation, best, best_cost, best, best_cost, len(seeds)
-        )
+        fragments = Fragments(cost.outline, layers, simulation.cache.network.lanes)
+        own = problem, space, layers, terms, fragments, cost, simulation, evaluation
+        return ExhaustiveState(*own, best, best_cost, best, best_cost, len(seeds))
 
     @final
     def step(self, state: ExhaustiveState) -> ExhaustiveState:
@@ -151,13 +169,9 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
             return _walked(state)
         frontier = state.frontier
         if frontier is None:
-            return _with_frontier(state) if state.terms.fill(ENTRIES) else state
-        best = round(state.best_cost / NS)
-        found, position = frontier.after(state.position, min(state.limit, best), TRIES)
-        state = replace(state, position=position)
-        if found == FOUND:
-            return _with_alike(*_simulated(state, position), frontier)
-        return _deeper(state, frontier, best) if found == ENDED else state
+            state = replace(state, entries=state.entries + ENTRIES)
+            return _with_frontier(state) if state.terms.made(state.entries) else state
+        return _branched(state, frontier)
 
     @final
     def terminate(self, state: ExhaustiveState) -> bool:
@@ -227,24 +241,53 @@ def _with_frontier(state: ExhaustiveState) -> ExhaustiveState:
     return replace(state, frontier=frontier, position=frontier.start, proved=least, limit=least + 1)
 
 
-def _with_alike(state: ExhaustiveState, cost: float, frontier: Frontier) -> ExhaustiveState:
-    """Simulate also what symmetries make of a plan that is nearly the fastest: ids break ties otherwise there."""
-    if cost <= state.best_cost * (1 + RISE):
-        for numbers in frontier.alike(state.position):
-            state, _ = _simulated(state, numbers)
+def _branched(state: ExhaustiveState, frontier: Frontier) -> ExhaustiveState:
+    """Go on in the branches for some choices."""
+    tries = TRIES
+    while tries > 0:
+        best = round(state.best_cost / NS)
+        limits = min(state.limit, best), int(best * (1 + RISE)) + 1, tries
+        found, position, timed, tries = frontier.after(state.position, state.fragments, limits)
+        passed = state.passed[0] + timed, state.passed[1]
+        state = replace(state, position=position, proposals=state.proposals + timed, passed=passed)
+        if found == ENDED:
+            return _deeper(state, frontier, best)
+        if found == FOUND:
+            state = _with_alike(_timed(state, position), frontier)
     return state
+
+
+def _with_alike(state: ExhaustiveState, frontier: Frontier) -> ExhaustiveState:
+    """Time also what symmetries make of a plan that is nearly the fastest: ids break ties otherwise there."""
+    most = state.best_cost * (1 + RISE)
+    if state.fragments.step_ns(state.position, int(most / NS) + 1) * NS <= most:
+        for numbers in frontier.alike(state.position):
+            state = _timed(state, numbers)
+    return state
+
+
+def _timed(state: ExhaustiveState, numbers: tuple[int, ...]) -> ExhaustiveState:
+    """Simulate a plan, unless its fragments are known and it is not faster than all before."""
+    best = round(state.best_cost / NS)
+    if state.fragments.step_ns(numbers, best) >= best:
+        return replace(state, proposals=state.proposals + 1)
+    return _simulated(state, numbers)[0]
 
 
 def _deeper(state: ExhaustiveState, frontier: Frontier, best: int) -> ExhaustiveState:
     """Nothing below the limit is left: search up to a higher one, unless that is as much as the best plan takes."""
     proved = min(state.limit, best)
-    limit = proved + max(1, int(RISE * proved))
-    return replace(state, position=frontier.start, proved=proved, limit=limit, ended=proved == best)
+    below, before = state.passed
+    rise = 2 * state.rise if before < below < 2 * before else state.rise
+    limit = proved + max(1, int(rise * proved))
+    state = replace(state, position=frontier.start, rise=rise, passed=(0, below))
+    return replace(state, proved=proved, limit=limit, ended=proved == best)
 
 
 def _simulated(state: ExhaustiveState, numbers: tuple[int, ...]) -> tuple[ExhaustiveState, float]:
     """Simulate a plan, and keep it where it is the fastest; also gives its step time."""
     cost = state.evaluation.move_to(state.layers.of(numbers))
+    state.fragments.keep(numbers, state.simulation)
     state = replace(state, proposals=state.proposals + 1)
     if cost < state.best_cost:
         state = replace(state, best=numbers, best_cost=cost, accepted=state.accepted + 1)

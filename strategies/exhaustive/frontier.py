@@ -18,29 +18,23 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.exhaustive.branching import advance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from maniple.strategies.exhaustive.branching import Cube, Integers
+    from maniple.strategies.exhaustive.fragment import Fragments
     from maniple.strategies.exhaustive.layer import Layers
     from maniple.strategies.exhaustive.relaxation import Bound
     from maniple.strategies.exhaustive.symmetry import Exchange
     from maniple.strategies.space import Space
 
-    Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
-    Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
-    Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
-    Sums = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-    Grid = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-    Cube = np.ndarray[tuple[int, int, int], np.dtype[np.int64]]
-    Tables = tuple[Integers, Integers, Grid, Flags]
 
 __all__: list[str] = []
 
 ENTRIES = 30_000_000
 """Of a rest of more entries only the least of each of its tables counts."""
-FOUND, PAUSED, ENDED = range(3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,20 +101,25 @@ class Frontier:
         """Where a search begins: before all plans."""
         return (-1,) * len(self.sizes)
 
-    def after(self, position: tuple[int, ...], most_ns: float, tries: int) -> tuple[int, tuple[int, ...]]:
-        """Go on from a position to the next plan that no bound excludes.
+    def after(
+        self, position: tuple[int, ...], fragments: Fragments, limits: tuple[float, int, int]
+    ) -> tuple[int, tuple[int, ...], int, int]:
+        """Go on from a position to the next plan that no bound excludes and that may be nearly the fastest.
 
         Args:
             position: the numbers of the choices, from the first -1 on not decided.
-            most_ns: plans that take at least as long are excluded.
-            tries: so many choices are tried at most.
+            fragments: by which plans are timed.
+            limits: plans whose bound is at least so much are excluded; those that take at least so many nanoseconds are
+                gone past; so many choices are tried at most.
 
         Returns:
-            FOUND and the plan, PAUSED and where to go on, or ENDED.
+            FOUND and the plan, PAUSED and where to go on, or ENDED; how many plans were gone past; and the tries left.
         """
         place = np.asarray(position, dtype=np.int64)
-        state = _advance(place, self._least, self._terms, self._tables, self.sizes, self._images, most_ns, tries)
-        return int(state), tuple(place.tolist())
+        state, timed, left = advance(
+            place, self._least, self._terms, self._tables, self.sizes, self._images, fragments.arrays, limits
+        )
+        return int(state), tuple(place.tolist()), int(timed), int(left)
 
     def alike(self, numbers: Sequence[int]) -> list[tuple[int, ...]]:
         """What the machine's symmetries make of a plan, ascending: as fast, but for ties that ids break."""
@@ -200,77 +199,3 @@ def _images(layers: Layers, space: Space, exchanges: Sequence[Exchange], most: i
                 images[place, which, number] = image
                 closed[which] &= image >= 0
     return images[:, closed]
-
-
-@inner
-def _add(sums: Sums, whole: Floats, terms: Floats, tables: Tables, place: Integers, depth: int) -> None:
-    """What the choice at a depth makes of the sums, and these with the rest."""
-    starts, offsets, strides, decided = tables
-    mine = sums[depth + 1]
-    mine[:] = sums[depth]
-    for table in range(starts[depth], starts[depth + 1]):
-        if decided[table]:
-            at = offsets[table]
-            for layer in range(depth + 1):
-                at += strides[table, layer] * place[layer]
-            for bound in range(len(mine)):
-                mine[bound] += terms[at + bound]
-    whole[:] = mine
-    for table in range(starts[depth], starts[depth + 1]):
-        if not decided[table]:
-            at = offsets[table]
-            for layer in range(depth + 1):
-                at += strides[table, layer] * place[layer]
-            for bound in range(len(mine)):
-                whole[bound] += terms[at + bound]
-
-
-@kernel
-def _advance(
-    place: Integers,
-    least: Floats,
-    terms: Floats,
-    tables: Tables,
-    sizes: Integers,
-    images: Cube,
-    most: float,
-    tries: int,
-) -> int:
-    """See ``Frontier.after``; `place` is changed."""
-    depths, bounds, symmetries = len(sizes), len(least), images.shape[1]
-    sums = np.empty((depths + 1, bounds))
-    sums[0] = least
-    alive = np.ones((depths + 1, symmetries), dtype=np.bool_)
-    whole = np.empty(bounds)
-    depth = 0
-    # What the position has decided is added up again; its last choice was tried already.
-    while depth < depths - 1 and place[depth + 1] >= 0:
-        _add(sums, whole, terms, tables, place, depth)
-        for which in range(symmetries):
-            alive[depth + 1, which] = alive[depth, which] and images[depth, which, place[depth]] == place[depth]
-        depth += 1
-    while depth >= 0:
-        place[depth] += 1
-        choice = place[depth]
-        if choice >= sizes[depth]:
-            place[depth] = -1
-            depth -= 1
-            continue
-        first = True
-        for which in range(symmetries):
-            if alive[depth, which] and images[depth, which, choice] < choice:
-                first = False
-                break
-        if not first:
-            continue
-        tries -= 1
-        _add(sums, whole, terms, tables, place, depth)
-        if whole.max() < most:
-            if depth == depths - 1:
-                return FOUND
-            for which in range(symmetries):
-                alive[depth + 1, which] = alive[depth, which] and images[depth, which, choice] == choice
-            depth += 1
-        if tries <= 0:
-            return PAUSED
-    return ENDED

@@ -4,7 +4,7 @@ Take a path from an operator to the last one whose backward pass needs its own f
 `term` says what each step of it adds. For every path, every operator s that it may begin with and k that it may go back
 to, and every processor p:
 
-    load     all that p has to do
+    load     all that p has to do, and all that a link has to carry
     return   earliest from s to the turn and back to k, and then what k, and all that k depends on, leave p to do
     turned   the same with the latest terms, where every task of k waits for each of the operator after it
     update   latest from s to the turn and back to k, and then the updates of the weights that k was the last to use
@@ -81,7 +81,8 @@ class Relaxation:
         # Where an operator gives a part of a gradient, not every task waits for each operator after it.
         self._whole = not any(cost.partial(*edge) for edge in cost.edges)
         self._first = {operator: (users, at) for users in terms.users for at, operator in enumerate(users.operators)}
-        self.bounds = [self._load(processor) for processor in range(terms.processors)]
+        loads = [self._load(lane) for lane in range(terms.lanes)]
+        self.bounds = [bound for bound in loads if bound.alone or bound.pairs]
         seen: set[object] = set()
         for path in _turning(graph, cost):
             for start in range(len(path)):
@@ -92,14 +93,20 @@ class Relaxation:
                             seen.add(key)
                             self.bounds += self._along(path, start, end)
 
-    def _load(self, processor: int) -> Bound:
-        """What a processor has to do, the fetch of the loss included."""
-        bound = Bound(self._launch)
-        for operator, tables in self._terms.work.items():
+    def _load(self, lane: int) -> Bound:
+        """What a processor has to do, the fetch of the loss included, or what a link has to carry."""
+        terms = self._terms
+        bound = Bound(self._launch if lane < terms.processors else 0.0)
+        for operator, tables in terms.work.items() if lane < terms.processors else ():
             for work in tables:
-                self._add(bound, (operator,), work[:, processor])
-        for users in self._terms.users:
-            self._add_shared(bound, users, users.work[..., processor])
+                self._add(bound, (operator,), work[:, lane])
+        for edge, moved in terms.moved.items():
+            if moved[..., lane].any():
+                self._add(bound, edge, moved[..., lane])
+        for users in terms.users:
+            held = users.work[..., lane] + users.moved[..., lane]
+            if held.any():
+                self._add_shared(bound, users, held)
         return bound
 
     def _along(self, path: Sequence[int], start: int, end: int) -> Iterator[Bound]:

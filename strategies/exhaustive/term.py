@@ -54,7 +54,8 @@ class Users:
     Args:
         operators: the users, ascending.
         places: of their leaders, ascending; one axis of each table for each.
-        work: last axis: nanoseconds of folds and updates on each processor.
+        work: last axis: nanoseconds for which the gradients and the updates hold each processor and link.
+        moved: the same of the weights' values, which are read before.
         first: for each user the end of its first launch: [user, ..., latest and earliest].
         last: the least time from the end of the first user's last launch to the end of the weights' updates.
     """
@@ -62,6 +63,7 @@ class Users:
     operators: tuple[int, ...]
     places: tuple[int, ...]
     work: Table
+    moved: Table
     first: Table
     last: Table
 
@@ -84,29 +86,31 @@ class Terms:
             [not is_composite(graph, plan, name, own.plan(choice)) for choice in mine]
             for name, own, mine in zip(space.names, space.operators, layers.choices, strict=True)
         ]
-        self.processors = space.operators[0].processors
+        self.processors, self.lanes = space.operators[0].processors, cost.lanes
         self.work: dict[int, tuple[Table, Table]] = {}
         """By operator: what each choice gives each processor to do, forward and backward."""
         self.spans: dict[int, tuple[Table, Table, Table]] = {}
         """By operator and choice: the longest and the shortest task of its first launch, and its shortest backward."""
         self.ways: dict[tuple[int, int], Table] = {}
         """By edge: [kind, choice of the one, choice of the other]; of one leader only the diagonal counts."""
+        self.moved: dict[tuple[int, int], Table] = {}
+        """By edge: [choice of the one, choice of the other, lane] for how long what is handed over holds it."""
         self.users: list[Users] = []
-        self._found: dict[object, list[float]] = {}
-        self._filling = self._fill()
+        self._found: dict[object, tuple[list[float], Table]] = {}
+        self._filling, self._made = self._fill(), 0
 
-    def fill(self, entries: int) -> bool:
-        """Make so many more entries, or a few more.
+    def made(self, entries: int) -> bool:
+        """Make entries until there are so many, unless they were made before.
 
         Returns:
-            Whether all terms are made.
+            Whether these are all.
         """
-        made = 0
-        for size in self._filling:
-            made += size
-            if made >= entries:
-                return False
-        return True
+        while self._made < entries:
+            size = next(self._filling, None)
+            if size is None:
+                return True
+            self._made += size
+        return False
 
     def _fill(self) -> Iterator[int]:
         for number, choices in enumerate(self._layers.choices):
@@ -139,22 +143,25 @@ class Terms:
         mine, theirs = self._layers.choices[writer], self._layers.choices[reader]
         table = self.ways[writer, reader] = np.zeros((6, len(mine), len(theirs)))
         table[BETWEEN] = NEVER
+        moved = self.moved[writer, reader] = np.zeros((len(mine), len(theirs), self.lanes))
         tied = self._layers.place[writer] == self._layers.place[reader]
         for row, one in enumerate(mine):
             columns = [row] if tied else range(len(theirs))
             for column in columns:
                 if self._fused[writer][row] and self._fused[reader][column]:
                     both = self._cost.placed(writer, one), self._cost.placed(reader, theirs[column])
-                    table[:, row, column] = self._pair(writer, reader, both)
+                    table[:, row, column], moved[row, column] = self._pair(writer, reader, both)
             yield len(columns)
 
-    def _pair(self, writer: int, reader: int, both: tuple[Placed, Placed]) -> list[float]:
+    def _pair(self, writer: int, reader: int, both: tuple[Placed, Placed]) -> tuple[list[float], Table]:
         key = both, tuple(self._cost.ends(writer, reader))
         if key not in self._found:
-            found = [0.0, 0.0, 0.0, 0.0, 0.0, NEVER]
+            found, moved = [0.0, 0.0, 0.0, 0.0, 0.0, NEVER], np.zeros(self.lanes)
             for region in self._cost.handed_over(writer, reader, both):
                 _raise(found, region, both)
-            self._found[key] = found
+                if region.alone:
+                    moved += _held(region.rows, self.lanes).sum(axis=0)
+            self._found[key] = found, moved
         return self._found[key]
 
     def _together(self, operators: tuple[int, ...], weights: tuple[int, ...]) -> Iterator[int]:
@@ -163,7 +170,8 @@ class Terms:
         shape = tuple(len(self._layers.choices[self._layers.leaders[place]]) for place in places)
         if np.prod(shape) > COMBINATIONS:
             return
-        work, first = np.zeros((*shape, self.processors)), np.zeros((len(operators), *shape, 2))
+        work, moved = (np.zeros((*shape, self.lanes)) for _ in range(2))
+        first = np.zeros((len(operators), *shape, 2))
         last = np.zeros(shape)
         for numbers in product(*map(range, shape)):
             chosen = dict(zip(places, numbers, strict=True))
@@ -171,8 +179,9 @@ class Terms:
             found = [self._cost.synchronisation(weight, operators, choices) for weight in weights]
             for one in found:
                 np.add.at(work[numbers], one.processors[: len(one.update)], one.update)
+                moved[numbers] += _held(one.value, self.lanes).sum(axis=0)
                 if one.gradient is not None:
-                    work[numbers] += _held(one.gradient, one.lanes)[:, : self.processors].sum(axis=0)
+                    work[numbers] += _held(one.gradient, self.lanes).sum(axis=0)
             for at, (operator, choice) in enumerate(zip(operators, choices, strict=True)):
                 if self._fused[operator][chosen[self._layers.place[operator]]]:
                     durations = self._cost.placed(operator, choice).durations[0]
@@ -181,7 +190,7 @@ class Terms:
                     first[(at, *numbers)] = ends.max(), ends.min()
             last[numbers] = _return(found)
             yield len(weights)
-        self.users.append(Users(operators, places, work, first, last))
+        self.users.append(Users(operators, places, work, moved, first, last))
 
 
 def _raise(found: list[float], region: Region, both: tuple[Placed, Placed]) -> None:

@@ -78,6 +78,11 @@ class PlacedOperators:
             self._placed[key] = self._place(number, choice)
         return self._placed[key]
 
+    @property
+    def lanes(self) -> int:
+        """How many processors and links there are."""
+        return self._cache.network.lanes
+
     def needs(self, number: int) -> bool:
         """Whether the step needs an operator."""
         return number in self.outline.needed

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.kernel import inner, kernel, leaf
 from maniple.strategies.simulation.tables import DUE, KEY, NONE, Column, Numbers, Table
 
 Buckets = tuple[Numbers, Numbers]
@@ -38,7 +38,7 @@ def empty(rows: int) -> Agenda:
     )
 
 
-@inner
+@leaf
 def put(buckets: Numbers, before: Numbers, row: int, bucket: int) -> None:
     """Put a row into a bucket; what is later than all buckets, into the last."""
     bucket = min(bucket, len(buckets) - 1)
@@ -67,7 +67,7 @@ def opened(before: Numbers, line: Line, table: Table, row: int) -> int:
     return count
 
 
-@inner
+@leaf
 def insert(table: Table, times: Column, rows: Numbers, lined: int, time: int, row: int) -> int:
     """Put a row into the open bucket; most go near the end. Returns how many there are."""
     place = lined
@@ -78,7 +78,7 @@ def insert(table: Table, times: Column, rows: Numbers, lined: int, time: int, ro
     return lined + 1
 
 
-@inner
+@leaf
 def _is_before(table: Table, time: int, row: int, other_time: int, other: int) -> bool:
     return bool(time < other_time or (time == other_time and table[row, KEY] < table[other, KEY]))
 

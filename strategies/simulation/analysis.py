@@ -112,7 +112,7 @@ def _grid(bounds: Boxes, home: Boxes, task_boxes: Boxes) -> tuple[Column, Column
     """Cut a region at the bounds of everything that uses it: the cuts, the start of each axis, the number of cells."""
     cuts = np.empty(2 * AXES * (1 + len(home) + len(task_boxes)), dtype=np.int64)
     starts = np.zeros(AXES + 1, dtype=np.int64)
-    used, cells = 0, 1
+    cells, used = 1, 0
     for axis in range(AXES):
         start = starts[axis]
         cuts[start], cuts[start + 1] = bounds[0, LOW + axis], bounds[0, HIGH + axis]

@@ -30,7 +30,7 @@ import numpy as np
 
 from maniple.strategies.simulation import agenda
 from maniple.strategies.simulation.agenda import Agenda
-from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.kernel import inner, kernel, leaf
 from maniple.strategies.simulation.tables import (
     COUNT,
     DUE,
@@ -148,7 +148,7 @@ def _mark(tables: Tables, marks: Marks, blocks: Blocks) -> tuple[int, int, int]:
     return since, until, pending
 
 
-@inner
+@leaf
 def _stamp(tables: Tables, marks: Marks, changed: Table, cutting: int) -> tuple[int, int, int]:
     """Mark the rows before which others come, or came; see `_mark`."""
     rows, _, spans, targets = tables
@@ -193,7 +193,7 @@ def _earliest(tables: Tables, marks: Marks, blocks: Blocks) -> int:
     return earliest
 
 
-@inner
+@leaf
 def _await(tables: Tables, marks: Marks, come: Table) -> None:
     """Let rows that are new or may be earlier be ready when the rows end that they newly wait for, as far as known."""
     rows, _, spans, targets = tables
@@ -208,7 +208,7 @@ def _await(tables: Tables, marks: Marks, come: Table) -> None:
                     rows[targets[at], DUE] = max(rows[targets[at], DUE], end)
 
 
-@inner
+@leaf
 def _position(rows: Table, past: Numbers, before: int, since: int) -> int:
     """How many rows of a sequence are ready before a time."""
     low, high = 0, before
@@ -221,7 +221,7 @@ def _position(rows: Table, past: Numbers, before: int, since: int) -> int:
     return low
 
 
-@inner
+@leaf
 def _await_all(rows: Table, marks: Marks, queue: Agenda, rest: Numbers, fresh: Table) -> int:
     """Let the rows that are to be timed wait for all that come before them; returns how many they are."""
     buckets, following = queue[0]
@@ -241,7 +241,7 @@ def _await_all(rows: Table, marks: Marks, queue: Agenda, rest: Numbers, fresh: T
     return count
 
 
-@inner
+@leaf
 def _take(tables: Tables, queue: Agenda, kept: Numbers, lanes: Lanes, since: int, shift: int) -> int:
     """Take over the rows that are ready before the first change; returns the latest of their ends."""
     (rows, holds, spans, targets), (buckets, following), (free, left) = tables, queue[0], lanes
@@ -327,7 +327,7 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
     return latest, place, end, retimed
 
 
-@inner
+@leaf
 def _keep(rows: Table, marks: Marks, sequences: Sequences, place: int, latest: int) -> tuple[int, int]:
     """Take over the rows that the sweep did not come to; returns the length of the sequence and the makespan."""
     rest, sequence = sequences

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from maniple.strategies.simulation import agenda
-from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.kernel import inner, kernel, leaf
 from maniple.strategies.simulation.tables import NONE
 
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -153,7 +153,7 @@ def _opened(before: Numbers, begin: Column, bits: int, line: Column, row: int) -
     return lined
 
 
-@inner
+@leaf
 def _line_up(line: Column, lined: int, number: int) -> int:
     """Put a number among those that fall; most go near the end. Returns how many there are."""
     place = lined

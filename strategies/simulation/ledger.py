@@ -107,7 +107,10 @@ class Ledger:
     @property
     def pairs(self) -> Spans:
         """The (source, target) edges of the graph."""
-        spans = self._spans[self._spans[:, tables.ROW] >= 0]
+        there = self._spans[:, tables.ROW] >= 0
+        for block in self._gone:  # they are kept until the change is
+            there[block.first : block.first + block.count] = False
+        spans = self._spans[there]
         first, count = spans[:, tables.FIRST], spans[:, tables.COUNT]
         at = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
         return np.stack([np.repeat(spans[:, tables.ROW], count), self._targets[at]], axis=1)

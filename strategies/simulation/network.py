@@ -98,22 +98,24 @@ def traffic(
         (key to be set, nanoseconds, number of holds) of each movement, (lane, nanoseconds, bytes) of each hold, and the
         bytes that each movement moves.
     """
-    bandwidths = wires[3]
     columns = np.zeros((len(moves), 3), dtype=np.int64)
     sizes = np.zeros(len(moves), dtype=np.int64)
-    held = np.empty((4 * len(moves) + 16, 3), dtype=np.int64)
-    loads = np.zeros(len(bandwidths), dtype=np.int64)
+    held = np.zeros((4 * len(moves) + 16, 3), dtype=np.int64)
+    loads = np.zeros(len(wires[3]), dtype=np.int64)
     touched = np.zeros(memories, dtype=np.int64)
-    every_link = np.arange(len(bandwidths))
+    every_link = np.arange(len(wires[3]))
     used = 0
     for number in range(len(moves)):
         kind = moves[number, KIND]
         if kind == FOLD:
-            held = _roomy(held, used + 1)
-            columns[number, 1], columns[number, 2] = _hold(held, used, moves[number, BY], fold_ns[number], 0), 1
+            columns[number, 1], columns[number, 2] = fold_ns[number], 1
+            if used == len(held):
+                held = _larger(held, used + 1)
+            held[used, 0], held[used, 1] = moves[number, BY], fold_ns[number]
             used += 1
             continue
         sizes[number] = moves[number, ELEMENTS] * itemsize
+        latency = 0.0
         if kind == COPY:
             pair = moves[number, FROM] * memories + moves[number, TO]
             used_links = np.sort(wires[1][wires[0][pair] : wires[0][pair + 1]])
@@ -123,23 +125,36 @@ def traffic(
             used_links = every_link
             group = members[moves[number, GROUP] : moves[number, GROUP] + moves[number, GROUP_SIZE]]
             latency = _group_load(wires, memories, loads, touched, group, kind, itemsize)
-        slowest, before = 0, used
-        held = _roomy(held, used + len(group) + len(used_links))
-        for memory in group[:, 0]:
-            if touched[memory] and wires[4][memory] != ENGINE:
-                span = int(1e9 * touched[memory] / wires[5][memory])
-                slowest = max(slowest, _hold(held, used, wires[4][memory], span, 0))
-                used += 1
-            touched[memory] = 0
-        for link in used_links:
-            if loads[link]:
-                span = int(1e9 * loads[link] / bandwidths[link])
-                slowest = max(slowest, _hold(held, used, processors + link, span, loads[link]))
-                loads[link] = 0
-                used += 1
+        before = used
+        if used + len(group) + len(used_links) > len(held):
+            held = _larger(held, used + len(group) + len(used_links))
+        used, slowest = _unload(wires, processors, loads, touched, group, used_links, held, used)
         phases = 2 if kind == ALL_REDUCE else 1
         columns[number, 1], columns[number, 2] = max(1, slowest + int(1e9 * latency) * phases), used - before
     return columns, held[:used], sizes
+
+
+@leaf
+def _unload(
+    wires: Wires, processors: int, loads: Column, touched: Column, group: Table, links: Column, held: Table, used: int
+) -> tuple[int, int]:
+    """Write the holds of what memories and links were given, and take it from them: one past the last, the longest."""
+    slowest = 0
+    for place in range(len(group)):
+        memory = group[place, 0]
+        if touched[memory] and wires[4][memory] != ENGINE:
+            held[used, 0], held[used, 1] = wires[4][memory], int(1e9 * touched[memory] / wires[5][memory])
+            slowest = max(slowest, held[used, 1])
+            used += 1
+        touched[memory] = 0
+    for link in links:
+        if loads[link]:
+            held[used, 0], held[used, 1] = processors + link, int(1e9 * loads[link] / wires[3][link])
+            held[used, 2] = loads[link]
+            slowest = max(slowest, held[used, 1])
+            loads[link] = 0
+            used += 1
+    return used, slowest
 
 
 @leaf
@@ -164,18 +179,9 @@ def _group_load(
     return latency
 
 
-@leaf
-def _hold(held: Table, used: int, lane: int, span: int, size: int) -> int:
-    """Write down a hold behind those there are; returns how long it is."""
-    held[used, 0], held[used, 1], held[used, 2] = lane, span, size
-    return span
-
-
 @inner
-def _roomy(held: Table, need: int) -> Table:
-    """The holds with room for so many, in a larger table unless there is."""
-    if need <= len(held):
-        return held
-    larger = np.empty((2 * need, held.shape[1]), dtype=np.int64)
+def _larger(held: Table, need: int) -> Table:
+    """A copy of the holds with room for at least so many, those that are not yet written being zero."""
+    larger = np.zeros((2 * need, held.shape[1]), dtype=np.int64)
     larger[: len(held)] = held
     return larger

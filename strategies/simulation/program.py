@@ -19,7 +19,7 @@ from maniple.strategies.simulation.operator_split import operator_split, used_ti
 from maniple.strategies.simulation.outline import CLOCK
 from maniple.strategies.simulation.region import READ, READ_WRITE, WRITE_DISCARD
 from maniple.strategies.simulation.use import Shapes, boxes_of
-from maniple.strategies.simulation.weight_home import default_home, planned_home, spread_home
+from maniple.strategies.simulation.weight_home import default_home, planned_home, unread_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -361,7 +361,7 @@ class Program:
             tiles.append(used)
             users.append(np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)[points])
         if not any(map(len, tiles)):
-            return spread_home(shape, [first], self._memory_of)
+            return unread_home(shape, first, self._memory_of)
         widest = max(found.shape[1] for found in users)
         owners = [np.pad(found, ((0, 0), (0, widest - found.shape[1])), mode="edge") for found in users]
         return default_home(shape, np.concatenate(tiles), np.concatenate(owners), self._memory_of)

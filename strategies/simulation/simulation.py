@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from maniple.strategies.simulation.ledger import Columns
     from maniple.strategies.simulation.network import Column
     from maniple.strategies.simulation.outline import RegionKey
+    from maniple.strategies.simulation.program import PlacedLaunch
     from maniple.strategies.simulation.use import RegionRows, Use
     from maniple.strategies.simulation.weight_home import WeightHome
 
@@ -329,6 +330,12 @@ class Simulation:
     def region_names(self) -> list[str]:
         """Give the names of the regions, in the order of their numbers in a liveness."""
         return [self._outline.region(key, self._program.forms).name for key in self._regions]
+
+    def parts(self) -> tuple[dict[int, PlacedLaunch], dict[RegionKey, tuple[RegionRows, list[int]]]]:
+        """The launches by place, and what each region adds with the places of its uses, as they are now."""
+        users = self._program.users
+        regions = {key: (region.rows, sorted(users[key])) for key, region in self._regions.items()}
+        return {place: self._program.launches[place] for place in self._launches}, regions
 
     def columns(self) -> Columns:
         """The step as it is now for a full simulation: durations, holds, successors and the number of lanes.

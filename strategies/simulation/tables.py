@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.simulation.kernel import inner, kernel
+from maniple.strategies.simulation.kernel import kernel, leaf
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -111,19 +111,19 @@ def add_spans(tables: Tables, places: tuple[int, int], edges: Table, tasks: Tabl
             at += 1
 
 
-@inner
+@leaf
 def head(rows: Table, row: int) -> int:
     """The first span of a row, or none."""
     return int((rows[row, LINK] & LINK_MASK) - 1)
 
 
-@inner
+@leaf
 def set_head(rows: Table, row: int, span: int) -> None:
     """Let a span be the first of a row."""
     rows[row, LINK] += span - head(rows, row)
 
 
-@inner
+@leaf
 def _row(node: int, tasks: Table, first: Column, moves: int) -> int:
     """The row of a node."""
     return first[tasks[node, 0]] + tasks[node, 1] if node < len(tasks) else moves + node - len(tasks)

@@ -18,9 +18,8 @@ from maniple.strategies.simulation.kernel import inner, kernel
 from maniple.strategies.simulation.use import boxes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from maniple.runtime.machine import Machine
+    from maniple.strategies.simulation.history import Table
     from maniple.strategies.simulation.network import Column
 
 __all__: list[str] = []
@@ -74,9 +73,7 @@ def planned_home(shape: tuple[int, ...], plan: WeightPlan, machine: Machine) -> 
     )
 
 
-def default_home(
-    shape: tuple[int, ...], tiles: Boxes, users: np.ndarray[tuple[int, int], np.dtype[np.int64]], memory_of: Column
-) -> WeightHome:
+def default_home(shape: tuple[int, ...], tiles: Boxes, users: Table, memory_of: Column) -> WeightHome:
     """The home where each block has one user, or else an even spread over all; see `operators.home.default_home`.
 
     Args:
@@ -88,22 +85,38 @@ def default_home(
     low, degrees, owners = _in_place(tiles, users, np.asarray(shape, dtype=np.int64))
     if len(owners):
         return _home(tuple(degrees.tolist()), owners, tiles[low], memory_of)
-    everyone = np.unique(users)
-    return spread_home(shape, everyone, memory_of)
+    return _spread_home(shape, tiles, users, memory_of)
 
 
-def spread_home(shape: tuple[int, ...], everyone: Sequence[int] | Column, memory_of: Column) -> WeightHome:
-    """Blocks along the largest dimension, over processors in ascending order."""
+def unread_home(shape: tuple[int, ...], processor: int, memory_of: Column) -> WeightHome:
+    """The whole of a weight on one processor."""
     whole = boxes_of([(0, Rect.of_shape(shape))])
-    owners = np.asarray(everyone, dtype=np.int64)
+    return _home((1,) * len(shape), np.asarray([processor], dtype=np.int64), whole, memory_of)
+
+
+def _spread_home(shape: tuple[int, ...], tiles: Boxes, users: Table, memory_of: Column) -> WeightHome:
+    """Blocks along one dimension, each at a processor that uses it."""
+    everyone, place = np.unique(users, return_inverse=True)
+    whole = boxes_of([(0, Rect.of_shape(shape))])
     if not shape:
-        return _home((), owners[:1], whole, memory_of)
-    axis = max(range(len(shape)), key=lambda dimension: (shape[dimension], -dimension))
-    count = min(shape[axis], len(owners))
+        return _home((), everyone[:1], whole, memory_of)
+    cut = [axis for axis in range(len(shape)) if np.any(tiles[:, LOW + axis] != tiles[0, LOW + axis])]
+    largest = max(range(len(shape)), key=lambda dimension: (shape[dimension], -dimension))
+    axis = cut[0] if len(cut) == 1 and shape[cut[0]] >= len(everyone) else largest
+    count = min(shape[axis], len(everyone))
+    low, high = np.asarray(split_range(shape[axis], count)).T
+    shares = np.minimum(high, tiles[:, HIGH + axis, None]) - np.maximum(low, tiles[:, LOW + axis, None])
+    used = np.zeros((len(everyone), count), dtype=np.int64)
+    for column in place.reshape(users.shape).T:
+        np.maximum.at(used, column, shares)
+    owners = np.empty(count, dtype=np.int64)
+    for block in range(count):
+        owner = int(used[:, block].argmax())
+        used[owner], owners[block] = -1, everyone[owner]
     blocks = np.repeat(whole, count, axis=0)
-    blocks[:, (LOW + axis, HIGH + axis)] = split_range(shape[axis], count)
+    blocks[:, LOW + axis], blocks[:, HIGH + axis] = low, high
     degrees = tuple(count if dimension == axis else 1 for dimension in range(len(shape)))
-    return _home(degrees, owners[:count], blocks, memory_of)
+    return _home(degrees, owners, blocks, memory_of)
 
 
 def _home(degrees: tuple[int, ...], owners: Column, blocks: Boxes, memory_of: Column) -> WeightHome:

@@ -18,6 +18,11 @@ probabilities, so if each keeps detailed balance, the mixture does.
     spread    one operator to a choice drawn from its space, and   the ratio of the sums of the draws, over the
               all that are cut as it is, neighbour by neighbour,   operators from which the same would spread
               to what they then become                             and back; 0 where it would not come back
+    migrate  a layer's processors, all by one distance            1: as often there as back
+    trade    two layers' processors: each by the distance         1: the same two operators lead back
+             between one operator of the one, one of the other
+    resize   a layer's samples: into twice or half as many        1: it is doubled as often as halved
+             parts, wherever they are cut
 """
 
 from __future__ import annotations
@@ -148,6 +153,58 @@ def spread(space: Space, choices: Choices, chance: Random) -> Proposal | None:
     return Proposal(tuple((place, after[place]) for place in changed), log(here / there))
 
 
+def migrate(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """A layer's operators moved around the machine, all by one distance: some blocks of a size that divides it."""
+    count = _processors(space)
+    if count == 1:
+        return None
+    size = chance.choice([size for size in range(1, count) if count % size == 0])
+    distance = size * chance.randrange(1, count // size)
+    members = _layer(space, chance.randrange(len(choices)))
+    return Proposal(tuple((place, _moved(choices[place], distance, count)) for place in members))
+
+
+def trade(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """Two layers in each other's place: the first operator of a pair comes to where the second was, and vice versa."""
+    first, second = chance.randrange(len(choices)), chance.randrange(len(choices))
+    if space.layers[first] == space.layers[second]:
+        return None
+    count, distance = _processors(space), choices[second].start - choices[first].start
+    ways = ((first, distance), (second, -distance))
+    return Proposal(
+        tuple(
+            (place, _moved(choices[place], way, count)) for operator, way in ways for place in _layer(space, operator)
+        )
+    )
+
+
+def resize(space: Space, choices: Choices, chance: Random) -> Proposal | None:
+    """A layer's samples cut into twice as many parts, or half as many, where they can be cut; strides stay."""
+    changes, doubled = list[tuple[int, "Choice"]](), chance.random() < 0.5
+    for place in _layer(space, chance.randrange(len(choices))):
+        own, degrees = space.operators[place], list(choices[place].degrees)
+        axis = next((axis for axis, one in enumerate(own.factors) if one.role == "sample" and one.splittable), None)
+        if axis is None:
+            continue
+        if not doubled and degrees[axis] % 2:
+            return None
+        degrees[axis] = degrees[axis] * 2 if doubled else degrees[axis] // 2
+        found = replace(choices[place], degrees=tuple(degrees))
+        if not own.contains(found):
+            return None
+        changes.append((place, found))
+    return Proposal(tuple(changes)) if changes else None
+
+
+def _layer(space: Space, operator: int) -> list[int]:
+    """The operators of an operator's layer."""
+    return [other for other, layer in enumerate(space.layers) if layer == space.layers[operator]]
+
+
+def _moved(choice: Choice, distance: int, processors: int) -> Choice:
+    return replace(choice, start=(choice.start + distance) % processors)
+
+
 def _spread(space: Space, choices: Choices, operator: int, drawn: Choice) -> tuple[Choices, set[int]] | None:
     """The choices after an operator is cut anew and those that were cut as it was follow.
 
@@ -191,9 +248,12 @@ MOVES: tuple[tuple[Callable[[Space, Choices, Random], Proposal | None], float], 
     (shift, 0.1),
     (stride, 0.05),
     (swap, 0.05),
-    (follow, 0.15),
-    (together, 0.15),
-    (spread, 0.2),
+    (follow, 0.1),
+    (together, 0.1),
+    (spread, 0.1),
+    (migrate, 0.1),
+    (trade, 0.05),
+    (resize, 0.05),
 )
 """The moves and the probabilities with which one is picked."""
 

@@ -12,6 +12,8 @@ from maniple.strategies.expert import Expert
 from maniple.strategies.model_parallel import ModelParallel
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import UNFIT, Evaluation
+from maniple.strategies.soap.hybrid import hybrids
+from maniple.strategies.soap.layering import layerings
 from maniple.strategies.space import Space
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from maniple.operators.plan import Term
     from maniple.runtime.machine import Machine
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.strategy import Problem
+    from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 __all__: list[str] = []
 
@@ -54,6 +56,12 @@ def seeding(problem: Problem) -> Seeding:
         if choices is not None:
             costs.append((evaluation.move_to(choices), strategy.name, choices))
     return Seeding(space, evaluation, costs[-1][2], tuple(sorted(costs, key=lambda seed: seed[:2])))
+
+
+def all_seeds(problem: Problem) -> tuple[AbstractDirectStrategy, ...]:
+    """What makes the plans that a search simulates first: the named ones, then layerings or hybrids."""
+    others = layerings(problem) or hybrids(problem.machine)
+    return (*(strategy() for strategy in SEEDS), *others)
 
 
 def first_evaluation(problem: Problem) -> Evaluation:

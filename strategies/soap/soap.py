@@ -5,7 +5,8 @@ chains from known plans, each until it has not improved for a while. Then the be
 until no change of a single one helps.
 
     phase    a round                                       ends
-    seeds    simulates a named plan                        when all are; then the lower bound is found
+    seeds    simulates a named plan, a layering or a       when all are; then the lower bound is found
+             hybrid; of these the fastest is a seed
     chains   walks from a seed, the fastest seed first,    when no seed is left; each after so many proposals per
              and beside them a part of OptCNN's tables,    operator without a faster plan
              until its plan is one more seed
@@ -24,7 +25,7 @@ from maniple.strategies.soap.descent import Descent
 from maniple.strategies.soap.evaluation import UNFIT
 from maniple.strategies.soap.incumbent import Incumbent
 from maniple.strategies.soap.rounds import AbstractRoundStrategy, RoundState
-from maniple.strategies.soap.seeding import SEEDS, choices_of
+from maniple.strategies.soap.seeding import SEEDS, all_seeds, choices_of
 from maniple.strategies.soap.tables import Tables
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class SoapState(RoundState):
     """The state of a search; see ``RoundState`` too.
 
     Args:
-        simulated: how many of the named seeds have been simulated.
+        simulated: how many of the first seeds have been simulated.
         waiting: (cost, name, choices) of the seeds whose chains are still to come, the fastest first.
         tables: OptCNN's, as far as they have come, once they are begun.
         chains: between two rounds, once they have begun.
@@ -86,11 +87,12 @@ class Soap(AbstractRoundStrategy[SoapState]):
 
     def next_round(self, state: SoapState) -> SoapState:
         """The state after a round."""
-        if state.simulated < len(SEEDS):
-            strategy = SEEDS[state.simulated]
-            state = _seeded(state, strategy.name, strategy().plan(state.problem))
+        seeds = all_seeds(state.problem)
+        if state.simulated < len(seeds):
+            strategy = seeds[state.simulated]
+            state = _seeded(state, strategy.name, strategy.plan(state.problem))
             state = replace(state, simulated=state.simulated + 1)
-            if state.simulated < len(SEEDS) or state.problem.costs is not None:  # the bound is by the roofline
+            if state.simulated < len(seeds) or state.problem.costs is not None:  # the bound is by the roofline
                 return state
             return replace(state, bound_s=lower_bound_s(state.problem.graph, state.problem.machine))
         legs, tables = state.searching, next((leg for leg in state.legs if isinstance(leg, Tables)), None)
@@ -154,5 +156,7 @@ def _seeded(state: SoapState, name: str, plan: Plan) -> SoapState:
         return replace(state, incumbent=replace(incumbent, proposals=incumbent.proposals + 1))
     evaluation.least = None
     cost = evaluation.move_to(choices)
-    waiting = tuple(sorted([*state.waiting, (cost, name, choices)], key=lambda seed: seed[:2]))
+    ordered = sorted([*state.waiting, (cost, name, choices)], key=lambda seed: seed[:2])
+    fastest = {seed[1]: seed for seed in reversed(ordered)}  # layerings have one name, and hybrids
+    waiting = tuple(seed for seed in ordered if fastest[seed[1]] is seed)
     return replace(state, waiting=waiting, incumbent=incumbent.seeded(choices, cost, evaluation.least))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -10,7 +11,13 @@ import pytest
 
 import maniple as mp
 from maniple.regions.error import RequestError
-from maniple.strategies.auto import CHEAP, SEARCHES
+from maniple.regions.rectangle import Rect
+from maniple.runtime.launch import Launch
+from maniple.runtime.roofline import task_ns
+from maniple.strategies import auto
+from maniple.strategies.auto import CHEAP, SEARCHES, AutoState
+from maniple.strategies.cost_model.measured import Measured
+from maniple.strategies.cost_model.measurement import Measurement, Measurements, TaskKey
 from maniple.strategies.reinforce import RATE, Reinforce, placement, probabilities, score
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.space import Space
@@ -94,6 +101,40 @@ def test_auto_is_as_fast_as_each_and_tells_of_all() -> None:
     for strategy in CHEAP:
         alone = mp.search(graph, machine, strategy=strategy.name)
         assert Simulation(graph, machine, alone).makespan_ns == round(table[strategy.name] * 1e9)
+
+
+@pytest.mark.parametrize(("spread", "taken"), [(0.05, "data_parallel"), (0.0, "optcnn")])
+def test_the_table_of_plans_that_measurements_cannot_tell_apart(
+    spread: float, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, moved = ("soap", "data_parallel", "optcnn", "expert"), (20, 7, 20, 3)
+    monkeypatch.setattr(auto, "_bytes", lambda _, number: moved[number])
+    costs = Measured(mp.Machine.preset("cpu:2"), Measurements.here(), measuring=False)
+    costs.measurements.tasks[TaskKey("relu.forward", "", (), 1)] = Measurement(1000, round(1000 * spread), 1, 1.0, 1)
+    problem = Problem(chain(), mp.Machine.preset("cpu:2"), costs=costs)
+    fitting = sorted(zip((38.1, 39.4, 38.0, 42.0), range(4), strict=True))
+    assert names[auto._winner(AutoState(problem, ()), fitting)] == taken
+
+
+def test_auto_takes_a_plan_that_moves_no_more_than_named_ones_that_are_as_fast_by_the_measurements() -> None:
+    """What every task takes is its roofline, measured with a spread of half of it."""
+
+    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
+        del cores, boxes
+        return Measurement.of(launch, point, 2 * (taken_ns := task_ns(launch, point, machine)), taken_ns)
+
+    graph, machine = chain(64), mp.Machine.preset("cpu:2x1")
+    costs = Measured(machine, Measurements.here(), timer=timed)
+    plan = mp.search(graph, machine, strategy="auto", proposals=700, costs=lambda: costs)
+    table = [told(plan)[f"step_s of {one.name}"] for one in (*CHEAP, *SEARCHES)]
+    limit = (1 + costs.spread) * min(table)
+    assert costs.spread == pytest.approx(0.5, rel=0.01)
+    assert plan.predicted.step_s <= limit
+    moved = Simulation(graph, machine, plan, costs).predict().bytes
+    for strategy in CHEAP:
+        named = mp.search(graph, machine, strategy=strategy.name, costs=lambda: costs)
+        simulation = Simulation(graph, machine, named, costs)
+        assert moved <= simulation.predict().bytes or simulation.makespan_ns > 1e9 * limit
 
 
 @pytest.mark.parametrize("strategy", ["soap", "hill_climb", "reinforce", "exhaustive", "auto"])

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from maniple.models import model
 from maniple.operators.expansion import Expansion
+from maniple.operators.formula import Formula
 from maniple.operators.graph import Graph
 from maniple.operators.optimizer import SGD
 from maniple.operators.weight import weights
@@ -27,6 +29,7 @@ from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import (
     Measurement,
     Measurements,
+    TaskKey,
     frames,
     measure,
     read_measurements,
@@ -110,6 +113,55 @@ def test_a_part_of_an_instance_is_another_task_than_a_tensor_of_its_own_and_is_t
         measure(replace(widths, binder=bind), 0, 1, frames(widths, points), partial(next, ticks))
         assert seen
         assert set(seen) == {contiguous}
+
+
+@pytest.mark.parametrize(("box_s", "conv2d", "linear"), [(6.0, 7.1, 2.4), (4.5, 7.1, 2.75), (2.5, 8.4, 3.1)])
+def test_a_task_that_is_settled_takes_its_middle_pass(box_s: float, conv2d: float, linear: float) -> None:
+    """The table of ``Measured.settle``, and what it comes to where the box ends earlier."""
+    found, now = launches(model("digits_cnn", batch=8)), iter(range(100))
+    passes = iter([9.8, 3.1, 7.0, 2.4, 7.1, 2.2])
+
+    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
+        del cores, boxes
+        return Measurement.of(launch, point, round(1e6 * next(passes)), 0)
+
+    # A pass takes a second: the clock is read as it begins and as it ends.
+    costs = Measured(MACHINE, Measurements.here(), time_box_s=box_s, timer=timed, clock=lambda: float(next(now)))
+    kinds = found["conv2d.forward"], found["linear.forward"]
+    for launch in kinds:
+        costs.task_ns(launch)
+    costs.settle()
+    assert [1e-6 * (costs.task_ns(launch)[0] - LAUNCH_NS) for launch in kinds] == pytest.approx([conv2d, linear])
+
+
+def test_parts_of_composites_have_the_same_keys_in_another_program() -> None:
+    """A graph that is built again has functions at other addresses."""
+
+    def keys() -> list[TaskKey]:
+        found = [task_key(each, 0, 1, frames(each, [0])) for each in launches(model("resnet18", batch=2)).values()]
+        return [key for key in found if key is not None and "Formula" in key.body]
+
+    once = keys()
+    assert once
+    assert once == keys()
+    assert all(key.lasts and " at 0x" not in key.body for key in once)
+
+
+def test_formulas_with_another_function_are_other_tasks_and_a_users_are_not_kept() -> None:
+    """Of two functions that are written in one place, what they hold tells them apart."""
+
+    def scaled(factor: float) -> Formula:
+        return Formula("b c y x -> b c y x", lambda _, x: factor * x)
+
+    launch = launches(model("digits_cnn", batch=8))["relu.forward"]
+    written = [
+        replace(launch, binder=SimpleNamespace(node=SimpleNamespace(operator=scaled(one)))) for one in (2.0, 3.0)
+    ]
+    first, second = (task_key(each, 0, 1, frames(each, [0])) for each in written)
+    assert first is not None
+    assert second is not None
+    assert first != second
+    assert not first.lasts
 
 
 def test_the_time_box_ends_measuring_and_the_rest_is_interpolated() -> None:

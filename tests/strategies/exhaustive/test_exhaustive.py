@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from random import Random
 
@@ -10,7 +10,7 @@ import pytest
 
 import maniple as mp
 from maniple.models import model
-from maniple.strategies.exhaustive.exhaustive import Exhaustive, ExhaustiveLayers, ExhaustiveState
+from maniple.strategies.exhaustive.exhaustive import RISE, Exhaustive, ExhaustiveLayers, ExhaustiveState
 from maniple.strategies.exhaustive.layer import tied
 from maniple.strategies.exhaustive.symmetry import symmetries
 from maniple.strategies.soap.evaluation import NS
@@ -145,6 +145,33 @@ def test_the_layers_of_a_network() -> None:
     }
     numbers = (3, 5, 2, 7, 1, 0)
     assert layers.numbers(layers.of(numbers)) == numbers
+
+
+def test_a_state_that_is_stepped_again_steps_as_it_did() -> None:
+    strategy = Exhaustive()
+    state = strategy.init(Problem(chain(), mp.Machine.preset("cpu:2x1")))
+    every = [state]
+    while not strategy.terminate(state):
+        state = strategy.step(state)
+        every.append(state)
+    for before, after in pairwise(every):
+        again = strategy.step(before)
+        for name in ("best", "best_cost", "proposals", "walked", "entries", "position", "proved", "limit", "ended"):
+            assert getattr(again, name) == getattr(after, name)
+
+
+def test_a_limit_rises_faster_where_few_more_plans_are_timed() -> None:
+    """Each limit is above the one before, and the search ends when nothing below the fastest plan is left."""
+    strategy = Exhaustive()
+    state = strategy.init(Problem(chain(512), mp.Machine.preset("p100x2")))
+    rises, limits = {state.rise}, []
+    while not strategy.terminate(state):
+        state = strategy.step(state)
+        rises.add(state.rise)
+        limits.append(state.limit)
+    assert limits == sorted(limits)
+    assert round(state.best_cost / NS) == state.proved
+    assert min(rises) == RISE < max(rises)
 
 
 def test_a_search_that_ends_early_says_so_and_one_that_does_not_too() -> None:

@@ -102,6 +102,7 @@ def test_every_change_gives_the_times_of_a_full_simulation(oracle: Oracle, seed:
         times = model.times()
         assert times == model.expected(oracle)
         assert model.ledger.makespan == max([end for _, end in times.values()], default=0)
+        assert len(model.ledger.pairs) == sum(len(found) for found, _ in model.edges.values())
         if model.chance.random() < 0.5:
             model.ledger.keep()
         else:

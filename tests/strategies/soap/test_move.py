@@ -28,11 +28,17 @@ def small_space() -> Space:
     return Space.of(graph, 2)
 
 
+def drawn(space: Space, chance: Random) -> Choices:
+    return tuple(own.draw(chance) for own in space.operators)
+
+
 @pytest.mark.parametrize("move", [move for move, _ in MOVES], ids=lambda move: str(move.__name__))
 def test_a_move_states_the_ratio_of_its_own_frequencies(move: Move) -> None:
     """From x count the proposals of y, and from y those of x: their ratio is what the proposal said."""
     space, chance = small_space(), Random(7)
-    here = tuple(own.draw(chance) for own in space.operators)
+    here = drawn(space, chance)
+    while not any(move(space, here, chance) for _ in range(100)):
+        here = drawn(space, chance)
     forward: Counter[Choices] = Counter()
     ratios: dict[Choices, float] = {}
     for _ in range(DRAWS):

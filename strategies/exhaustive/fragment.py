@@ -1,0 +1,212 @@
+"""Fragments: what the choices of some layers add to a step, kept from simulations; other steps are made of them.
+
+A launch depends on the choice of its operator, an update on those of a weight's readers, and what a region moves on
+those of all that use it. So a step is a fragment for each group of layers that have such a thing in common. Once each
+fragment of a plan was in some plan that was simulated, it is timed without lowering anything:
+
+    plans of the layers a - b - c     fragments by group     a   b   c   a b   b c
+    simulated  a=0 b=0 c=0            kept                   0   0   0   0 0   0 0
+    simulated  a=1 b=0 c=1            kept                   1   .   1   1 0   0 1
+    timed      a=1 b=0 c=0            of the one or other    1   0   0   1 0   0 0
+    not known  a=0 b=1 c=0            lacks all with b=1
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.strategies.exhaustive.branching import HERE, UNKNOWN, assembled_ns
+from maniple.strategies.simulation.outline import CLOCK, PLACES
+from maniple.strategies.simulation.program import REQUIREMENT_BITS
+from maniple.strategies.simulation.simulation import TASKS
+from maniple.strategies.simulation.tables import NUMBER_BITS, NUMBER_MASK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.strategies.exhaustive.branching import Grid, Index, Kept
+    from maniple.strategies.exhaustive.layer import Layers
+    from maniple.strategies.simulation.operator_placement import LaunchRows
+    from maniple.strategies.simulation.outline import Outline, RegionKey
+    from maniple.strategies.simulation.program import PlacedLaunch
+    from maniple.strategies.simulation.simulation import Simulation
+    from maniple.strategies.simulation.use import RegionRows
+
+    Group = tuple[int, ...]
+
+__all__: list[str] = []
+
+ENTRIES = 20_000_000
+"""Where all groups have more choices together, nothing is kept."""
+
+
+@final
+class Fragments:
+    """The fragments of a graph's plans.
+
+    Args:
+        outline: of the graph.
+        layers: what is decided.
+        lanes: how many processors and links there are.
+    """
+
+    def __init__(self, outline: Outline, layers: Layers, lanes: int) -> None:
+        self._outline, self._layers, self._lanes = outline, layers, lanes
+        self._sizes = [len(layers.choices[leader]) for leader in layers.leaders]
+        self._users: dict[int, set[int]] = {}
+        for node in outline.nodes:
+            for tensor in (*node.operands, *node.results):
+                if tensor is not None:
+                    self._users.setdefault(tensor, set()).add(layers.place[node.id])
+        for buffer, value in outline.assignments.items():
+            both = self._users.setdefault(buffer, set()) | self._users[value]
+            self._users[buffer] = self._users[value] = both
+        self._random = {layers.place[node.id] for node in outline.nodes if node.operator.random}
+        found = {(place,) for place in layers.place} | {tuple(sorted(users)) for users in self._users.values()}
+        self._groups = sorted(found | ({tuple(sorted(self._random))} if self._random else set()))
+        starts, strides = [0], np.zeros((len(self._groups), len(self._sizes)), dtype=np.int64)
+        for group, steps in zip(self._groups, strides, strict=True):
+            size = 1
+            for place in reversed(group):
+                steps[place] = size
+                size *= self._sizes[place]
+            starts.append(starts[-1] + size)
+        if starts[-1] > ENTRIES:
+            self._groups, starts, strides = [()], [0, 1], np.zeros((1, len(self._sizes)), dtype=np.int64)
+        found_in = np.full(starts[-1], UNKNOWN, dtype=np.int64)
+        self._index: Index = found_in, np.asarray(starts[:-1], dtype=np.int64), strides
+        self._slots: dict[int, int] = {}
+        self._count = np.zeros(5, dtype=np.int64)
+        self._kept: Kept = tuple(np.zeros((64, width), dtype=np.int64) for width in (8, 2, 3, 2, 4))  # type: ignore[assignment]
+
+    def step_ns(self, numbers: Sequence[int], limit_ns: int) -> int:
+        """The makespan of a plan, or UNKNOWN where one of its fragments is not kept.
+
+        Args:
+            numbers: of the choice of each layer.
+            limit_ns: where the makespan is seen to be no less, any number that it reaches at least may be given.
+        """
+        return int(assembled_ns(np.asarray(numbers, dtype=np.int64), self.arrays, limit_ns))
+
+    @property
+    def arrays(self) -> tuple[Index, Kept, tuple[int, int]]:
+        """What compiled code reads: the index, what is kept, and the numbers of launches and of lanes."""
+        return self._index, self._kept, (len(self._slots), self._lanes)
+
+    def keep(self, numbers: Sequence[int], simulation: Simulation) -> None:
+        """Keep the fragments of a plan that are not kept yet.
+
+        Args:
+            numbers: of the choice of each layer.
+            simulation: of that plan.
+        """
+        if self._groups == [()]:
+            return
+        entries = self._index[1] + self._index[2] @ np.asarray(numbers, dtype=np.int64)
+        fresh = {group: at for group, at in zip(self._groups, entries.tolist(), strict=True) if self._index[0][at] < 0}
+        made: dict[Group, _Fragment] = {group: _Fragment(self._slots) for group in fresh}
+        launches, regions = simulation.parts()
+        for place, launch in sorted(launches.items()):
+            group = self._of_launch(place, launch)
+            if group in fresh:
+                made[group].add_launch(place, launch.rows)
+        for key, (rows, users) in sorted(regions.items()):
+            group = self._of_region(key)
+            if group in fresh:
+                made[group].add_region(rows, users)
+        for group, at in fresh.items():
+            self._index[0][at] = self._append(made[group])
+
+    def _of_launch(self, place: int, launch: PlacedLaunch) -> Group:
+        """The layers on whose choices a launch depends: those of its operator, or all that use what it is for."""
+        outline = self._outline
+        if place < outline.fetch:
+            number = (place - outline.forward[0]) // PLACES
+        else:
+            number = len(outline.nodes) - (place - outline.fetch) // PLACES
+        if 0 <= number < len(outline.nodes) and not launch.name.endswith(".update"):
+            return (self._layers.place[number],)
+        return self._of_region(launch.uses[0][0])
+
+    def _of_region(self, key: RegionKey) -> Group:
+        """The layers that use a region."""
+        kind, number, tensor = key
+        if key == CLOCK:
+            return tuple(sorted(self._random))
+        if number < 0 or kind == "state":
+            return tuple(sorted(self._users[tensor]))
+        return (self._layers.place[number],)
+
+    def _append(self, fragment: _Fragment) -> int:
+        """Write a fragment behind those there are, and give its number."""
+        head: list[int] = []
+        tables = list(self._kept)
+        parts: list[Sequence[tuple[int, ...]]] = [fragment.launches, fragment.rows, fragment.holds, fragment.edges]
+        for which, rows in enumerate(parts, 1):
+            first, last = int(self._count[which]), int(self._count[which]) + len(rows)
+            tables[which] = _grown(tables[which], last)
+            tables[which][first:last] = np.asarray(rows, dtype=np.int64).reshape(len(rows), tables[which].shape[1])
+            self._count[which] = last
+            head += [first, last]
+        number = int(self._count[0])
+        tables[0] = _grown(tables[0], number + 1)
+        tables[0][number] = head
+        self._count[0] = number + 1
+        self._kept = tables[0], tables[1], tables[2], tables[3], tables[4]
+        return number
+
+
+@final
+class _Fragment:
+    """A fragment as it is gathered.
+
+    Args:
+        slots: by place of a launch, its number; new ones are added.
+    """
+
+    def __init__(self, slots: dict[int, int]) -> None:
+        self._slots = slots
+        self.launches: list[tuple[int, int]] = []
+        """(slot, first row) of each."""
+        self.rows: list[tuple[int, int, int]] = []
+        """(key, nanoseconds, number of holds) of each."""
+        self.holds: list[tuple[int, int]] = []
+        """(lane, nanoseconds) of each."""
+        self.edges: list[tuple[int, int, int, int]] = []
+        """(slot, point, slot that waits, point) of each, or of a movement HERE and its row."""
+
+    def add_launch(self, place: int, rows: LaunchRows) -> None:
+        """Add a launch, which holds a processor for each task."""
+        self.launches.append((self._slot(place), len(self.rows)))
+        key = (place << REQUIREMENT_BITS | TASKS) << NUMBER_BITS
+        self.rows += [(key + number, duration, held) for number, duration, held in rows.columns.tolist()]
+        self.holds += [(lane, span) for lane, span in rows.held[:, :2].tolist()]
+
+    def add_region(self, rows: RegionRows, users: Sequence[int]) -> None:
+        """Add what a region moves, and who waits for whom.
+
+        Args:
+            rows: of the region.
+            users: the place of each use and, in the lowest bits, the number of the requirement.
+        """
+        nodes = [(self._slot(users[use] >> REQUIREMENT_BITS), point) for use, point in rows.tasks.tolist()]
+        nodes += [(HERE, len(self.rows) + number) for number in range(len(rows.columns))]
+        for key, duration, held in rows.columns.tolist():
+            use, number = key >> NUMBER_BITS, key & NUMBER_MASK
+            self.rows.append(((users[use] << NUMBER_BITS) + number, duration, held))
+        self.holds += [(lane, span) for lane, span in rows.held[:, :2].tolist()]
+        self.edges += [(*nodes[one], *nodes[other]) for one, other in rows.edges.tolist() if nodes[one] != nodes[other]]
+
+    def _slot(self, place: int) -> int:
+        return self._slots.setdefault(place, len(self._slots))
+
+
+def _grown(table: Grid, need: int) -> Grid:
+    """The table, or where it has not that many rows one twice as large."""
+    if need <= len(table):
+        return table
+    larger = np.zeros((2 * need, table.shape[1]), dtype=np.int64)
+    larger[: len(table)] = table
+    return larger

@@ -1,0 +1,83 @@
+"""Hybrids: operators split by sample, from one on by sample over hosts and by feature within them.
+
+Early layers of a convolutional network have large results and few weights, late ones the reverse: so late weights are
+cut within hosts, and a quarter of them crosses between hosts of four. (A. Krizhevsky, One weird trick for parallelizing
+convolutional neural networks, arXiv 1404.5997, section 4, has the idea for dense layers and one host.)
+
+    2 hosts of 2, from the second    degrees  processors
+    conv2d, relu                     b=4      p0 p1 p2 p3
+    conv2d_1                         b=2 o=2  p0 p1 p2 p3
+    relu_1                           b=2 c=2  p0 p1 p2 p3
+    cross_entropy                    b=4      p0 p1 p2 p3
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, final
+
+from maniple.strategies.placement import complete, configure, split_sample
+from maniple.strategies.strategy import AbstractDirectStrategy, Problem
+
+if TYPE_CHECKING:
+    from maniple.operators.graph import Graph, Node
+    from maniple.operators.plan import OperatorPlan, Plan
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+QUARTERS = 4
+"""Hybrids begin at the first operator, and after one, two and three quarters of them."""
+
+
+@final
+class Hybrid(AbstractDirectStrategy):
+    """Cuts late operators within hosts too.
+
+    Args:
+        quarter: after how many quarters of the operators that begins.
+    """
+
+    name: ClassVar[str] = "hybrid"
+
+    def __init__(self, quarter: int) -> None:
+        self._quarter = quarter
+
+    def plan(self, problem: Problem) -> Plan:
+        """The plan for a problem."""
+        graph, machine = problem.graph, problem.machine
+        first = len(graph.nodes) * self._quarter // QUARTERS
+        operators = (
+            (
+                node.name,
+                (node.id >= first and _within_hosts(graph, node, machine)) or split_sample(graph, node, machine),
+            )
+            for node in graph.nodes
+        )
+        return complete(problem, self.name, tuple(operators))
+
+
+def hybrids(machine: Machine) -> tuple[Hybrid, ...]:
+    """All of a machine of several hosts of equally many processors, more than one."""
+    return tuple(Hybrid(quarter) for quarter in range(QUARTERS)) if _per_host(machine) else ()
+
+
+def _per_host(machine: Machine) -> int:
+    """How many processors a host has; 0 where there is one host, or hosts differ, or all have one."""
+    hosts = [machine.memories[processor.memory].host for processor in machine.processors]
+    size = hosts.count(hosts[0])
+    even = hosts == [hosts[first] for first in range(0, len(hosts), size) for _ in range(size)]
+    return size if even and 1 < size < len(hosts) else 0
+
+
+def _within_hosts(graph: Graph, node: Node, machine: Machine) -> OperatorPlan | None:
+    """The configuration by sample over hosts and by feature within; None where it cannot be cut so."""
+    size, factors = _per_host(machine), graph.bound(node).factors
+    cut = [factor for factor in factors if not factor.reduction and factor.highest_degree > 1]
+    sample = next((factor for factor in cut if factor.role == "sample"), None)
+    features = sorted(
+        (factor for factor in cut if factor.role != "sample"), key=lambda factor: factor.role != "parameter"
+    )
+    hosts = len(machine.processors) // size
+    if sample is None or not features or sample.highest_degree < hosts or features[0].highest_degree < size:
+        return None
+    return configure(graph, node, {sample.name: hosts, features[0].name: size}, machine)

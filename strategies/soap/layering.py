@@ -1,0 +1,77 @@
+"""Layerings: every layer on a block of processors that shares its samples; weights are synchronised within blocks.
+
+The steps of a recurrent layer use one weight, so they are best kept to few processors that are near each other, and
+layers on different blocks work on different steps at once. Layers go to blocks by work, the largest first, each to the
+block with the least so far (R. L. Graham, Bounds on Multiprocessing Timing Anomalies, SIAM J. Appl. Math. 17, 1969).
+
+    blocks of 2 on 4 processors      work  degrees  processors
+    embedding                        0     b=2      p2 p3
+    lstm of layer 0, all steps       40    b=2      p0 p1
+    lstm of layer 1, all steps       40    b=2      p2 p3
+    linear, cross_entropy            20    b=2      p0 p1
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, final
+
+from maniple.strategies.layer import is_unrolled, layers_of
+from maniple.strategies.placement import complete, node_flops, shared
+from maniple.strategies.strategy import AbstractDirectStrategy, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.operators.plan import Plan
+
+__all__: list[str] = []
+
+
+@final
+class Layering(AbstractDirectStrategy):
+    """Gives every layer a block of neighbouring processors, which share its samples.
+
+    Args:
+        size: how many processors are a block; it divides the machine's.
+    """
+
+    name: ClassVar[str] = "layering"
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def plan(self, problem: Problem) -> Plan:
+        """The plan for a problem."""
+        graph, processors = problem.graph, problem.machine.processors
+        blocks = [processors[first : first + self._size] for first in range(0, len(processors), self._size)]
+        layers = layers_of(graph)
+        work = [0] * (max(layers) + 1)
+        for node in graph.nodes:
+            work[layers[node.id]] += node_flops(graph, node)
+        places = least_loaded(work, len(blocks))
+        operators = (
+            (node.name, shared(graph, node, [processor.id for processor in blocks[places[layers[node.id]]]]))
+            for node in graph.nodes
+        )
+        return complete(problem, self.name, tuple(operators))
+
+
+def layerings(problem: Problem) -> tuple[Layering, ...]:
+    """Those with blocks of every size that divides the machine, if layers can work on different steps at once."""
+    count = len(problem.machine.processors)
+    sizes = (size for size in range(2, count // 2 + 1) if count % size == 0)
+    return tuple(Layering(size) for size in sizes) if is_unrolled(problem.graph) else ()
+
+
+def least_loaded(work: Sequence[int], blocks: int) -> tuple[int, ...]:
+    """The block of each item, the largest first, each where the least is so far.
+
+    Args:
+        work: of each item.
+        blocks: how many there are.
+    """
+    loads, places = [0] * blocks, [0] * len(work)
+    for item in sorted(range(len(work)), key=lambda item: (-work[item], item)):
+        places[item] = loads.index(min(loads))
+        loads[places[item]] += work[item]
+    return tuple(places)

@@ -1,0 +1,96 @@
+"""Plans put together from the fragments of others, against their simulation."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+
+import pytest
+
+import maniple as mp
+from maniple.models import model
+from maniple.strategies.exhaustive.exhaustive import Exhaustive, ExhaustiveLayers
+from maniple.strategies.exhaustive.fragment import UNKNOWN
+from maniple.strategies.strategy import Problem
+
+pytestmark = pytest.mark.simulator
+
+FOREVER = 1 << 60
+
+
+def normed() -> mp.Graph:
+    """Buffers that a step assigns, random numbers, and a composite wherever its features are split."""
+    graph = mp.Graph("normed")
+    x, y = graph.input("x", (4, 2, 4, 4)), graph.input("y", (4,), dtype="int64")
+    image = graph.dropout(graph.batch_norm(graph.conv2d(x, 4, 3, padding=1)), 0.5)
+    graph.loss(graph.cross_entropy(graph.linear(graph.softmax(graph.flatten(image), 1), 4), y))
+    return graph
+
+
+def joined() -> mp.Graph:
+    """A tensor of three users, and weights of two."""
+    graph = mp.Graph("joined")
+    x, y = graph.input("x", (4, 8)), graph.input("y", (4,), dtype="int64")
+    hidden = graph.linear(x, 4)
+    graph.loss(graph.cross_entropy(graph.add(graph.relu(hidden), hidden), y))
+    return graph
+
+
+def text() -> mp.Graph:
+    """Weights of several operators, and losses of several labels."""
+    return model("rnnlm", 4, words=8, steps=2, width=4, chunk=1)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "graph", "name"),
+    [
+        (Exhaustive(), normed(), "p100x2"),
+        (Exhaustive(), joined(), "cpu:3x1"),
+        (Exhaustive(), text(), "p100x2"),
+        (ExhaustiveLayers(), text(), "cpu:2x2"),
+    ],
+    ids=["normed", "joined", "text", "layers"],
+)
+def test_a_plan_of_known_fragments_takes_what_its_simulation_says(
+    strategy: Exhaustive, graph: mp.Graph, name: str
+) -> None:
+    state, chance = strategy.init(Problem(graph, mp.Machine.preset(name))), Random(1)
+    # Of few choices, so that the same ones meet again.
+    few = [chance.sample(range(size), min(2, size)) for size in state.sizes]
+    compared = 0
+    for _ in range(150):
+        numbers = tuple(chance.choice(mine) for mine in few)
+        found = state.fragments.step_ns(numbers, FOREVER)
+        state.evaluation.move_to(state.layers.of(numbers))
+        if found != UNKNOWN:
+            compared += 1
+            assert found == state.simulation.makespan_ns
+        state.fragments.keep(numbers, state.simulation)
+        assert state.fragments.step_ns(numbers, FOREVER) == state.simulation.makespan_ns
+    assert compared >= 50
+
+
+def test_a_plan_is_known_when_each_of_its_fragments_was_simulated() -> None:
+    """The table of the module."""
+    graph = mp.Graph("three")
+    x, y = graph.input("x", (4, 8)), graph.input("y", (4,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(graph.linear(x, 4), 4), y))
+    strategy = Exhaustive()
+    state = strategy.init(Problem(graph, mp.Machine.preset("cpu:2x1")))
+    for numbers in ((0, 0, 0), (1, 0, 1)):
+        state.evaluation.move_to(state.layers.of(numbers))
+        state.fragments.keep(numbers, state.simulation)
+    known = {n for n in product(*map(range, state.sizes)) if state.fragments.step_ns(n, FOREVER) != UNKNOWN}
+    assert known == {(0, 0, 0), (1, 0, 1), (1, 0, 0), (0, 0, 1)}
+
+
+def test_what_passes_a_limit_is_told_to() -> None:
+    """By the load of a lane: at least the limit, and never more than the plan takes."""
+    strategy = Exhaustive()
+    state = strategy.init(Problem(joined(), mp.Machine.preset("cpu:2x1")))
+    first = (0,) * len(state.sizes)
+    state.evaluation.move_to(state.layers.of(first))
+    state.fragments.keep(first, state.simulation)
+    step_ns = state.simulation.makespan_ns
+    for limit in (1, step_ns // 2, step_ns):
+        assert limit <= state.fragments.step_ns(first, limit) <= step_ns

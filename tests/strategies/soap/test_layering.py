@@ -1,0 +1,66 @@
+"""Layerings: the plan of a recurrent network, the table's blocks, and what a search makes of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maniple.models import model
+from maniple.operators.graph import Graph
+from maniple.runtime.machine import Machine
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.soap.evaluation import NS
+from maniple.strategies.soap.layering import Layering, layerings, least_loaded
+from maniple.strategies.soap.soap import Soap
+from maniple.strategies.strategy import Problem
+from maniple.zoo.catalogue import entry
+
+
+def test_every_layer_is_on_a_block_of_its_own() -> None:
+    machine = Machine.preset("k80x8")
+    graph = model("rnnlm", batch=4, **entry("rnnlm").reduced)
+    plan = Layering(2).plan(Problem(graph, machine))
+    plan.validate(graph, machine)
+    found = {name: plan.operator(name).processors for name in ("lstm.layers.0", "lstm.layers.1", "classifier")}
+    assert set(found.values()) <= {(0, 1), (2, 3), (4, 5), (6, 7)}
+    assert len(set(found.values())) == 3
+    for layer in (0, 1):
+        assert plan.operator(f"lstm.layers.{layer}_1").processors == found[f"lstm.layers.{layer}"]
+        assert plan.weight(f"lstm.layers.{layer}.weight_hh_l0").processors == found[f"lstm.layers.{layer}"]
+
+
+def test_the_blocks_of_the_table() -> None:
+    assert least_loaded((0, 40, 40, 20), 2) == (1, 0, 1, 0)
+
+
+@given(work=st.lists(st.integers(0, 50), max_size=8), blocks=st.integers(1, 4))
+def test_no_block_has_much_more_than_the_mean(work: list[int], blocks: int) -> None:
+    """Graham's bound: the mean, and a part of the largest."""
+    places = least_loaded(work, blocks)
+    loads = [sum(own for own, place in zip(work, places, strict=True) if place == block) for block in range(blocks)]
+    assert sum(loads) == sum(work)
+    assert max(loads) <= sum(work) / blocks + (1 - 1 / blocks) * max(work, default=0)
+
+
+def test_which_sizes_there_are() -> None:
+    recurrent = Problem(model("rnnlm", batch=4, **entry("rnnlm").reduced), Machine.preset("cpu:12"))
+    assert len(layerings(recurrent)) == len([2, 3, 4, 6])
+    plain = Graph("plain")
+    plain.loss(plain.cross_entropy(plain.linear(plain.input("x", (2, 3)), 2), plain.input("y", (2,), dtype="int64")))
+    assert layerings(Problem(plain, Machine.preset("cpu:12"))) == ()
+
+
+@pytest.mark.simulator
+def test_the_fastest_layering_is_a_seed() -> None:
+    machine = Machine.preset("p100x8")
+    problem = Problem(model("rnnlm", batch=8, **entry("rnnlm").reduced), machine)
+    strategy, state = Soap(share=0), Soap(share=0).init(problem)
+    while state.bound_s is None:
+        state = strategy.step(state)
+    times = [
+        Simulation(problem.graph, machine, layering.plan(problem)).makespan_ns * NS for layering in layerings(problem)
+    ]
+    assert [cost for cost, name, _ in state.waiting if name == Layering.name] == [min(times)]
+    assert {*times} <= {cost for cost, _ in state.found.candidates}
+    assert state.found.proposals == 3 + len(times)
