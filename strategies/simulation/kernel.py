@@ -69,11 +69,12 @@ def inner(function: Kernel) -> Kernel:
 def leaf(function: Kernel) -> Kernel:
     """A compiled function that makes no array and gives none back, so that it needs to count no references.
 
-    numba counts a reference to every array that a function is given, which takes longer than what most of these do;
-    it refuses to compile one that makes an array.
+    numba counts a reference to every array that a function is given, which takes longer than what most of these do. It
+    refuses to compile one that makes an array. The option is not a public one: a numba without it counts.
     """
+    options = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
     with _kept():
-        compiled: Kernel = numba.njit(cache=True, no_cpython_wrapper=True, _nrt=False)(function)  # type: ignore[call-overload]
+        compiled: Kernel = numba.njit(cache=True, no_cpython_wrapper=True, **options)(function)  # type: ignore[call-overload]
     return compiled
 
 
