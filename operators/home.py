@@ -37,8 +37,8 @@ def default_home(
     If the tiles that the using operators read cut the parameter into disjoint blocks that one processor each uses,
     the blocks live there. Otherwise the parameter is cut along the one dimension that the tiles cut, or, where that is
     none, several or too short, along its largest (the first of equals), into as many blocks as there are processors
-    that use it, at most one per index. In order, each block goes to the processor without one that uses the most of
-    it, the first of equals: every processor updates a part, of what it uses itself as far as that can be.
+    that use it, at most one per index: every processor updates a part. In order, each block goes to the processor
+    without one that has the tile with the most of it, the first of equals.
 
     Args:
         graph: the graph.

@@ -41,9 +41,9 @@ def layers_of(graph: Graph) -> tuple[int, ...]:
 
 
 def is_unrolled(graph: Graph) -> bool:
-    """Whether several operators use one weight, as the steps of a recurrent layer do."""
-    firsts = [weight for node in graph.nodes for weight in _weights(graph, node)[:1]]
-    return len(set(firsts)) < len(firsts)
+    """Whether several operators of a kind use one weight, as the steps of a recurrent layer do."""
+    uses = [(weight, node.operator) for node in graph.nodes for weight in _weights(graph, node)[:1]]
+    return len(set(uses)) < len(uses)
 
 
 def _weights(graph: Graph, node: Node) -> list[int]:

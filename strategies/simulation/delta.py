@@ -111,6 +111,8 @@ def settle(
     marks[:used] = SAME
     since, until, pending = _mark(tables, marks, blocks)
     since = min(since, _earliest(tables, marks, blocks))
+    if limit < since < NEVER:  # what is ready then waited for a row that stays, and ends then
+        return since, NONE, 0, 0, 0
     taken = _position(rows, past, before, since)
     sequence[:taken] = past[:taken]
     alive = taken + _await_all(rows, marks, queue, past[taken:before], blocks[0])

@@ -29,7 +29,7 @@ config: Any = import_module("numba.core.config")
 
 def kept_in() -> Path:
     """Where this version's compiled code is kept: beside the sources, or in the user's cache."""
-    sources = [source.read_bytes() for source in sorted(Path(__file__).parent.glob("*.py"))]
+    sources = [source.read_bytes() for source in sorted(Path(__file__).parents[1].rglob("*.py"))]
     compiled = b"".join(source for source in sources if COMPILED.search(source))
     digest = hashlib.sha256(compiled).hexdigest()[:16]
     beside = Path(__file__).parent / "__pycache__"

@@ -219,6 +219,7 @@ class Ledger:
         )
         self._timed = first, last
         if self._lengths[1] not in (self._lengths[0] - dead + added, tables.NONE):
+            self._lengths[1], self._before = tables.NONE, self.makespan
             raise RunError("simulation: the dependences form a circle; this is a defect of the lowering: report it")
         self._before, self.makespan = self.makespan, int(makespan)
         return self.makespan

@@ -93,7 +93,8 @@ class Prediction:
         memory_bytes: by memory what the runtime allocates for a step, if `planned`: instances that are never alive
             together take turns. Else the most that lives there at once, which is as much or a little more.
         planned: whether the step was lowered as the runtime does, to see; large ones are not.
-        critical_path: (name, start, end) of the rows that leave no gap from the first to the last, in nanoseconds.
+        critical_path: (name, start, end) of the rows that make the step as long as it is, in nanoseconds: each starts
+            when the one before has ended, or has left the lane that it waits for.
         sources: how many durations come from where, such as (``analytic``, 40).
         memory: what lives in the memories, and when.
     """
@@ -117,7 +118,7 @@ def link_bytes(machine: Machine, carried: Column, first: int) -> tuple[tuple[str
 
 
 def critical_path(ledger: Ledger) -> list[tuple[int, int, int]]:
-    """Give (row, start, end) of the rows that bound the makespan, first to last: each starts when the one before ends.
+    """Give (row, start, end) of the rows that bound the makespan: each starts when the one before lets it.
 
     A row that started late waited for a lane: then the row that held the lane until then comes before it. Any other
     waited for its predecessor that ended last. Of several the one with the lowest key is taken, and of those that hold

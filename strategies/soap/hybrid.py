@@ -65,7 +65,8 @@ def _per_host(machine: Machine) -> int:
     """How many processors a host has; 0 where there is one host, or hosts differ, or all have one."""
     hosts = [machine.memories[processor.memory].host for processor in machine.processors]
     size = hosts.count(hosts[0])
-    even = hosts == [hosts[first] for first in range(0, len(hosts), size) for _ in range(size)]
+    even = len(set(hosts)) * size == len(hosts)
+    even &= hosts == [hosts[first] for first in range(0, len(hosts), size) for _ in range(size)]
     return size if even and 1 < size < len(hosts) else 0
 
 

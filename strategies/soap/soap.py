@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from maniple.operators.plan import Plan
     from maniple.strategies.soap.leg import Leg, SearchLeg
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.strategy import Problem
+    from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 __all__: list[str] = []
 
@@ -50,14 +50,14 @@ class SoapState(RoundState):
     """The state of a search; see ``RoundState`` too.
 
     Args:
-        simulated: how many of the first seeds have been simulated.
+        seeds: what makes the plans that are still to be simulated before the chains begin.
         waiting: (cost, name, choices) of the seeds whose chains are still to come, the fastest first.
         tables: OptCNN's, as far as they have come, once they are begun.
         chains: between two rounds, once they have begun.
         descent: likewise, once the chains have ended.
     """
 
-    simulated: int = 1
+    seeds: tuple[AbstractDirectStrategy, ...] = ()
     waiting: tuple[tuple[float, str, Choices], ...] = ()
     tables: Tables | None = None
     chains: Chains | None = None
@@ -83,16 +83,16 @@ class Soap(AbstractRoundStrategy[SoapState]):
         evaluation = self.evaluation(problem)
         cost, choices = evaluation.cost, evaluation.choices
         seed, incumbent = (cost, SEEDS[0].name, choices), Incumbent(choices, cost, 1, least=evaluation.least)
-        return SoapState(problem=problem, evaluation=evaluation, incumbent=incumbent, waiting=(seed,))
+        seeds = all_seeds(problem)[1:]
+        return SoapState(problem=problem, evaluation=evaluation, incumbent=incumbent, waiting=(seed,), seeds=seeds)
 
     def next_round(self, state: SoapState) -> SoapState:
         """The state after a round."""
-        seeds = all_seeds(state.problem)
-        if state.simulated < len(seeds):
-            strategy = seeds[state.simulated]
+        if state.seeds:
+            strategy, *others = state.seeds
             state = _seeded(state, strategy.name, strategy.plan(state.problem))
-            state = replace(state, simulated=state.simulated + 1)
-            if state.simulated < len(seeds) or state.problem.costs is not None:  # the bound is by the roofline
+            state = replace(state, seeds=tuple(others))
+            if others or state.problem.costs is not None:  # the bound is by the roofline
                 return state
             return replace(state, bound_s=lower_bound_s(state.problem.graph, state.problem.machine))
         legs, tables = state.searching, next((leg for leg in state.legs if isinstance(leg, Tables)), None)

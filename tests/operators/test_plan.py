@@ -398,6 +398,8 @@ HOMES = [
     # Both processors use the whole weight: cut along its largest dimension.
     ({"linear": ((1, 0), {"b": 2})}, "linear.weight", WeightPlan((1, 2), (0, 1))),
     ({"linear": ((1, 0), {"b": 2})}, "linear.bias", WeightPlan((2,), (0, 1))),
+    # Two processors use each half: each half is cut over those two.
+    ({"linear": ((0, 1, 2, 3), {"b": 2, "n": 2})}, "linear.weight", WeightPlan((4, 1), (0, 2, 1, 3))),
     # One processor runs both points: the weight stays there.
     ({"linear": ((2, 2), {"b": 2})}, "linear.weight", WeightPlan((1, 1), (2,))),
     ({"conv2d": ((3, 2, 1, 0), {"b": 4})}, "conv2d.bias", WeightPlan((4,), (0, 1, 2, 3))),

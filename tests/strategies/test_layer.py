@@ -22,3 +22,7 @@ def test_without_weights_there_is_one_layer() -> None:
     graph.loss(graph.cross_entropy(graph.relu(graph.input("x", (2, 3))), graph.input("y", (2,), dtype="int64")))
     assert set(layers_of(graph)) == {0}
     assert not is_unrolled(graph)
+
+
+def test_a_table_that_two_kinds_of_operators_share_is_no_recurrence() -> None:
+    assert not is_unrolled(model("gpt", batch=4, **entry("gpt").reduced))

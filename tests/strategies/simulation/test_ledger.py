@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -114,6 +115,42 @@ def test_every_change_gives_the_times_of_a_full_simulation(oracle: Oracle, seed:
             (int(model.ledger.rows[row, READY]), int(model.ledger.rows[row, KEY])) for row in model.ledger.sequence
         ]
         assert order == sorted((ready, key) for key, (ready, _) in model.times().items())
+
+
+def link(number: int, duration: int) -> RowBlock:
+    """A row on a lane of its own."""
+    return RowBlock(pairs([(number, duration, 1)], 3), pairs([(number, duration)], 2), BASE)
+
+
+def chain() -> tuple[Ledger, list[Placed], Placed]:
+    """Forty rows that take 10 each and wait for each other, and the edge to the last."""
+    ledger = Ledger(40)
+    blocks = [ledger.add_rows(link(number, 10)) for number in range(40)]
+    edges = [ledger.add_edges(pairs([(one.first, next_one.first)], 2)) for one, next_one in pairwise(blocks)]
+    ledger.settle()
+    ledger.keep()
+    return ledger, blocks, edges[-1]
+
+
+@pytest.mark.parametrize("limit", [1, 20, 50, 150, 389, 390, 398])
+def test_a_change_far_beyond_a_limit_is_given_up(limit: int) -> None:
+    ledger, blocks, edge = chain()
+    ledger.remove([blocks[-1]], [edge])
+    ledger.add_edges(pairs([(blocks[-2].first, ledger.add_rows(link(39, 9)).first)], 2))
+    assert limit < ledger.settle(limit) <= 399
+    ledger.undo()
+    assert ledger.makespan == 400
+
+
+def test_after_a_circle_all_is_as_it_was() -> None:
+    ledger, blocks, _ = chain()
+    before = ledger.rows[ledger.sequence][:, [READY, END]].tolist()
+    ledger.add_edges(pairs([(blocks[-1].first, blocks[20].first)], 2))
+    with pytest.raises(RunError, match="form a circle"):
+        ledger.settle()
+    ledger.undo()
+    assert ledger.rows[ledger.sequence][:, [READY, END]].tolist() == before
+    assert ledger.makespan == 400
 
 
 def tasks(durations: str, lane: int, key: int) -> RowBlock:

@@ -30,6 +30,11 @@ def test_a_row_that_waited_for_a_lane_follows_the_one_that_held_it_and_any_other
     assert critical_path(ledger) == [(0, 0, 2), (2, 2, 6), (3, 6, 7)]
 
 
+def test_a_row_may_start_while_the_one_that_held_its_lane_goes_on() -> None:
+    ledger = settled([(5, [(0, 2)]), (4, [(0, 4)])], [])
+    assert critical_path(ledger) == [(0, 0, 5), (1, 2, 6)]
+
+
 def test_rows_that_hold_a_lane_for_no_time_do_not_lead_to_each_other() -> None:
     """All three of the others are ready at 0, wait for lane 0 until 2, and leave it free at once."""
     ledger = settled([(2, [(0, 2)]), (3, [(0, 0)]), (5, [(0, 0)]), (5, [(0, 0), (1, 0)])], [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from maniple.operators.graph import Graph
@@ -34,3 +36,13 @@ def test_the_table() -> None:
 @pytest.mark.parametrize(("name", "count"), [("p100x16", QUARTERS), ("p100x4", 0), ("cpu:4x1", 0), ("p100x6", 0)])
 def test_which_machines_have_them(name: str, count: int) -> None:
     assert len(hybrids(Machine.preset(name))) == count
+
+
+def test_hosts_of_different_sizes_have_none() -> None:
+    """One has two processors and one four."""
+    machine = Machine.preset("cpu:3x2")
+    hosts = (0, 0, 1, 1, 1, 1)
+    memories = tuple(replace(memory, host=host) for memory, host in zip(machine.memories, (0, 1, 1), strict=True))
+    uneven = replace(machine, memories=memories)
+    assert tuple(uneven.memories[processor.memory].host for processor in uneven.processors) == hosts
+    assert hybrids(uneven) == ()
