@@ -19,6 +19,7 @@ for, and where what tasks take varies, ranks wait for each other longer than a s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from maniple.operators.plan import Plan, Predicted
@@ -36,7 +37,7 @@ from maniple.strategies.spatial import Spatial
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.plan import Term
 
@@ -59,6 +60,7 @@ class Entrant:
         best_s: the step time of its fastest plan; None while it has none that fits.
         proposals: how many it has made.
         ended: whether it has nothing left to try.
+        plan: what a cheap one made, with what a simulation says of it; None for a search, whose plan may yet change.
     """
 
     strategy: AbstractStrategy[Any]
@@ -66,6 +68,7 @@ class Entrant:
     best_s: float | None = None
     proposals: int = 0
     ended: bool = False
+    plan: Plan | None = None
 
 
 @final
@@ -116,12 +119,12 @@ class Auto(AbstractStrategy[AutoState]):
         Raises:
             RequestError: no plan that was tried fits in memory.
         """
-        fitting = [(e.best_s, n) for n, e in enumerate(state.entrants) if e.best_s is not None]
-        if not fitting:
+        entrants, spread = state.entrants, 0.0 if state.problem.costs is None else state.problem.costs.spread
+        found = _found(entrants, spread)
+        if not found:
             raise _nothing_fits(state)
-        winner = state.entrants[_winner(state, sorted(fitting))]
-        plan = winner.strategy.result(winner.state)
-        step_s = winner.best_s
+        number = _taken(state.problem, found, spread)
+        winner, plan = entrants[number], found[number]
         table: tuple[tuple[str, Term], ...] = tuple(
             (f"step_s of {entrant.strategy.name}", entrant.best_s) for entrant in state.entrants if entrant.state
         )
@@ -138,26 +141,46 @@ class Auto(AbstractStrategy[AutoState]):
             strategy=self.name,
             seed=state.problem.seed,
             explanation=(("", (*told, *table)),),
-            predicted=Predicted(step_s, bound_s=plan.predicted.bound_s),
+            predicted=Predicted(plan.predicted.step_s, bound_s=plan.predicted.bound_s),
         )
 
 
-def _winner(state: AutoState, fitting: Sequence[tuple[float, int]]) -> int:
-    """The number of the strategy whose plan is taken, of (step time, number), the fastest first."""
-    costs, (least, fastest) = state.problem.costs, fitting[0]
-    if costs is None or costs.spread == 0:
-        return fastest
-    moved = [
-        (_bytes(state, n), place, n) for place, (cost, n) in enumerate(fitting) if cost <= least * (1 + costs.spread)
-    ]
-    return min(moved)[2]
+def _found(entrants: Sequence[Entrant], spread: float) -> dict[int, Plan]:
+    """The plans that may be taken, by the number of their strategy: none that the spread tells from the fastest.
+
+    Searches go by an estimate of the memory. So the plan of one may be slower than the fastest that it met, and one for
+    which the runtime has no room after all has none.
+    """
+    found: dict[int, Plan] = {}
+    limit = inf
+    for best_s, number in sorted((one.best_s, n) for n, one in enumerate(entrants) if one.best_s is not None):
+        if best_s >= limit:
+            break
+        entrant = entrants[number]
+        try:
+            found[number] = entrant.plan or entrant.strategy.result(entrant.state)
+        except RequestError:
+            continue
+        limit = min(limit, (1 + spread) * _step_s(found[number]))
+    return {number: plan for number, plan in found.items() if _step_s(plan) <= limit}
 
 
-def _bytes(state: AutoState, number: int) -> int:
-    """How many bytes the fastest plan of a strategy moves."""
-    problem, entrant = state.problem, state.entrants[number]
-    plan = entrant.strategy.result(entrant.state)
-    return Simulation(problem.graph, problem.machine, plan, problem.costs).predict().bytes
+def _taken(problem: Problem, found: Mapping[int, Plan], spread: float) -> int:
+    """The number of the plan that is taken: where times have a spread, of those that it cannot tell apart."""
+    if spread == 0:
+        return min(found, key=lambda number: (_step_s(found[number]), number))
+    return min(found, key=lambda number: (_bytes(problem, found[number]), _step_s(found[number]), number))
+
+
+def _step_s(plan: Plan) -> float:
+    """The seconds that a plan is expected to take: all that take part are simulated."""
+    return inf if plan.predicted.step_s is None else plan.predicted.step_s
+
+
+def _bytes(problem: Problem, plan: Plan) -> int:
+    """How many bytes a plan moves."""
+    said = plan.predicted.bytes
+    return Simulation(problem.graph, problem.machine, plan, problem.costs).bytes if said is None else said
 
 
 def _turn(state: AutoState) -> int:
@@ -178,9 +201,11 @@ def _advanced(entrant: Entrant, problem: Problem) -> Entrant:
     best_s, proposals = progress.best_s, progress.proposals
     if strategy.needs_budget or not ended:
         return Entrant(strategy, state, best_s, proposals, ended)
-    simulation = Simulation(problem.graph, problem.machine, strategy.result(state), problem.costs)
-    fits = excess(simulation)[0] <= 0
-    return Entrant(strategy, state, simulation.makespan_ns / 1e9 if fits else None, 1, ended=True)
+    plan = strategy.result(state)
+    simulation = Simulation(problem.graph, problem.machine, plan, problem.costs)
+    step_s, fits = simulation.makespan_ns / 1e9, excess(simulation)[0] <= 0
+    plan = replace(plan, predicted=Predicted(step_s, None, simulation.bytes))
+    return Entrant(strategy, state, step_s if fits else None, 1, ended=True, plan=plan)
 
 
 def _nothing_fits(state: AutoState) -> RequestError:

@@ -136,6 +136,11 @@ class Simulation:
         return self.ledger.makespan
 
     @property
+    def bytes(self) -> int:
+        """What all rows of a step move, the proposal under way included."""
+        return sum(int(region.rows.bytes.sum()) for region in self._regions.values())
+
+    @property
     def plan(self) -> Plan:
         """The plan as it is now, the proposal under way included."""
         number, homes = self._outline.number, self._program.homes
@@ -241,10 +246,9 @@ class Simulation:
     def predict(self) -> Prediction:
         """Say what the step comes to, the proposal under way included: bytes, memory, critical path, sources."""
         links = np.zeros(self.cache.network.lanes, dtype=np.int64)
-        total = movements = 0
+        movements = 0
         for region in self._regions.values():
             np.add.at(links, region.rows.held[:, 0], region.rows.held[:, 2])
-            total += int(region.rows.bytes.sum())
             movements += len(region.rows.moves)
         sources = Counter({"analytic": movements})
         for place in self._launches:
@@ -256,7 +260,7 @@ class Simulation:
         return Prediction(
             self.makespan_ns,
             len(self.ledger.sequence),
-            total,
+            self.bytes,
             link_bytes(self.machine, links, self.cache.network.processors),
             needed,
             allocated is not None,

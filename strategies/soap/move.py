@@ -18,11 +18,11 @@ probabilities, so if each keeps detailed balance, the mixture does.
     spread    one operator to a choice drawn from its space, and   the ratio of the sums of the draws, over the
               all that are cut as it is, neighbour by neighbour,   operators from which the same would spread
               to what they then become                             and back; 0 where it would not come back
-    migrate  a layer's processors, all by one distance            1: as often there as back
-    trade    two layers' processors: each by the distance         1: the same two operators lead back
-             between one operator of the one, one of the other
-    resize   a layer's samples: into twice or half as many        1: it is doubled as often as halved
-             parts, wherever they are cut
+    migrate   a layer's processors, all by one distance            1: as often there as back
+    trade     two layers' processors: each by the distance         1: the same two operators lead back
+              between one operator of the one, one of the other
+    resize    a layer's samples: into twice or half as many        1: it is doubled as often as halved
+              parts, wherever they are cut
 """
 
 from __future__ import annotations

@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 import pytest
 
 import maniple as mp
+from maniple.operators.plan import Predicted
 from maniple.regions.error import RequestError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.launch import Launch
 from maniple.runtime.roofline import task_ns
 from maniple.strategies import auto
-from maniple.strategies.auto import CHEAP, SEARCHES, AutoState
+from maniple.strategies.auto import CHEAP, SEARCHES, Auto, AutoState, Entrant
 from maniple.strategies.cost_model.measured import Measured
-from maniple.strategies.cost_model.measurement import Measurement, Measurements, TaskKey
+from maniple.strategies.cost_model.measurement import Measurement, Measurements
+from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.reinforce import RATE, Reinforce, placement, probabilities, score
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.space import Space
-from maniple.strategies.strategy import Problem
+from maniple.strategies.strategy import AbstractStrategy, Problem
+
+if TYPE_CHECKING:
+    from maniple.strategies.cost_model.cost_model import CostModel
 
 pytestmark = pytest.mark.timeout(900)  # a new machine compiles the simulator first
 
@@ -103,20 +110,85 @@ def test_auto_is_as_fast_as_each_and_tells_of_all() -> None:
         assert Simulation(graph, machine, alone).makespan_ns == round(table[strategy.name] * 1e9)
 
 
-@pytest.mark.parametrize(("spread", "taken"), [(0.05, "data_parallel"), (0.0, "optcnn")])
-def test_the_table_of_plans_that_measurements_cannot_tell_apart(
-    spread: float, taken: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names, moved = ("soap", "data_parallel", "optcnn", "expert"), (20, 7, 20, 3)
-    monkeypatch.setattr(auto, "_bytes", lambda _, number: moved[number])
-    costs = Measured(mp.Machine.preset("cpu:2"), Measurements.here(), measuring=False)
-    costs.measurements.tasks[TaskKey("relu.forward", "", (), 1)] = Measurement(1000, round(1000 * spread), 1, 1.0, 1)
+class Ended(AbstractStrategy["tuple[mp.Plan, ...]"]):
+    """A search whose state is the plan that it has ended with, or is empty where the runtime has no room for any."""
+
+    name: ClassVar[str] = "ended"
+    needs_budget: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.results = 0
+
+    def init(self, problem: Problem) -> tuple[mp.Plan, ...]:
+        raise NotImplementedError(problem)
+
+    def step(self, state: tuple[mp.Plan, ...]) -> tuple[mp.Plan, ...]:
+        return state
+
+    def terminate(self, state: tuple[mp.Plan, ...]) -> bool:
+        del state
+        return True
+
+    def result(self, state: tuple[mp.Plan, ...]) -> mp.Plan:
+        self.results += 1
+        if not state:
+            raise RequestError("the runtime has no room for it")
+        return state[0]
+
+
+def ended(
+    spread: float, entered: Sequence[tuple[float, float | None, int]]
+) -> tuple[list[Ended], auto.AutoState, list[mp.Plan]]:
+    """Searches that have ended, by the time of the fastest plan met, of the plan given (None: no plan), its bytes."""
+    costs = cast("CostModel", SimpleNamespace(spread=spread))
     problem = Problem(chain(), mp.Machine.preset("cpu:2"), costs=costs)
-    fitting = sorted(zip((38.1, 39.4, 38.0, 42.0), range(4), strict=True))
-    assert names[auto._winner(AutoState(problem, ()), fitting)] == taken
+    plan, searches = DataParallel().plan(problem), [Ended() for _ in entered]
+    plans = [replace(plan, predicted=Predicted(step_s, None, size)) for _, step_s, size in entered]
+    entrants = tuple(
+        Entrant(search, () if step_s is None else (own,), best_s, 1, ended=True)
+        for search, own, (best_s, step_s, _) in zip(searches, plans, entered, strict=True)
+    )
+    return searches, AutoState(problem, entrants), plans
 
 
-def test_auto_takes_a_plan_that_moves_no_more_than_named_ones_that_are_as_fast_by_the_measurements() -> None:
+@pytest.mark.parametrize(("spread", "taken"), [(0.05, "data_parallel"), (0.0, "optcnn")])
+def test_the_table_of_plans_that_measurements_cannot_tell_apart(spread: float, taken: str) -> None:
+    names = ("soap", "data_parallel", "optcnn", "expert")
+    searches, state, plans = ended(spread, [(38.1, 38.1, 20), (39.4, 39.4, 7), (38.0, 38.0, 20), (42.0, 42.0, 3)])
+    assert Auto().result(state).predicted.step_s == plans[names.index(taken)].predicted.step_s
+    assert [one.results for one in searches] == ([1, 1, 1, 0] if spread else [0, 0, 1, 0])
+    for name, plan in zip(names, plans, strict=True):
+        assert f"{name:15s} {plan.predicted.step_s} ms     {plan.predicted.bytes} MB" in (auto.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("spread", "entered", "taken"),
+    [
+        (0.1, [(1.0, 1.0, 9), (1.05, None, 1), (1.06, 1.06, 8)], 2),
+        (0.1, [(1.0, None, 1), (1.2, 1.2, 9), (1.4, 1.4, 1)], 1),
+        (0.0, [(1.0, None, 1), (1.2, 1.2, 9)], 1),
+        (0.0, [(1.0, 1.5, 1), (1.2, 1.2, 9)], 1),
+        (0.1, [(1.0, 1.5, 1), (1.2, 1.2, 9)], 1),
+    ],
+    ids=["tied without room", "fastest without room", "the same, no spread", "slower than met", "the same, a spread"],
+)
+def test_plans_that_the_runtime_has_no_room_for_are_passed_over(
+    spread: float, entered: list[tuple[float, float | None, int]], taken: int
+) -> None:
+    """A search goes by an estimate of memory: the plan that it gives may be slower than one that it met, or none."""
+    _, state, _ = ended(spread, entered)
+    assert Auto().result(state).predicted.step_s == entered[taken][1]
+
+
+def test_where_the_runtime_has_room_for_none_the_search_says_so() -> None:
+    _, state, _ = ended(0.1, [(1.0, None, 1), (1.01, None, 1)])
+    with pytest.raises(RequestError, match="the runtime has no room for it"):
+        Auto().result(state)
+
+
+def test_auto_takes_a_plan_that_moves_no_more_than_named_ones_that_are_as_fast_by_the_measurements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What every task takes is its roofline, measured with a spread of half of it."""
 
     def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
@@ -125,7 +197,9 @@ def test_auto_takes_a_plan_that_moves_no_more_than_named_ones_that_are_as_fast_b
 
     graph, machine = chain(64), mp.Machine.preset("cpu:2x1")
     costs = Measured(machine, Measurements.here(), timer=timed)
-    plan = mp.search(graph, machine, strategy="auto", proposals=700, costs=lambda: costs)
+    with monkeypatch.context() as patch:  # bytes are counted, and nothing else is predicted
+        patch.setattr(Simulation, "predict", None)
+        plan = mp.search(graph, machine, strategy="auto", proposals=700, costs=lambda: costs)
     table = [told(plan)[f"step_s of {one.name}"] for one in (*CHEAP, *SEARCHES)]
     limit = (1 + costs.spread) * min(table)
     assert costs.spread == pytest.approx(0.5, rel=0.01)
