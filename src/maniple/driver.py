@@ -95,6 +95,7 @@ def search(
         from maniple.strategies.simulation.compilation import compile_all
 
         compile_all()
+        chosen.load_compiled()
 
     def drive() -> Plan:
         tasks = surveyed(costs, graph, machine) if isinstance(costs, str) else costs()
