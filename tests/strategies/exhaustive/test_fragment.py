@@ -130,5 +130,5 @@ def test_what_belongs_to_no_group_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     state.evaluation.move_to(state.layers.of(first))
     monkeypatch.setattr(Dropout, "random", False)
     fragments = Fragments(state.cost.outline, state.layers, state.simulation.cache.network.lanes)
-    with pytest.raises(RequestError, match=r"region \('clock', -1, 0\) depends on the layers \(\)"):
+    with pytest.raises(RequestError, match=r"clock.input depends on the layers \(\)"):
         fragments.keep(first, state.simulation)
