@@ -79,6 +79,9 @@ class AbstractStrategy(ABC, Generic[State]):
     needs_budget: ClassVar[bool]
     """Whether a search with it must be given a budget."""
 
+    def load_compiled(self) -> None:
+        """Compile what a search calls beside the simulator, or load it, before its budget begins; most call nothing."""
+
     @abstractmethod
     def init(self, problem: Problem) -> State:
         """The state before the first step."""

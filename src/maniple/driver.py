@@ -92,9 +92,7 @@ def search(
     graph.validate()
     chosen = _chosen(strategy, objective, budget, proposals, cores)
     if chosen.needs_budget:
-        from maniple.strategies.simulation.compilation import compile_all
-
-        compile_all()
+        _load_compiled(chosen)
 
     def drive() -> Plan:
         tasks = surveyed(costs, graph, machine) if isinstance(costs, str) else costs()
@@ -106,6 +104,14 @@ def search(
     plan.validate(graph, machine)
     _refuse_unfit(plan, graph, machine)
     return plan
+
+
+def _load_compiled(chosen: AbstractStrategy[Any]) -> None:
+    """Compile what a search runs, or load it, before its budget begins."""
+    from maniple.strategies.simulation.compilation import compile_all
+
+    compile_all()
+    chosen.load_compiled()
 
 
 def _chosen(

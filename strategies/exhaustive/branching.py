@@ -28,6 +28,9 @@ Index = tuple[Integers, Integers, Grid]
 """Numbers of fragments by group and choices; where each group begins there, and its strides by layer."""
 Kept = tuple[Grid, Grid, Grid, Grid, Grid]
 """Heads, launches, rows, holds and edges of the fragments."""
+Known = tuple[Index, Kept, tuple[int, int, int]]
+"""Fragments, of which those with numbers below the first of the last three count; how many launches and lanes there
+are."""
 
 FOUND, PAUSED, ENDED = range(3)
 LEAF = 20
@@ -71,10 +74,10 @@ def advance(
     tables: Tables,
     sizes: Integers,
     images: Cube,
-    fragments: tuple[Index, Kept, tuple[int, int]],
-    limits: tuple[float, int, int],
-) -> tuple[int, int, int]:
-    """See ``Frontier.after``; `place` is changed. Gives the state, how many plans were timed, and the tries left."""
+    fragments: Known,
+    limits: tuple[int, int, int],
+) -> tuple[int, int]:
+    """See ``Frontier.after``; `place` is changed. Gives the state, and how many plans were timed."""
     most, near, tries = limits
     timed = 0
     depths = len(sizes)
@@ -104,14 +107,14 @@ def advance(
                 makespan = assembled_ns(place, fragments, near)
                 tries -= LEAF
                 if makespan == UNKNOWN or makespan < near:
-                    return FOUND, timed, tries
+                    return FOUND, timed
                 timed += 1
             else:
                 alive[depth + 1] = alive[depth] & (images[depth, :, choice] == choice)
                 depth += 1
         if tries <= 0:
-            return PAUSED, timed, tries
-    return ENDED, timed, tries
+            return PAUSED, timed
+    return ENDED, timed
 
 
 @inner
@@ -121,10 +124,10 @@ def _is_first(images: Grid, alive: Flags, choice: int) -> bool:
 
 
 @kernel
-def assembled_ns(place: Integers, fragments: tuple[Index, Kept, tuple[int, int]], limit: int) -> int:
+def assembled_ns(place: Integers, fragments: Known, limit: int) -> int:
     """See ``Fragments.step_ns``."""
-    index, kept, (slots, lanes) = fragments
-    chosen = _chosen(place, index)
+    index, kept, (count, slots, lanes) = fragments
+    chosen = _chosen(place, index, count)
     if chosen.min() == UNKNOWN:
         return UNKNOWN
     load = _load(chosen, kept, lanes).max()
@@ -144,15 +147,15 @@ def assembled_ns(place: Integers, fragments: tuple[Index, Kept, tuple[int, int]]
 
 
 @inner
-def _chosen(place: Integers, index: Index) -> Integers:
-    """The fragment of each group."""
+def _chosen(place: Integers, index: Index, count: int) -> Integers:
+    """The fragment of each group, if its number is below the count."""
     numbers, starts, strides = index
     chosen = np.empty(len(starts), np.int64)
     for group in range(len(starts)):
         entry = starts[group]
         for layer in range(len(place)):
             entry += strides[group, layer] * place[layer]
-        chosen[group] = numbers[entry]
+        chosen[group] = numbers[entry] if numbers[entry] < count else UNKNOWN
     return chosen
 
 

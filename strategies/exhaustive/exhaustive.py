@@ -19,7 +19,8 @@ twice as many plans were timed as below the limit before, the next rise is twice
 is then never much more than what is timed at last.
 
 A plan in the branches is timed from its fragments (see `fragment`). One that lacks a fragment, or is faster than all
-before, is simulated, by which its fragments are known.
+before, is simulated, by which its fragments are known; a step simulates one plan at most. Of a plan that is nearly the
+fastest all that the machine's symmetries make of it are timed too, for ids break ties otherwise there.
 
     limit 100 us: 3 plans, the fastest 108 us     101 us: 5, 105 us     103 us: 20, 104 us     104 us: 44: proved
 """
@@ -27,12 +28,15 @@ before, is simulated, by which its fragments are known.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from math import exp, prod
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.operators.graph import Graph
 from maniple.regions.error import RequestError
-from maniple.strategies.exhaustive.branching import ENDED, FOUND
+from maniple.runtime.machine import Machine
+from maniple.strategies.exhaustive.branching import ENDED, FOUND, PAUSED
 from maniple.strategies.exhaustive.fragment import Fragments
 from maniple.strategies.exhaustive.frontier import Frontier
 from maniple.strategies.exhaustive.layer import Layers, separate, tied
@@ -48,7 +52,7 @@ from maniple.strategies.space import Space
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan import Plan, Term
 
 __all__: list[str] = []
 
@@ -62,6 +66,10 @@ ENTRIES = 64
 """So many terms are made in a step, so that a budget can end between steps."""
 TRIES = 2_000
 """A step ends after so many choices."""
+FOREVER = 1 << 62
+"""More nanoseconds than any step takes; while no plan fits in memory, the fastest counts as so slow."""
+UNKEPT = "none are kept, so each plan is simulated: the layers that meet have too many choices together"
+"""What is said of the fragments where that is so."""
 
 
 @final
@@ -82,12 +90,15 @@ class ExhaustiveState:
         best_cost: their step time.
         at: the numbers at which the walk stands.
         cost_there: their step time.
-        proposals: how many plans were simulated.
+        proposals: how many plans were simulated, or timed from their fragments; a plan counts at every limit that it is
+            timed below.
+        known: how many of the fragments were kept when this state was reached.
         walked: how many were drawn by the walk.
         entries: how many entries of the terms were made.
         accepted: how many were faster than all before.
         frontier: the branches, once the terms are made.
         position: where the search of the branches stands.
+        alike: what symmetries make of the plan there, and is not timed yet.
         proved: no plan takes fewer nanoseconds.
         limit: plans of at least so many nanoseconds are left for later.
         rise: the share by which the limit is higher than the one before.
@@ -108,11 +119,13 @@ class ExhaustiveState:
     at: tuple[int, ...]
     cost_there: float
     proposals: int
+    known: int = 0
     walked: int = 0
     entries: int = 0
     accepted: int = 0
     frontier: Frontier | None = None
     position: tuple[int, ...] = ()
+    alike: tuple[tuple[int, ...], ...] = ()
     proved: int = 0
     limit: int = 0
     rise: float = RISE
@@ -123,6 +136,11 @@ class ExhaustiveState:
     def sizes(self) -> tuple[int, ...]:
         """How many choices each layer has."""
         return tuple(len(self.layers.choices[leader]) for leader in self.layers.leaders)
+
+    @property
+    def best_ns(self) -> int:
+        """What the fastest plan takes, if one fits in memory."""
+        return min(round(self.best_cost / NS), FOREVER)
 
 
 class Exhaustive(AbstractStrategy[ExhaustiveState]):
@@ -136,6 +154,11 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         """What is decided: every operator by itself."""
         del problem
         return separate(space)
+
+    @final
+    def load_compiled(self) -> None:
+        """Compile the search of the branches, or load it."""
+        _search_small()
 
     @final
     def init(self, problem: Problem) -> ExhaustiveState:
@@ -171,6 +194,8 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         if frontier is None:
             state = replace(state, entries=state.entries + ENTRIES)
             return _with_frontier(state) if state.terms.made(state.entries) else state
+        if state.alike:
+            return _timed(replace(state, alike=state.alike[1:]), state.alike[0])[0]
         return _branched(state, frontier)
 
     @final
@@ -193,7 +218,9 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         """
         exact = self.terminate(state)
         search = self.exact if exact else "the budget ended before the search did"
-        told = (("proposals", state.proposals), ("search", search), ("exact", exact))
+        told: tuple[tuple[str, Term], ...] = (("proposals", state.proposals), ("search", search), ("exact", exact))
+        if not state.fragments.keeps:
+            told = (*told, ("fragments", UNKEPT))
         best, bound_s = (state.best_cost, state.layers.of(state.best)), state.proved * NS or None
         return found_plan(self.name, state.problem, state.evaluation, [best], told, bound_s)
 
@@ -208,6 +235,18 @@ class ExhaustiveLayers(Exhaustive):
     def layers(self, problem: Problem, space: Space) -> Layers:
         """What is decided: layers, with what only passes on."""
         return tied(problem.graph, space)
+
+
+@cache
+def _search_small() -> None:
+    """Search a small graph to the end, which calls all that is compiled."""
+    graph = Graph("small")
+    x, y = graph.input("x", (4, 4)), graph.input("y", (4,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(x, 2), y))
+    strategy = Exhaustive()
+    state = strategy.init(Problem(graph, Machine.preset("p100x2")))
+    while not strategy.terminate(state):
+        state = strategy.step(state)
 
 
 def _walk(state: ExhaustiveState) -> int:
@@ -242,43 +281,42 @@ def _with_frontier(state: ExhaustiveState) -> ExhaustiveState:
 
 
 def _branched(state: ExhaustiveState, frontier: Frontier) -> ExhaustiveState:
-    """Go on in the branches for some choices."""
-    tries = TRIES
-    while tries > 0:
-        best = round(state.best_cost / NS)
-        limits = min(state.limit, best), int(best * (1 + RISE)) + 1, tries
-        found, position, timed, tries = frontier.after(state.position, state.fragments, limits)
-        passed = state.passed[0] + timed, state.passed[1]
-        state = replace(state, position=position, proposals=state.proposals + timed, passed=passed)
-        if found == ENDED:
-            return _deeper(state, frontier, best)
-        if found == FOUND:
-            state = _with_alike(_timed(state, position), frontier)
-    return state
+    """Go on in the branches for some choices, or up to the next plan that may be nearly the fastest."""
+    best = state.best_ns
+    limits = min(state.limit, best), _near(best), TRIES
+    found, position, timed = frontier.after(state.position, state.fragments.known(state.known), limits)
+    passed = state.passed[0] + timed + (found == FOUND), state.passed[1]
+    state = replace(state, position=position, proposals=state.proposals + timed, passed=passed)
+    if found == ENDED:
+        return _deeper(state, frontier, best)
+    if found == PAUSED:
+        return state
+    state, cost = _timed(state, position)
+    return replace(state, alike=frontier.alike(position)) if cost <= state.best_cost * (1 + RISE) else state
 
 
-def _with_alike(state: ExhaustiveState, frontier: Frontier) -> ExhaustiveState:
-    """Time also what symmetries make of a plan that is nearly the fastest: ids break ties otherwise there."""
-    most = state.best_cost * (1 + RISE)
-    if state.fragments.step_ns(state.position, int(most / NS) + 1) * NS <= most:
-        for numbers in frontier.alike(state.position):
-            state = _timed(state, numbers)
-    return state
+def _near(best_ns: int) -> int:
+    """A plan that takes at least so many nanoseconds is not nearly the fastest."""
+    return min(int(best_ns * (1 + RISE)) + 1, FOREVER)
 
 
-def _timed(state: ExhaustiveState, numbers: tuple[int, ...]) -> ExhaustiveState:
-    """Simulate a plan, unless its fragments are known and it is not faster than all before."""
-    best = round(state.best_cost / NS)
-    if state.fragments.step_ns(numbers, best) >= best:
-        return replace(state, proposals=state.proposals + 1)
-    return _simulated(state, numbers)[0]
+def _timed(state: ExhaustiveState, numbers: tuple[int, ...]) -> tuple[ExhaustiveState, float]:
+    """Simulate a plan, unless its fragments are known and it is not faster than all before; also gives its step time.
+
+    A time that is not nearly the fastest may be less than what the plan takes.
+    """
+    best = state.best_ns
+    step_ns = state.fragments.step_ns(numbers, _near(best), state.known)
+    if step_ns >= best:
+        return replace(state, proposals=state.proposals + 1), step_ns * NS
+    return _simulated(state, numbers)
 
 
 def _deeper(state: ExhaustiveState, frontier: Frontier, best: int) -> ExhaustiveState:
     """Nothing below the limit is left: search up to a higher one, unless that is as much as the best plan takes."""
     proved = min(state.limit, best)
     below, before = state.passed
-    rise = 2 * state.rise if before < below < 2 * before else state.rise
+    rise = 2 * state.rise if below < 2 * before else state.rise
     limit = proved + max(1, int(rise * proved))
     state = replace(state, position=frontier.start, rise=rise, passed=(0, below))
     return replace(state, proved=proved, limit=limit, ended=proved == best)
@@ -287,8 +325,8 @@ def _deeper(state: ExhaustiveState, frontier: Frontier, best: int) -> Exhaustive
 def _simulated(state: ExhaustiveState, numbers: tuple[int, ...]) -> tuple[ExhaustiveState, float]:
     """Simulate a plan, and keep it where it is the fastest; also gives its step time."""
     cost = state.evaluation.move_to(state.layers.of(numbers))
-    state.fragments.keep(numbers, state.simulation)
-    state = replace(state, proposals=state.proposals + 1)
+    known = max(state.known, state.fragments.keep(numbers, state.simulation))
+    state = replace(state, proposals=state.proposals + 1, known=known)
     if cost < state.best_cost:
         state = replace(state, best=numbers, best_cost=cost, accepted=state.accepted + 1)
     return state, cost

@@ -13,10 +13,13 @@ fragment of a plan was in some plan that was simulated, it is timed without lowe
 
 from __future__ import annotations
 
+from itertools import accumulate
+from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.regions.error import RequestError
 from maniple.strategies.exhaustive.branching import HERE, UNKNOWN, assembled_ns
 from maniple.strategies.simulation.outline import CLOCK, PLACES
 from maniple.strategies.simulation.program import REQUIREMENT_BITS
@@ -24,9 +27,9 @@ from maniple.strategies.simulation.simulation import TASKS
 from maniple.strategies.simulation.tables import NUMBER_BITS, NUMBER_MASK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from maniple.strategies.exhaustive.branching import Grid, Index, Kept
+    from maniple.strategies.exhaustive.branching import Grid, Index, Kept, Known
     from maniple.strategies.exhaustive.layer import Layers
     from maniple.strategies.simulation.operator_placement import LaunchRows
     from maniple.strategies.simulation.outline import Outline, RegionKey
@@ -66,58 +69,82 @@ class Fragments:
         self._random = {layers.place[node.id] for node in outline.nodes if node.operator.random}
         found = {(place,) for place in layers.place} | {tuple(sorted(users)) for users in self._users.values()}
         self._groups = sorted(found | ({tuple(sorted(self._random))} if self._random else set()))
-        starts, strides = [0], np.zeros((len(self._groups), len(self._sizes)), dtype=np.int64)
+        starts = self._starts()
+        self.keeps = starts[-1] <= ENTRIES
+        """Whether any fragments are kept; otherwise each plan must be simulated."""
+        if not self.keeps:
+            self._groups, starts = [()], [0, 1]
+        found_in = np.full(starts[-1], UNKNOWN, dtype=np.int64)
+        self._index: Index = found_in, np.asarray(starts[:-1], dtype=np.int64), self._strides()
+        self._slots: dict[int, int] = {}
+        self._count = np.zeros(5, dtype=np.int64)
+        self._kept: Kept = tuple(np.zeros((64, width), dtype=np.int64) for width in (8, 2, 3, 2, 4))  # type: ignore[assignment]
+
+    def _starts(self) -> list[int]:
+        """Where the entries of each group begin, and where the last ones end: there may be more than can be counted."""
+        return list(accumulate((prod(self._sizes[place] for place in group) for group in self._groups), initial=0))
+
+    def _strides(self) -> Grid:
+        """By how many entries the next choice of each layer is further on, group by group."""
+        strides = np.zeros((len(self._groups), len(self._sizes)), dtype=np.int64)
         for group, steps in zip(self._groups, strides, strict=True):
             size = 1
             for place in reversed(group):
                 steps[place] = size
                 size *= self._sizes[place]
-            starts.append(starts[-1] + size)
-        if starts[-1] > ENTRIES:
-            self._groups, starts, strides = [()], [0, 1], np.zeros((1, len(self._sizes)), dtype=np.int64)
-        found_in = np.full(starts[-1], UNKNOWN, dtype=np.int64)
-        self._index: Index = found_in, np.asarray(starts[:-1], dtype=np.int64), strides
-        self._slots: dict[int, int] = {}
-        self._count = np.zeros(5, dtype=np.int64)
-        self._kept: Kept = tuple(np.zeros((64, width), dtype=np.int64) for width in (8, 2, 3, 2, 4))  # type: ignore[assignment]
+        return strides
 
-    def step_ns(self, numbers: Sequence[int], limit_ns: int) -> int:
-        """The makespan of a plan, or UNKNOWN where one of its fragments is not kept.
+    def step_ns(self, numbers: Sequence[int], limit_ns: int, count: int) -> int:
+        """The makespan of a plan, or UNKNOWN where one of its fragments is not known.
 
         Args:
             numbers: of the choice of each layer.
             limit_ns: where the makespan is seen to be no less, any number that it reaches at least may be given.
+            count: how many fragments are known, of those that are kept.
         """
-        return int(assembled_ns(np.asarray(numbers, dtype=np.int64), self.arrays, limit_ns))
+        return int(assembled_ns(np.asarray(numbers, dtype=np.int64), self.known(count), limit_ns))
 
-    @property
-    def arrays(self) -> tuple[Index, Kept, tuple[int, int]]:
-        """What compiled code reads: the index, what is kept, and the numbers of launches and of lanes."""
-        return self._index, self._kept, (len(self._slots), self._lanes)
+    def known(self, count: int) -> Known:
+        """What compiled code reads when so many fragments are known."""
+        return self._index, self._kept, (count, len(self._slots), self._lanes)
 
-    def keep(self, numbers: Sequence[int], simulation: Simulation) -> None:
+    def keep(self, numbers: Sequence[int], simulation: Simulation) -> int:
         """Keep the fragments of a plan that are not kept yet.
 
         Args:
             numbers: of the choice of each layer.
             simulation: of that plan.
+
+        Returns:
+            How many fragments there were when all of these were kept.
+
+        Raises:
+            RequestError: the plan has something that the graph's outline does not tell.
         """
-        if self._groups == [()]:
-            return
-        entries = self._index[1] + self._index[2] @ np.asarray(numbers, dtype=np.int64)
-        fresh = {group: at for group, at in zip(self._groups, entries.tolist(), strict=True) if self._index[0][at] < 0}
-        made: dict[Group, _Fragment] = {group: _Fragment(self._slots) for group in fresh}
+        if not self.keeps:
+            return 0
+        found, starts, strides = self._index
+        entries = starts + strides @ np.asarray(numbers, dtype=np.int64)
+        if (found[entries] < 0).any():
+            places = dict(zip(self._groups, entries.tolist(), strict=True))
+            made = {group: _Fragment(self._slots) if found[at] < 0 else None for group, at in places.items()}
+            self._gather(made, simulation)
+            for group, fragment in made.items():
+                if fragment is not None:
+                    found[places[group]] = self._append(fragment)
+        return int(found[entries].max()) + 1
+
+    def _gather(self, made: Mapping[Group, _Fragment | None], simulation: Simulation) -> None:
+        """Fill the fragments of a plan, but for those that are kept already."""
         launches, regions = simulation.parts()
         for place, launch in sorted(launches.items()):
-            group = self._of_launch(place, launch)
-            if group in fresh:
-                made[group].add_launch(place, launch.rows)
+            fragment = _own(made, self._of_launch(place, launch), launch.name)
+            if fragment is not None:
+                fragment.add_launch(place, launch.rows)
         for key, (rows, users) in sorted(regions.items()):
-            group = self._of_region(key)
-            if group in fresh:
-                made[group].add_region(rows, users)
-        for group, at in fresh.items():
-            self._index[0][at] = self._append(made[group])
+            fragment = _own(made, self._of_region(key), f"region {key}")
+            if fragment is not None:
+                fragment.add_region(rows, users)
 
     def _of_launch(self, place: int, launch: PlacedLaunch) -> Group:
         """The layers on whose choices a launch depends: those of its operator, or all that use what it is for."""
@@ -201,6 +228,13 @@ class _Fragment:
 
     def _slot(self, place: int) -> int:
         return self._slots.setdefault(place, len(self._slots))
+
+
+def _own(made: Mapping[Group, _Fragment | None], group: Group, what: str) -> _Fragment | None:
+    """The fragment of a group: without what belongs to none, plans would seem faster than they are."""
+    if group not in made:
+        raise RequestError(f"exhaustive search: {what} depends on the layers {group}, which are no group; report this")
+    return made[group]
 
 
 def _grown(table: Grid, need: int) -> Grid:

@@ -23,8 +23,7 @@ from maniple.strategies.exhaustive.branching import advance
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.exhaustive.branching import Cube, Integers
-    from maniple.strategies.exhaustive.fragment import Fragments
+    from maniple.strategies.exhaustive.branching import Cube, Integers, Known
     from maniple.strategies.exhaustive.layer import Layers
     from maniple.strategies.exhaustive.relaxation import Bound
     from maniple.strategies.exhaustive.symmetry import Exchange
@@ -102,8 +101,8 @@ class Frontier:
         return (-1,) * len(self.sizes)
 
     def after(
-        self, position: tuple[int, ...], fragments: Fragments, limits: tuple[float, int, int]
-    ) -> tuple[int, tuple[int, ...], int, int]:
+        self, position: tuple[int, ...], fragments: Known, limits: tuple[int, int, int]
+    ) -> tuple[int, tuple[int, ...], int]:
         """Go on from a position to the next plan that no bound excludes and that may be nearly the fastest.
 
         Args:
@@ -113,21 +112,21 @@ class Frontier:
                 gone past; so many choices are tried at most.
 
         Returns:
-            FOUND and the plan, PAUSED and where to go on, or ENDED; how many plans were gone past; and the tries left.
+            FOUND and the plan, PAUSED and where to go on, or ENDED; and how many plans were gone past.
         """
         place = np.asarray(position, dtype=np.int64)
-        state, timed, left = advance(
-            place, self._least, self._terms, self._tables, self.sizes, self._images, fragments.arrays, limits
+        state, timed = advance(
+            place, self._least, self._terms, self._tables, self.sizes, self._images, fragments, limits
         )
-        return int(state), tuple(place.tolist()), int(timed), int(left)
+        return int(state), tuple(place.tolist()), int(timed)
 
-    def alike(self, numbers: Sequence[int]) -> list[tuple[int, ...]]:
-        """What the machine's symmetries make of a plan, ascending: as fast, but for ties that ids break."""
+    def alike(self, numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """What else the machine's symmetries make of a plan, ascending: as fast, but for ties that ids break."""
         found = {
             tuple(int(self._images[layer, which, number]) for layer, number in enumerate(numbers))
             for which in range(self._images.shape[1])
         }
-        return sorted(found)
+        return tuple(sorted(found - {tuple(numbers)}))
 
     def bound(self, numbers: Sequence[int]) -> float:
         """The greatest bound, in nanoseconds, when so many layers are decided."""
@@ -198,4 +197,5 @@ def _images(layers: Layers, space: Space, exchanges: Sequence[Exchange], most: i
                 image = at.get((degrees, tuple(exchange[p] for p in processors)), -1)
                 images[place, which, number] = image
                 closed[which] &= image >= 0
-    return images[:, closed]
+    # numpy may leave the layers innermost, and compiled code would be compiled again for that.
+    return np.ascontiguousarray(images[:, closed])

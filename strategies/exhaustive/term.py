@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -168,7 +169,7 @@ class Terms:
         """What the users of some weights add; nothing where they have too many choices."""
         places = tuple(sorted({self._layers.place[operator] for operator in operators}))
         shape = tuple(len(self._layers.choices[self._layers.leaders[place]]) for place in places)
-        if np.prod(shape) > COMBINATIONS:
+        if prod(shape) > COMBINATIONS:
             return
         work, moved = (np.zeros((*shape, self.lanes)) for _ in range(2))
         first = np.zeros((len(operators), *shape, 2))

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
 from itertools import pairwise, product
 from math import prod
 from random import Random
 
+import numpy as np
 import pytest
 
 import maniple as mp
 from maniple.models import model
-from maniple.strategies.exhaustive.exhaustive import RISE, Exhaustive, ExhaustiveLayers, ExhaustiveState
+from maniple.regions.error import RequestError
+from maniple.strategies.exhaustive import fragment
+from maniple.strategies.exhaustive.exhaustive import (
+    FOREVER,
+    RISE,
+    UNKEPT,
+    Exhaustive,
+    ExhaustiveLayers,
+    ExhaustiveState,
+)
 from maniple.strategies.exhaustive.layer import tied
 from maniple.strategies.exhaustive.symmetry import symmetries
-from maniple.strategies.soap.evaluation import NS
+from maniple.strategies.exhaustive.term import COMBINATIONS
+from maniple.strategies.soap.evaluation import NS, Evaluation
+from maniple.strategies.soap.move import Choices
 from maniple.strategies.space import Space
 from maniple.strategies.strategy import Problem
 
@@ -156,8 +171,113 @@ def test_a_state_that_is_stepped_again_steps_as_it_did() -> None:
         every.append(state)
     for before, after in pairwise(every):
         again = strategy.step(before)
-        for name in ("best", "best_cost", "proposals", "walked", "entries", "position", "proved", "limit", "ended"):
-            assert getattr(again, name) == getattr(after, name)
+        assert (again.best, again.best_cost, again.proposals) == (after.best, after.best_cost, after.proposals)
+        assert (again.walked, again.entries, again.known) == (after.walked, after.entries, after.known)
+        assert (again.position, again.alike, again.passed) == (after.position, after.alike, after.passed)
+        assert (again.proved, again.limit, again.ended) == (after.proved, after.limit, after.ended)
+
+
+def test_a_step_simulates_one_plan_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So Ctrl-C and the end of a budget wait for one simulation, not for all that symmetries make of some plans."""
+    strategy = Exhaustive()
+    state = strategy.init(Problem(chain(512), mp.Machine.preset("p100x2")))
+    moved: list[Choices] = []
+    move_to = Evaluation.move_to
+
+    def counted(own: Evaluation, choices: Choices) -> float:
+        moved.append(choices)
+        return move_to(own, choices)
+
+    monkeypatch.setattr(Evaluation, "move_to", counted)
+    most, found = 0, 0
+    while not strategy.terminate(state):
+        moved.clear()
+        state = strategy.step(state)
+        most, found = max(most, len(moved)), found + (len(moved) > 0 and state.frontier is not None)
+    assert most == 1
+    assert found > 1
+
+
+def one_layer() -> mp.Graph:
+    graph = mp.Graph("one layer")
+    x, y = graph.input("x", (4, 8)), graph.input("y", (4,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(x, 4), y))
+    return graph
+
+
+@pytest.mark.parametrize(("graph", "name"), [(one_layer(), "p100x2"), (joined(), "cpu:2x1"), (chain(), "p100x2")])
+def test_a_search_is_the_same_where_no_fragments_are_kept(
+    graph: mp.Graph, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = finished(Exhaustive(), graph, mp.Machine.preset(name))
+    monkeypatch.setattr(fragment, "ENTRIES", 1)
+    unkept = finished(Exhaustive(), graph, mp.Machine.preset(name))
+    assert (unkept.best, unkept.best_cost, unkept.proved) == (kept.best, kept.best_cost, kept.proved)
+    assert (unkept.proposals, unkept.accepted) == (kept.proposals, kept.accepted)
+    assert (kept.fragments.keeps, unkept.fragments.keeps) == (True, False)
+    said = [dict(dict(Exhaustive().result(state).explanation)[""]).get("fragments") for state in (kept, unkept)]
+    assert said == [None, UNKEPT]
+
+
+def test_many_layers_that_draw_numbers_are_too_many_to_keep() -> None:
+    """All that draw numbers are one group, of more choices than 64 bits count."""
+    graph = mp.Graph("dropped")
+    x, y = graph.input("x", (4, 4)), graph.input("y", (4,), dtype="int64")
+    for _ in range(40):
+        x = graph.dropout(x, 0.5)
+    graph.loss(graph.cross_entropy(graph.linear(x, 4), y))
+    strategy = Exhaustive()
+    state = strategy.init(Problem(graph, mp.Machine.preset("p100x2")))
+    assert prod(state.sizes[:40]) > 1 << 63
+    assert not state.fragments.keeps
+    assert strategy.step(state).proposals > state.proposals
+
+
+def test_a_weight_of_many_users_counts_for_nothing_in_the_bounds() -> None:
+    """Their choices together are more than 64 bits count, and in 64 bits look as if they were few."""
+    graph = mp.Graph("recurrent")
+    x, y = graph.input("x", (4, 4)), graph.input("y", (4,), dtype="int64")
+    weight = graph.parameter("weight", (4, 4))
+    for _ in range(25):
+        x = graph.linear(x, 4, bias=False, weight=weight)
+    graph.loss(graph.cross_entropy(x, y))
+    state = Exhaustive().init(Problem(graph, mp.Machine.preset("p100x2")))
+    users = np.asarray(state.sizes[:25])
+    assert users.prod() <= COMBINATIONS < prod(users.tolist())
+    assert state.terms.made(10**9)
+    assert state.terms.users == []
+
+
+def test_where_no_plan_fits_the_search_ends_and_says_so() -> None:
+    """However much too large they all are."""
+    machine = mp.Machine.preset("cpu:2x1")
+    small = replace(machine, memories=tuple(replace(memory, capacity_bytes=10) for memory in machine.memories))
+    state = finished(Exhaustive(), one_layer(), small)
+    assert state.best_cost / NS > 1 << 63
+    assert state.proved == FOREVER
+    with pytest.raises(RequestError, match="no plan that was tried fits in memory"):
+        Exhaustive().result(state)
+
+
+COMPILED = """
+import maniple as mp
+from maniple.strategies.exhaustive.branching import advance, assembled_ns
+
+graph = mp.Graph("two layers")
+x, y = graph.input("x", (4, 8)), graph.input("y", (4,), dtype="int64")
+graph.loss(graph.cross_entropy(graph.linear(x, 4), y))
+found = []
+for name in ("p100x2", "p100x8"):
+    watch = lambda *_: found.append((len(advance.signatures), len(assembled_ns.signatures)))
+    mp.search(graph, mp.Machine.preset(name), strategy="exhaustive", proposals=400, watch=watch)
+assert set(found) == {(1, 1)}, sorted(set(found))
+"""
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_compiled_within_a_budget() -> None:
+    """Neither in the first step nor later, whether the machine has symmetries or none that are looked at."""
+    subprocess.run([sys.executable, "-c", COMPILED], check=True)
 
 
 def test_a_limit_rises_faster_where_few_more_plans_are_timed() -> None:

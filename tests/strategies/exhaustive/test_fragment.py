@@ -9,13 +9,17 @@ import pytest
 
 import maniple as mp
 from maniple.models import model
+from maniple.operators.library.dropout import Dropout
+from maniple.regions.error import RequestError
 from maniple.strategies.exhaustive.exhaustive import Exhaustive, ExhaustiveLayers
-from maniple.strategies.exhaustive.fragment import UNKNOWN
+from maniple.strategies.exhaustive.fragment import UNKNOWN, Fragments
+from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 
 FOREVER = 1 << 60
+ALL = 1 << 60
 
 
 def normed() -> mp.Graph:
@@ -60,13 +64,13 @@ def test_a_plan_of_known_fragments_takes_what_its_simulation_says(
     compared = 0
     for _ in range(150):
         numbers = tuple(chance.choice(mine) for mine in few)
-        found = state.fragments.step_ns(numbers, FOREVER)
+        found = state.fragments.step_ns(numbers, FOREVER, ALL)
         state.evaluation.move_to(state.layers.of(numbers))
         if found != UNKNOWN:
             compared += 1
             assert found == state.simulation.makespan_ns
         state.fragments.keep(numbers, state.simulation)
-        assert state.fragments.step_ns(numbers, FOREVER) == state.simulation.makespan_ns
+        assert state.fragments.step_ns(numbers, FOREVER, ALL) == state.simulation.makespan_ns
     assert compared >= 50
 
 
@@ -80,7 +84,7 @@ def test_a_plan_is_known_when_each_of_its_fragments_was_simulated() -> None:
     for numbers in ((0, 0, 0), (1, 0, 1)):
         state.evaluation.move_to(state.layers.of(numbers))
         state.fragments.keep(numbers, state.simulation)
-    known = {n for n in product(*map(range, state.sizes)) if state.fragments.step_ns(n, FOREVER) != UNKNOWN}
+    known = {n for n in product(*map(range, state.sizes)) if state.fragments.step_ns(n, FOREVER, ALL) != UNKNOWN}
     assert known == {(0, 0, 0), (1, 0, 1), (1, 0, 0), (0, 0, 1)}
 
 
@@ -93,4 +97,38 @@ def test_what_passes_a_limit_is_told_to() -> None:
     state.fragments.keep(first, state.simulation)
     step_ns = state.simulation.makespan_ns
     for limit in (1, step_ns // 2, step_ns):
-        assert limit <= state.fragments.step_ns(first, limit) <= step_ns
+        assert limit <= state.fragments.step_ns(first, limit, ALL) <= step_ns
+
+
+def test_what_was_kept_later_is_not_known_before() -> None:
+    """The numbers of fragments rise, and as many as a plan's greatest number and one are known once it was kept."""
+    state = Exhaustive().init(Problem(joined(), mp.Machine.preset("cpu:2x1")))
+    first, other = (0,) * len(state.sizes), (1,) * len(state.sizes)
+    counts = []
+    for numbers in (first, other, first):
+        state.evaluation.move_to(state.layers.of(numbers))
+        counts.append(state.fragments.keep(numbers, state.simulation))
+    assert counts[0] == counts[2] < counts[1]
+    assert state.fragments.step_ns(first, FOREVER, counts[0]) == state.simulation.makespan_ns
+    assert state.fragments.step_ns(first, FOREVER, counts[0] - 1) == UNKNOWN
+    assert state.fragments.step_ns(other, FOREVER, counts[1] - 1) == UNKNOWN
+
+
+def test_a_plan_that_is_kept_is_not_taken_apart_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = Exhaustive().init(Problem(joined(), mp.Machine.preset("cpu:2x1")))
+    first = (0,) * len(state.sizes)
+    state.evaluation.move_to(state.layers.of(first))
+    count = state.fragments.keep(first, state.simulation)
+    monkeypatch.delattr(Simulation, "parts")
+    assert state.fragments.keep(first, state.simulation) == count
+
+
+def test_what_belongs_to_no_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it plans would be timed as shorter than they are, and wrong ones proved the fastest."""
+    state = Exhaustive().init(Problem(normed(), mp.Machine.preset("p100x2")))
+    first = (0,) * len(state.sizes)
+    state.evaluation.move_to(state.layers.of(first))
+    monkeypatch.setattr(Dropout, "random", False)
+    fragments = Fragments(state.cost.outline, state.layers, state.simulation.cache.network.lanes)
+    with pytest.raises(RequestError, match=r"clock.input depends on the layers \(\)"):
+        fragments.keep(first, state.simulation)

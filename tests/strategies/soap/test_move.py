@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from maniple.operators.graph import Graph
-from maniple.strategies.soap.move import MOVES, Choices, Proposal, apply
-from maniple.strategies.space import Space
+from maniple.strategies.soap.move import MOVES, Choices, Proposal, apply, migrate, resize, trade
+from maniple.strategies.space import Choice, Space
 
 Move = Callable[[Space, Choices, Random], Proposal | None]
 
@@ -39,6 +39,11 @@ def test_a_move_states_the_ratio_of_its_own_frequencies(move: Move) -> None:
     here = drawn(space, chance)
     while not any(move(space, here, chance) for _ in range(100)):
         here = drawn(space, chance)
+    check_ratios(move, space, here, chance)
+
+
+def check_ratios(move: Move, space: Space, here: Choices, chance: Random) -> None:
+    """Hold the ratios of a move's most frequent proposals against how often each is made, and undone."""
     forward: Counter[Choices] = Counter()
     ratios: dict[Choices, float] = {}
     for _ in range(DRAWS):
@@ -56,8 +61,57 @@ def test_a_move_states_the_ratio_of_its_own_frequencies(move: Move) -> None:
             proposal is not None and apply(there, proposal) == here
             for proposal in (move(space, there, chance) for _ in range(DRAWS))
         )
+        assert back > 0
         # Five standard deviations of the logarithm of a ratio of two counts.
         assert log(back / count) == pytest.approx(ratios[there], abs=5 * (1 / back + 1 / count) ** 0.5)
+
+
+def two_layers() -> tuple[Space, Choices]:
+    """Two layers on six processors, where no distance is its own opposite but half the way around.
+
+    operator    layer    sample in parts    from processor
+    linear      0        3                  0
+    linear_1    1        2                  1
+    loss        1        2                  2
+    """
+    graph = Graph("two layers")
+    x, y = graph.input("x", (6, 2)), graph.input("y", (6,), dtype="int64")
+    h = graph.linear(graph.linear(x, 2, bias=False), 2, bias=False)
+    graph.loss(graph.cross_entropy(h, y))
+    space = Space.of(graph, 6)
+    assert space.layers == (0, 1, 1)
+    axes = [[factor.role for factor in own.factors].index("sample") for own in space.operators]
+    cut = [[1] * len(own.factors) for own in space.operators]
+    for degrees, axis, parts in zip(cut, axes, (3, 2, 2), strict=True):
+        degrees[axis] = parts
+    return space, tuple(Choice(tuple(degrees), start=start) for start, degrees in enumerate(cut))
+
+
+@pytest.mark.parametrize("move", [migrate, trade, resize], ids=lambda move: str(move.__name__))
+def test_what_is_done_to_a_layer_is_undone_as_often(move: Move) -> None:
+    space, here = two_layers()
+    check_ratios(move, space, here, Random(5))
+
+
+def test_what_the_moves_of_layers_make_of_two() -> None:
+    """Their rows in the module's table."""
+    space, here = two_layers()
+    chance = Random(5)
+    found: dict[str, set[tuple[int, ...]]] = {"starts": set(), "traded": set(), "parts": set()}
+    for name, move in (("starts", migrate), ("traded", trade), ("parts", resize)):
+        for _ in range(500):
+            proposal = move(space, here, chance)
+            if proposal is not None:
+                after = apply(here, proposal)
+                found[name].add(tuple(c.tasks if move is resize else c.start for c in after))
+    assert found["starts"] == {
+        *((distance, 1, 2) for distance in range(1, 6)),
+        *((0, (1 + distance) % 6, (2 + distance) % 6) for distance in range(1, 6)),
+    }
+    # The first layer where an operator of the second was, and that one where the first was.
+    assert found["traded"] == {(1, 0, 1), (2, 5, 0)}
+    # Three parts cannot be halved.
+    assert found["parts"] == {(6, 2, 2), (3, 4, 4), (3, 1, 1)}
 
 
 def test_the_chain_visits_choices_as_often_as_their_cost_says() -> None:
