@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from maniple.strategies.data_parallel import DataParallel
@@ -37,13 +37,13 @@ def survey(graph: Graph, machine: Machine, costs: Measured) -> None:
     simulation = Simulation(graph, machine, DataParallel().plan(Problem(graph, machine)), costs)
     leaders = [number for number, kind in enumerate(space.alike) if space.alike.index(kind) == number]
     splits = [_splits(space.operators[number]) for number in leaders]
-    for turn in zip_longest(*splits):
-        for number, degrees in zip(leaders, turn, strict=True):
-            if not costs.measuring:
-                return
-            if degrees is not None:
-                simulation.propose({space.names[number]: space.operators[number].plan(Choice(degrees))})
-                simulation.reject()
+    turns = (zip(leaders, turn, strict=True) for turn in zip_longest(*splits))
+    for number, degrees in chain.from_iterable(turns):
+        if not costs.measuring:
+            break
+        if degrees is not None:
+            simulation.propose({space.names[number]: space.operators[number].plan(Choice(degrees))})
+            simulation.reject()
     costs.settle()
 
 

@@ -12,13 +12,14 @@ import pytest
 
 import maniple as mp
 from maniple import cli, driver
-from maniple.costs import costs_of, surveyed
+from maniple.costs import costs_of, costs_of_plan, surveyed
 from maniple.regions.error import RequestError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.launch import Launch
 from maniple.runtime.machine import Machine
 from maniple.runtime.roofline import task_ns
 from maniple.strategies.cost_model import measured
+from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import Measurement, read_measurements
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.simulation.simulation import Simulation
@@ -97,6 +98,31 @@ def test_what_one_program_measured_the_next_one_knows(timer: Timer) -> None:
     assert found[0].step_ns == found[1].step_ns
     assert dict(found[1].sources).keys() == {"analytic", "measured"}
     assert dict(found[1].sources)["measured"] > 4
+
+
+def test_a_plan_is_predicted_with_tasks_that_are_settled_and_a_survey_that_was_cut_off_is_gone_on_with(
+    timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt leaves single passes behind; who asks for these tasks next times them as often as any."""
+
+    def interrupted(_: Measured) -> None:
+        raise KeyboardInterrupt
+
+    plan = DataParallel().plan(Problem(small(), MACHINE))
+    with monkeypatch.context() as patch:
+        patch.setattr(Measured, "settle", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            costs_of_plan("measured", small(), MACHINE, plan)
+    with costs_of("measured", MACHINE) as left:
+        assert left is not None
+        assert {len(one.passes) for one in left.measurements.tasks.values()} == {1}
+    for _ in range(2):
+        costs = costs_of_plan("measured", small(), MACHINE, plan)
+        assert costs is not None
+        assert not costs.measuring
+        assert {len(one.passes) for one in costs.measurements.tasks.values()} == {measured.PASSES}
+        assert timer.calls == measured.PASSES * len(costs.measurements.tasks)
+    assert costs_of_plan("analytic", small(), MACHINE, plan) is None
 
 
 def test_a_search_measures_before_it_begins_and_not_while_it_goes_on(timer: Timer) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from maniple.operators.graph import Graph
+    from maniple.operators.plan import Plan
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.measured import Measured
 
@@ -58,11 +59,11 @@ def costs_of(name: str, machine: Machine) -> Iterator[Measured | None]:
         )
     store = Store(environment.cache_folder())
     measured = Measured(machine, store.read())
-    known = len(measured.measurements.tasks)
+    known = dict(measured.measurements.tasks)
     try:
         yield measured
     finally:
-        if len(measured.measurements.tasks) > known:
+        if measured.measurements.tasks != known:
             store.add(measured.measurements)
 
 
@@ -82,11 +83,33 @@ def surveyed(name: str, graph: Graph, machine: Machine) -> Measured | None:
     if name == ANALYTIC:
         return None
     # Loaded on use: planning with the roofline needs no torch.
-    from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.survey import survey
 
     with costs_of(name, machine) as found:
         if found is None:
             return None
         survey(graph, machine, found)
-        return Measured(machine, found.measurements, measuring=False)
+        return found.frozen()
+
+
+def costs_of_plan(name: str, graph: Graph, machine: Machine, plan: Plan) -> Measured | None:
+    """The costs of a name for one plan: what its tasks take is measured and settled now.
+
+    Args:
+        name: see `costs_of`.
+        graph: the model.
+        machine: the machine.
+        plan: the plan.
+
+    Raises:
+        RequestError: see `costs_of`; or the plan is not one for the graph and machine.
+    """
+    from maniple.strategies.simulation.simulation import Simulation
+
+    with costs_of(name, machine) as found:
+        if found is None:
+            return None
+        if found.measuring:
+            Simulation(graph, machine, plan, found)
+            found.settle()
+        return found.frozen()

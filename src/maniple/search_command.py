@@ -170,12 +170,12 @@ def compare(plans: tuple[Path, ...], costs: str | None, as_json: bool) -> int:  
 
 def _simulated(path: Path, plan: Plan, costs: str) -> Plan:
     """The plan as costs predict it, where it says which model and machine it is for."""
-    from maniple.costs import costs_of
+    from maniple.costs import costs_of_plan
     from maniple.request import planned_for
 
     graph, machine = planned_for(path, plan)
-    with costs_of(costs, machine) as model:
-        return replace(plan, predicted=_predicted(_found(plan, graph, machine, model), None))
+    tasks = costs_of_plan(costs, graph, machine, plan)
+    return replace(plan, predicted=_predicted(_found(plan, graph, machine, tasks), None))
 
 
 def _explained(plan: Plan, operator: str) -> Plan:

@@ -39,7 +39,7 @@ def simulate(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Predict the time, bytes and memory of a step under PLAN."""
-    from maniple.costs import ANALYTIC, costs_of
+    from maniple.costs import ANALYTIC, costs_of_plan
     from maniple.driver import COSTS
     from maniple.operators.plan import Plan
     from maniple.request import planned_for
@@ -48,11 +48,11 @@ def simulate(
     loaded = Plan.load(plan)
     graph, world = planned_for(plan, loaded, model, batch, machine)
     said = dict(dict(loaded.explanation).get("", ()))
-    with costs_of(costs or str(said.get(COSTS, ANALYTIC)), world) as tasks:
-        begun = time.perf_counter()
-        simulation = Simulation(graph, world, loaded, tasks)
-        found = simulation.predict()
-        taken = time.perf_counter() - begun
+    tasks = costs_of_plan(costs or str(said.get(COSTS, ANALYTIC)), graph, world, loaded)
+    begun = time.perf_counter()
+    simulation = Simulation(graph, world, loaded, tasks)
+    found = simulation.predict()
+    taken = time.perf_counter() - begun
     if timeline is not None:
         simulation.timeline().save(timeline)
     click.echo(json.dumps(_document(found, taken)) if as_json else _text(found, loaded, taken))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from bisect import bisect_left, insort
 from dataclasses import replace
@@ -33,7 +32,7 @@ Boxes = dict[int, "tuple[Rect | None, ...]"]
 TIME_BOX_S = 60.0
 """Seconds that measuring may take in all, by default."""
 PASSES = 3
-"""How often a task is timed where there is time to settle what was measured."""
+"""How often a task is timed, in one program or in several, until it is settled."""
 
 
 @final
@@ -76,7 +75,8 @@ class Measured:
         self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
         self._factors: dict[tuple[str, str], list[tuple[int, float]]] = {}
         self._processors = {processor.cores: processor.id for processor in reversed(machine.processors)}
-        self._passes: dict[TaskKey, tuple[Callable[[], Measurement], list[Measurement]]] = {}
+        self._unsettled: dict[TaskKey, Callable[[], Measurement]] = {}
+        self._asked: set[TaskKey] = set()
         for key, found in sorted(measurements.tasks.items()):
             self._compare(key, found)
 
@@ -87,9 +87,13 @@ class Measured:
 
     @property
     def spread(self) -> float:
-        """The spread of all measurements over what was measured."""
-        tasks = self.measurements.tasks.values()
+        """The spread of the measured tasks that were asked for, over what they take; others may know more tasks."""
+        tasks = [self.measurements.tasks[key] for key in self._asked]
         return sum(task.spread_ns for task in tasks) / max(1, sum(task.median_ns for task in tasks))
+
+    def frozen(self) -> Measured:
+        """The same measurements for one search or prediction, which measures nothing and has asked for nothing yet."""
+        return Measured(self._machine, self.measurements, measuring=False)
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
@@ -122,18 +126,20 @@ class Measured:
         if key is None:
             return roofline, "analytic"
         found = self.measurements.tasks.get(key)
-        if found is None and self._left > 0 and launch.binder is not None:
-            self._passes[key] = partial(self._timer, launch, point, cores, seen), []
-            found = self._measure(key)
-            self._compare(key, found)
+        if self._left > 0 and launch.binder is not None and (found is None or len(found.passes) < PASSES):
+            self._unsettled.setdefault(key, partial(self._timer, launch, point, cores, seen))
+            if found is None:
+                found = self._measure(key)
+                self._compare(key, found)
         if found is not None:
+            self._asked.add(key)
             return round(1e9 * processor.launch_s) + found.median_ns, "measured"
         near = self._factors.get((key.kind, key.body)) or self._factors.get((key.kind, ""), [])
         factor = _between(near, work(launch, point))
         return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
 
     def settle(self) -> None:
-        """Time what was timed here again, all tasks in turn, while the time box lasts; each takes its middle pass.
+        """Time what was asked for again, all tasks in turn, while the time box lasts; each takes its middle pass.
 
         A shared computer is slower for seconds at a time, and a task's runs follow each other. Passes that are far
         apart find it in different states, and each finds neighbouring tasks in the same:
@@ -141,22 +147,27 @@ class Measured:
             pass      1 (slow)   2     3     middle
             conv2d    9.8        7.0   7.1   7.1
             linear    3.1        2.4   2.2   2.4
+
+        Passes of earlier programs count. What the time box leaves out is for a later one.
         """
-        for key in [*self._passes] * (PASSES - 1):
-            if self.measuring and len(self._passes[key][1]) < PASSES:
-                self._measure(key)
+        for _ in range(PASSES - 1):
+            for key in self._unsettled:
+                if self.measuring and len(self.measurements.tasks[key].passes) < PASSES:
+                    self._measure(key)
+        self._unsettled.clear()  # which holds launches
         self._factors.clear()
         for key, found in sorted(self.measurements.tasks.items()):
             self._compare(key, found)
 
     def _measure(self, key: TaskKey) -> Measurement:
-        """The middle of a task's passes, after one more."""
-        timed, passes = self._passes[key]
+        """What a task's passes come to, after one more."""
         begun = self._clock()
         with neighbors(self._cores - key.cores):
-            passes.append(timed())
+            timed = self._unsettled[key]()
         self._left -= self._clock() - begun
-        found = self.measurements.tasks[key] = _middle(passes)
+        held = self.measurements.tasks.get(key)
+        found = timed if held is None else replace(held, passes=held.passes + timed.passes)
+        self.measurements.tasks[key] = found
         return found
 
     def errors(self) -> list[float]:
@@ -183,14 +194,6 @@ class Measured:
         processor = self._machine.processor(self._processors[key.cores])
         roofline = kernel_ns(key.kind, found.flops, found.touched, self._machine, processor)
         return (1e9 * processor.launch_s + found.median_ns) / roofline
-
-
-def _middle(passes: Sequence[Measurement]) -> Measurement:
-    """One measurement for several of a task: as spread as these are, or as each is, whichever is more."""
-    median = statistics.median(one.median_ns for one in passes)
-    apart = statistics.median(abs(one.median_ns - median) for one in passes)
-    within = statistics.median(one.spread_ns for one in passes)
-    return replace(passes[0], median_ns=round(median), spread_ns=round(max(apart, within)))
 
 
 def _between(factors: list[tuple[int, float]], size: int) -> float | None:

@@ -7,13 +7,12 @@ import json
 import platform
 import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
 from itertools import cycle, islice
 from math import prod
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, final
 
 import maniple.operators
@@ -23,6 +22,7 @@ from maniple.operators.user_operator import UserOperator
 from maniple.regions.error import RequestError
 from maniple.runtime.entry import read_json, write_atomically
 from maniple.runtime.kernels import torch_dtype
+from maniple.strategies.cost_model.body_name import body_name
 
 if TYPE_CHECKING:
     import os
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     import torch
 
     from maniple.regions.rectangle import Rect
+    from maniple.runtime.entry import Entry
     from maniple.runtime.launch import Launch
+    from maniple.strategies.cost_model.body_name import Nameless
 
 __all__: list[str] = []
 
-VERSION = 2
+VERSION = 3
 """The version of the file."""
 WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
 """Calls before timing; timed runs of a pass, each of as many calls as take LEAST_S."""
@@ -55,12 +57,13 @@ class TaskKey:
 
     Args:
         kind: the operator and what is computed of it, such as ``conv2d.forward``.
-        body: the operator with its attributes, or the optimizer.
+        body: the operator with its attributes, or the optimizer, by name.
         shapes: of each view, such as ``64x3x32x32:float32``, or ``64x3x16x32/64x3x32x32:float32`` where it is a part
             of an instance; ``-`` for one that the task does not use.
         cores: that the processor owns.
         lasts: whether the same key means the same code in another program. A body that a user wrote may call functions
             and hold values that no hash of it covers.
+        nameless: what of the body has no name.
     """
 
     kind: str
@@ -68,6 +71,21 @@ class TaskKey:
     shapes: tuple[str, ...]
     cores: int
     lasts: bool = True
+    nameless: tuple[Nameless, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Runs of a task that followed each other.
+
+    Args:
+        median_ns: the middle of the runs.
+        spread_ns: the median distance of the runs from it.
+    """
+
+    median_ns: int
+    spread_ns: int
 
 
 @final
@@ -76,26 +94,37 @@ class Measurement:
     """How long a task took.
 
     Args:
-        median_ns: the middle of the runs.
-        spread_ns: the median distance of the runs from it.
+        passes: at least one, in the order in which they were timed.
         work: points of all views, by which neighbours are compared.
         flops: operations of the task.
         touched: bytes that it reads and writes.
     """
 
-    median_ns: int
-    spread_ns: int
+    passes: tuple[Pass, ...]
     work: int
     flops: float
     touched: int
 
     @classmethod
     def of(cls, launch: Launch, point: int, median_ns: int, spread_ns: int) -> Measurement:
-        """The measurement of one task of a launch."""
+        """One pass of one task of a launch."""
         sizes = [(each.rects[point].volume, each.region.itemsize) for each in launch.requirements]
         flops = launch.flops[point] if launch.flops else 0.0
         touched = sum(volume * itemsize for volume, itemsize in sizes)
-        return cls(median_ns, spread_ns, sum(volume for volume, _ in sizes), flops, touched)
+        return cls((Pass(median_ns, spread_ns),), sum(volume for volume, _ in sizes), flops, touched)
+
+    @property
+    def median_ns(self) -> int:
+        """The middle of the passes."""
+        return round(statistics.median(one.median_ns for one in self.passes))
+
+    @property
+    def spread_ns(self) -> int:
+        """How far the passes are apart, or the runs of one, whichever is more."""
+        median = statistics.median(one.median_ns for one in self.passes)
+        apart = statistics.median(abs(one.median_ns - median) for one in self.passes)
+        within = statistics.median(one.spread_ns for one in self.passes)
+        return round(max(apart, within))
 
 
 @final
@@ -161,29 +190,17 @@ def task_key(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None
         for requirement, box in zip(launch.requirements, boxes, strict=True)
         for rect in (requirement.rects[point],)
     )
-    return TaskKey(launch.kind, _told(body), shapes, cores, not _is_written_by_user(body))
-
-
-def _told(body: object) -> str:
-    """Write a body down: a formula by where its function is written and what that holds, for addresses are no names."""
-    if not isinstance(body, Formula):
-        return repr(body)
-    return f"{type(body).__name__}({body.text!r}, {_held(body.function)}, {body.reduce!r}, {body.sizes!r})"
-
-
-def _held(value: object) -> str:
-    if not isinstance(value, FunctionType):
-        return repr(value)
-    code = value.__code__
-    held = {name: cell.cell_contents for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=True)}
-    told = (f"{name}={_held(one)}" for name, one in held.items())
-    return f"{value.__module__}:{value.__qualname__}:{code.co_firstlineno}({', '.join(told)})"
+    # A user's operator is written down as a class and its arguments; what it runs belongs to the class.
+    name, nameless = body_name((body, body.definition.function) if isinstance(body, UserOperator) else body)
+    lasts = not (nameless or _is_written_by_user(body))
+    return TaskKey(launch.kind, name, shapes, cores, lasts, nameless)
 
 
 def _is_written_by_user(body: object) -> bool:
-    if isinstance(body, Formula):
-        return not body.function.__module__.startswith(f"{maniple.operators.__name__}.")
-    return isinstance(body, WRITTEN_BY_USERS)
+    written = body.function if isinstance(body, Formula) else type(body)
+    # Builtins may say None.
+    within = (getattr(written, "__module__", None) or "").startswith(f"{maniple.operators.__name__}.")
+    return not within or isinstance(body, WRITTEN_BY_USERS)
 
 
 def _part(rect: Rect, box: Rect) -> str:
@@ -308,13 +325,20 @@ def read_measurements(path: str | os.PathLike[str]) -> Measurements:
         raise table["version"].problem(f"version {VERSION}; measure again")
     found = Measurements(table["device"].string(), table["software"].string())
     for entry in table["tasks"].elements():
-        task = entry.table(("kind", "body", "shapes", "cores", "median_ns", "spread_ns", "work", "flops", "touched"))
+        task = entry.table(("kind", "body", "shapes", "cores", "passes", "work", "flops", "touched"))
         shapes = tuple(shape.string() for shape in task["shapes"].elements())
         key = TaskKey(task["kind"].string(), task["body"].string(), shapes, task["cores"].integer(1))
-        taken = task["median_ns"].integer(1), task["spread_ns"].integer(0)
+        passes = tuple(_read_pass(one) for one in task["passes"].elements())
+        if not passes:
+            raise task["passes"].problem("at least one pass")
         flops, touched = task["flops"].number(0), task["touched"].integer(0)
-        found.tasks[key] = Measurement(*taken, task["work"].integer(0), flops, touched)
+        found.tasks[key] = Measurement(passes, task["work"].integer(0), flops, touched)
     return found
+
+
+def _read_pass(entry: Entry) -> Pass:
+    table = entry.table(("median_ns", "spread_ns"))
+    return Pass(table["median_ns"].integer(1), table["spread_ns"].integer(0))
 
 
 def write_measurements(path: str | os.PathLike[str], found: Measurements) -> None:
@@ -330,8 +354,7 @@ def write_measurements(path: str | os.PathLike[str], found: Measurements) -> Non
                 "body": key.body,
                 "shapes": list(key.shapes),
                 "cores": key.cores,
-                "median_ns": value.median_ns,
-                "spread_ns": value.spread_ns,
+                "passes": [asdict(one) for one in value.passes],
                 "work": value.work,
                 "flops": value.flops,
                 "touched": value.touched,

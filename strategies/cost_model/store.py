@@ -22,8 +22,8 @@ class Store:
     """What was measured on this device with this software, in a folder.
 
     Whoever adds holds the lock of the file from reading to writing, so that of two processes neither loses what the
-    other has measured; a reader takes no lock, for files are replaced whole. Of two measurements of one task the one
-    that was there first stays, so that what was predicted with it is predicted again.
+    other has measured; a reader takes no lock, for files are replaced whole. Of two measurements of one task the one of
+    more passes stays, or else the one that was there first, so that what was predicted with it is predicted again.
 
     Args:
         folder: made when something is added.
@@ -62,9 +62,13 @@ class Store:
         """
         with self._locked():
             held = self.read()
-            tasks = found.lasting().tasks
-            if tasks.keys() - held.tasks.keys():
-                write_measurements(self.path, Measurements(held.device, held.software, {**tasks, **held.tasks}))
+            new = {
+                key: one
+                for key, one in found.lasting().tasks.items()
+                if key not in held.tasks or len(one.passes) > len(held.tasks[key].passes)
+            }
+            if new:
+                write_measurements(self.path, Measurements(held.device, held.software, held.tasks | new))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

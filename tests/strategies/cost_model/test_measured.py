@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -66,6 +68,16 @@ class Timer:
 
     def clock(self) -> float:
         return self.now
+
+
+class Bound:
+    """A plain object that can be a binder of an operator, or hold a body."""
+
+    def __init__(self, node: object = None) -> None:
+        self.node = node
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
+        raise NotImplementedError(point, views, cores)
 
 
 def test_each_distinct_task_is_measured_once() -> None:
@@ -134,6 +146,63 @@ def test_a_task_that_is_settled_takes_its_middle_pass(box_s: float, conv2d: floa
     assert [1e-6 * (costs.task_ns(launch)[0] - LAUNCH_NS) for launch in kinds] == pytest.approx([conv2d, linear])
 
 
+def test_passes_of_one_program_are_gone_on_with_by_the_next() -> None:
+    """The first ends after one pass, the second after two, the third settles, and the fourth has nothing to time."""
+    launch = launches(model("digits_cnn", batch=8))["relu.forward"]
+    times = iter([9.8, 7.0, 7.1])
+    measurements, middles = Measurements.here(), []
+    for passes, box_s in [(1, 1.0), (2, 1.0), (3, 1.0), (3, 60.0)]:
+        now = iter(range(100))
+
+        def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
+            del cores, boxes
+            return Measurement.of(launch, point, round(1e6 * next(times)), 0)
+
+        clock = partial(lambda now: float(next(now)), now)
+        costs = Measured(MACHINE, measurements, time_box_s=box_s, timer=timed, clock=clock)
+        costs.task_ns(launch)
+        costs.settle()
+        (found,) = costs.measurements.tasks.values()
+        assert len(found.passes) == passes
+        middles.append(1e-6 * found.median_ns)
+    assert middles == pytest.approx([9.8, 8.4, 7.1, 7.1])
+
+
+def test_launches_are_let_go_of_once_they_are_settled() -> None:
+    timer = Timer()
+    costs = Measured(MACHINE, Measurements.here(), timer=timer, clock=timer.clock)
+    launch = launches(model("digits_cnn", batch=8))["relu.forward"]
+    bound = Bound(getattr(launch.binder, "node", None))
+    launch, held = replace(launch, binder=bound), weakref.ref(bound)
+    costs.task_ns(launch)
+    del launch, bound
+    gc.collect()
+    assert held() is not None
+    costs.settle()
+    gc.collect()
+    assert held() is None
+
+
+def test_the_spread_is_that_of_the_tasks_that_were_asked_for() -> None:
+    """What a user has measured of other models does not matter."""
+    found = launches(model("digits_cnn", batch=8))
+    timer, measurements = Timer(), Measurements.here()
+
+    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
+        del cores, boxes
+        return Measurement.of(launch, point, 1000, 500 if launch.kind.startswith("relu") else 100)
+
+    costs = Measured(MACHINE, measurements, timer=timed, clock=timer.clock)
+    for name in ("relu.forward", "conv2d.forward"):
+        costs.task_ns(found[name])
+    assert costs.spread == pytest.approx(0.3)
+    one = costs.frozen()
+    assert one.spread == 0
+    one.task_ns(found["conv2d.forward"])
+    assert one.spread == pytest.approx(0.1)
+    assert not one.measuring
+
+
 def test_parts_of_composites_have_the_same_keys_in_another_program() -> None:
     """A graph that is built again has functions at other addresses."""
 
@@ -162,6 +231,19 @@ def test_formulas_with_another_function_are_other_tasks_and_a_users_are_not_kept
     assert second is not None
     assert first != second
     assert not first.lasts
+
+
+def test_a_body_that_holds_a_plain_object_has_a_key_of_its_own_that_is_not_kept() -> None:
+    launch = launches(model("digits_cnn", batch=8))["relu.forward"]
+    keys = [
+        task_key(replace(launch, binder=SimpleNamespace(node=SimpleNamespace(operator=one))), 0, 1, frames(launch, [0]))
+        for one in (Formula("b c y x -> b c y x", bound.__call__) for bound in (Bound(), Bound()))
+    ]
+    assert keys[0] is not None
+    assert keys[1] is not None
+    assert keys[0] != keys[1]
+    assert keys[0].body == keys[1].body
+    assert {key.lasts for key in keys if key is not None} == {False}
 
 
 def test_the_time_box_ends_measuring_and_the_rest_is_interpolated() -> None:
@@ -206,8 +288,8 @@ def test_files_give_measurements_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version": 2', '"version": 1', "version: expected version 2; measure again, got 1"),
-        ('"median_ns": ', '"median_ns": -', r"tasks\[0\]\.median_ns: expected an integer >= 1"),
+        ('"version": 3', '"version": 2', "version: expected version 3; measure again, got 2"),
+        ('"median_ns": ', '"median_ns": -', r"tasks\[0\]\.passes\[0\]\.median_ns: expected an integer >= 1"),
         ('"cores"', '"cors"', r"tasks\[0\]\.cors: unknown key; did you mean 'cores'"),
     ],
 )
@@ -222,3 +304,11 @@ def test_wrong_files_name_the_entry(tmp_path: Path, old: str, new: str, message:
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(RequestError, match=message):
         read_measurements(path)
+
+
+def test_a_measurement_has_a_pass(tmp_path: Path) -> None:
+    found = Measurements.here()
+    found.tasks[TaskKey("relu.forward", "Relu()", (), 1)] = Measurement((), 1, 1.0, 1)
+    write_measurements(tmp_path / "tasks.json", found)
+    with pytest.raises(RequestError, match=r"tasks\[0\]\.passes: expected at least one pass, got \[\]"):
+        read_measurements(tmp_path / "tasks.json")

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from maniple.regions.error import RequestError
-from maniple.strategies.cost_model.measurement import Measurement, Measurements, TaskKey, write_measurements
+from maniple.strategies.cost_model.measurement import Measurement, Measurements, Pass, TaskKey, write_measurements
 from maniple.strategies.cost_model.store import Store
 
 ADDS = """
 import sys
 from pathlib import Path
-from maniple.strategies.cost_model.measurement import Measurement, Measurements, TaskKey
+from maniple.strategies.cost_model.measurement import Measurement, Measurements, Pass, TaskKey
 from maniple.strategies.cost_model.store import Store
 
 folder, name = sys.argv[1:]
@@ -26,14 +26,15 @@ print("ready", flush=True)
 sys.stdin.readline()
 for number in range(20):
     found = Measurements.here()
-    found.tasks[TaskKey(f"{name}.forward", str(number), (), 1)] = Measurement(1 + number, 0, 1, 0.0, 4)
+    found.tasks[TaskKey(f"{name}.forward", str(number), (), 1)] = Measurement((Pass(1 + number, 0),), 1, 0.0, 4)
     store.add(found)
 """
 
 
-def task(kind: str, median_ns: int = 5) -> Measurements:
+def task(kind: str, *medians_ns: int) -> Measurements:
     found = Measurements.here()
-    found.tasks[TaskKey(kind, "Relu()", ("4x4:float32",), 1)] = Measurement(median_ns, 0, 16, 16.0, 64)
+    passes = tuple(Pass(median_ns, 0) for median_ns in medians_ns or (5,))
+    found.tasks[TaskKey(kind, "Relu()", ("4x4:float32",), 1)] = Measurement(passes, 16, 16.0, 64)
     return found
 
 
@@ -42,9 +43,16 @@ def test_what_is_added_is_read_again_and_the_first_measurement_stays(tmp_path: P
     assert Store(folder).read() == Measurements.here()
     Store(folder).add(task("relu.forward"))
     Store(folder).add(task("relu.backward"))
-    Store(folder).add(task("relu.forward", median_ns=7))
+    Store(folder).add(task("relu.forward", 7))
     found = Store(folder).read()
     assert {key.kind: value.median_ns for key, value in found.tasks.items()} == {"relu.forward": 5, "relu.backward": 5}
+
+
+def test_the_measurement_of_more_passes_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for medians_ns in ((5,), (5, 9, 7), (4, 4)):
+        store.add(task("relu.forward", *medians_ns))
+    assert store.read() == task("relu.forward", 5, 9, 7)
 
 
 def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -79,11 +87,12 @@ def test_a_broken_file_is_refused_with_its_entry(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.add(task("relu.forward"))
     document = json.loads(store.path.read_text(encoding="utf-8"))
-    document["tasks"][0]["median_ns"] = 0
+    document["tasks"][0]["passes"][0]["median_ns"] = 0
     store.path.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(RequestError, match=r"costs-\w+\.json: tasks\[0\]\.median_ns: expected an integer >= 1, got 0"):
+    said = r"costs-\w+\.json: tasks\[0\]\.passes\[0\]\.median_ns: expected an integer >= 1, got 0"
+    with pytest.raises(RequestError, match=said):
         store.read()
-    store.path.write_text('{"version": 2, "dev', encoding="utf-8")
+    store.path.write_text('{"version": 3, "dev', encoding="utf-8")
     with pytest.raises(RequestError, match=r"costs-\w+\.json: line 1, column 16: not a whole JSON document"):
         store.add(task("relu.backward"))
 
