@@ -25,6 +25,8 @@ PREFIX = "kernels-"
 COMPILED = re.compile(rb"^@(kernel|inner|leaf)$", re.MULTILINE)
 config: Any = import_module("numba.core.config")
 """numba's settings, to which it adds by what the environment says."""
+options: Any = import_module("numba.core.options")
+"""What a compiled function may ask for."""
 
 
 def kept_in() -> Path:
@@ -72,9 +74,9 @@ def leaf(function: Kernel) -> Kernel:
     numba counts a reference to every array that a function is given, which takes longer than what most of these do. It
     refuses to compile one that makes an array. The option is not a public one: a numba without it counts.
     """
-    options = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
+    uncounted = {"_nrt": False} if hasattr(options.DefaultOptions, "_nrt") else {}
     with _kept():
-        compiled: Kernel = numba.njit(cache=True, no_cpython_wrapper=True, **options)(function)  # type: ignore[call-overload]
+        compiled: Kernel = numba.njit(cache=True, no_cpython_wrapper=True, **uncounted)(function)  # type: ignore[call-overload]
     return compiled
 
 
