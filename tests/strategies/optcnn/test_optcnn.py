@@ -71,13 +71,19 @@ def test_the_choices_are_equal_splits_into_divisors_of_the_processors() -> None:
     assert all(choice.start == 0 and choice.stride == 1 and choice.replicas == 1 for choice in state.choices[0])
 
 
+def stack(layers: int, batch: int, width: int) -> mp.Graph:
+    """Linear layers and their activations, all alike."""
+    graph = mp.Graph("stack")
+    x, y = graph.input("x", (batch, width)), graph.input("y", (batch,), dtype="int64")
+    for _ in range(layers):
+        x = graph.relu(graph.linear(x, width))
+    graph.loss(graph.cross_entropy(x, y))
+    return graph
+
+
 def test_an_old_state_steps_as_it_did() -> None:
     """Each state on the way is stepped again when the search is over: while tables are made, and in the elimination."""
-    graph = mp.Graph("again")
-    x, y = graph.input("x", (8, 6)), graph.input("y", (8,), dtype="int64")
-    for _ in range(3):
-        x = graph.relu(graph.linear(x, 6))
-    graph.loss(graph.cross_entropy(x, y))
+    graph = stack(layers=3, batch=8, width=6)
     strategy = OptCNN()
     passed = [strategy.init(Problem(graph, mp.Machine.preset("cpu:4")))]
     while not strategy.terminate(passed[-1]):
@@ -122,12 +128,7 @@ def test_one_processor_costs_what_it_computes() -> None:
 
 
 def test_layers_that_are_alike_share_their_tables() -> None:
-    graph = mp.Graph("deep")
-    x, y = graph.input("x", (4, 4)), graph.input("y", (4,), dtype="int64")
-    for _ in range(5):
-        x = graph.relu(graph.linear(x, 4))
-    graph.loss(graph.cross_entropy(x, y))
-    cost = OptCNN().init(Problem(graph, mp.Machine.preset("cpu:2x1"))).cost
+    cost = OptCNN().init(Problem(stack(layers=5, batch=4, width=4), mp.Machine.preset("cpu:2x1"))).cost
     assert cost.operator(2) is cost.operator(4)
     assert cost.edge(2, 3) is cost.edge(4, 5)
     alike = {tuple(map(tuple, cost.edge(*edge).tolist())) for edge in cost.edges}
