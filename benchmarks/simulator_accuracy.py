@@ -16,7 +16,7 @@ import json
 import statistics
 import time
 from contextlib import ExitStack
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 
 import torch
@@ -30,12 +30,13 @@ from maniple.runtime.machine import Machine
 from maniple.runtime.world import current
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import Measurements
-from maniple.strategies.registry import lookup
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 
-NAMED = ("data_parallel", "model_parallel", "expert", "spatial")
-WARM_UP, STEPS, ROUNDS = 2, 5, 5
+NAMED, FOUND = ("data_parallel", "model_parallel", "expert", "spatial"), ("optcnn", "soap")
+PROPOSALS = 2000
+"""Of the searches, whose costs are the roofline's."""
+WARM_UP, STEPS, ROUNDS = 2, 5, 9
+TIME_BOX_S = 600.0
 
 
 def wide(batch: int) -> Graph:
@@ -72,35 +73,50 @@ def branched(batch: int) -> Graph:
 GRAPHS = (model("digits_cnn", 256), model("mlp", 128), wide(32), deep(256), branched(128))
 
 
-def predicted_steps(graph: Graph, machine: Machine, plans: dict[str, Plan], costs: Measured) -> dict[str, float]:
-    """Seconds of a step of each plan, once what their tasks take is measured and settled."""
-    for plan in plans.values():
-        Simulation(graph, machine, plan, costs)
-    costs.settle()
-    return {name: Simulation(graph, machine, plan, costs).makespan_ns / 1e9 for name, plan in plans.items()}
+def plans_of(graph: Graph, machine: Machine, count: int) -> dict[str, Plan]:
+    """Named, found and random plans, the same ones on every rank; of equal ones only the first."""
+    named = ((name, mp.search(graph, machine, strategy=name)) for name in NAMED)
+    found = ((name, mp.search(graph, machine, strategy=name, proposals=PROPOSALS, cores=1)) for name in FOUND)
+    drawn = ((f"random {seed}", mp.search(graph, machine, strategy="random", seed=seed)) for seed in range(count))
+    plans: dict[str, Plan] = {}
+    for name, plan in chain(named, found, drawn):
+        if len(plans) < count and all(plan.operators != other.operators for other in plans.values()):
+            plans[name] = plan
+    return plans
 
 
-def measured_steps(graph: Graph, plans: dict[str, Plan]) -> dict[str, list[float]]:
-    """Seconds of the steps of each plan in each round, by plan: the middle of STEPS, each waited for.
+def steps(graph: Graph, machine: Machine, plans: dict[str, Plan]) -> list[tuple[float, list[float]]]:
+    """Seconds of a step of each plan: what is predicted on rank 0, and what each round measures.
 
-    The plans take turns: a computer that is slower for a while is slower for all of them.
+    A round times every task once, alone, as a search does, and then STEPS steps of each plan, each waited for. A
+    computer that is slower for a while is slower for all of them; predictions and steps of different minutes would
+    differ by what else its host does.
     """
-    batch = batch_of(graph)
-    found: dict[str, list[float]] = {name: [] for name in plans}
+    costs = Measured(machine, Measurements.here(), time_box_s=TIME_BOX_S, passes=ROUNDS)
+    rank, batch = current().rank, batch_of(graph)
+    found: list[list[float]] = [[] for _ in plans]
     with ExitStack() as stack:
         optimizer = mp.SGD(lr=0.01, momentum=0.9)
-        trainers = {
-            name: stack.enter_context(mp.Trainer(graph, plan, optimizer=optimizer)) for name, plan in plans.items()
-        }
-        for _ in range(ROUNDS):
-            for name, trainer in trainers.items():
-                steps = []
+        trainers = [stack.enter_context(mp.Trainer(graph, plan, optimizer=optimizer)) for plan in plans.values()]
+        for turn in range(ROUNDS):
+            if rank == 0 and turn:  # while the others wait in a step
+                costs.again()
+            elif rank == 0:
+                _ = [Simulation(graph, machine, plan, costs) for plan in plans.values()]
+            for rounds, trainer in zip(found, trainers, strict=True):
+                times = []
                 for _ in range(WARM_UP + STEPS):
                     begun = time.perf_counter()
                     trainer.step(**batch)
-                    steps.append(time.perf_counter() - begun)
-                found[name].append(statistics.median(steps[WARM_UP:]))
-    return found
+                    times.append(time.perf_counter() - begun)
+                rounds.append(statistics.median(times[WARM_UP:]))
+    costs.settle()
+    if rank:
+        return [(0.0, rounds) for rounds in found]
+    return [
+        (Simulation(graph, machine, plan, costs).makespan_ns / 1e9, rounds)
+        for plan, rounds in zip(plans.values(), found, strict=True)
+    ]
 
 
 def kendall(pairs: list[tuple[float, float]], noise: float) -> float:
@@ -108,8 +124,9 @@ def kendall(pairs: list[tuple[float, float]], noise: float) -> float:
     agree = total = 0
     for (predicted, measured), (other_predicted, other_measured) in combinations(pairs, 2):
         if abs(measured - other_measured) > noise * min(measured, other_measured):
+            product = (predicted - other_predicted) * (measured - other_measured)
             total += 1
-            agree += 1 if (predicted - other_predicted) * (measured - other_measured) > 0 else -1
+            agree += (product > 0) - (product < 0)
     return agree / total if total else 1.0
 
 
@@ -158,29 +175,23 @@ def main() -> None:
     """Measure, and print a table and JSON on rank 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--machine", type=Path, help="what `maniple calibrate -o` wrote; default: priors")
-    parser.add_argument("--plans", type=int, default=8, help="plans of each model; at least a third are random")
+    parser.add_argument("--plans", type=int, default=10, help="plans of each model; at least a third are random")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path, help="write a picture (needs matplotlib)")
     given = parser.parse_args()
     world = current()
     machine = Machine.detect() if given.machine is None else Machine.load(given.machine)
-    costs = Measured(machine, Measurements.here(), time_box_s=600)
     rows: list[dict[str, object]] = []
     for graph in GRAPHS:
-        plans = {}
-        for name in [*NAMED, *(f"random {seed}" for seed in range(given.plans - len(NAMED)))]:
-            strategy, _, seed = name.partition(" ")
-            plans[name] = lookup(strategy)().plan(Problem(graph, machine, seed=int(seed or 0)))
-        # Only rank 0 predicts, while the others wait in a trainer: measuring alone, as in a search.
-        predicted = predicted_steps(graph, machine, plans, costs) if world.rank == 0 else dict.fromkeys(plans, 0.0)
-        for name, rounds in measured_steps(graph, plans).items():
+        plans = plans_of(graph, machine, given.plans)
+        for name, (predicted, rounds) in zip(plans, steps(graph, machine, plans), strict=True):
             middle = statistics.median(rounds)
             noise = statistics.median(abs(one - middle) for one in rounds) / middle
-            row = {"model": graph.name, "plan": name, "predicted_s": predicted[name], "measured_s": middle}
-            rows.append({**row, "noise": noise})
+            row = {"model": graph.name, "plan": name, "predicted_s": predicted, "measured_s": middle}
+            rows.append({**row, "noise": noise, "rounds": rounds})
             if world.rank == 0:
-                times = f"{1e3 * predicted[name]:9.2f} ms predicted {1e3 * middle:9.2f} ms measured"
-                print(f"{graph.name:12s} {name:16s} {times}")
+                times = f"{1e3 * predicted:9.2f} ms predicted {1e3 * middle:9.2f} ms measured"
+                print(f"{graph.name:12s} {name:16s} {times}", flush=True)
     if world.rank == 0:
         result = {"summary": summary(rows), "rows": rows, "cores": torch.get_num_threads()}
         print(json.dumps(result["summary"], indent=1))

@@ -12,8 +12,6 @@ import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from maniple.operators.graph import Graph
 from maniple.operators.optimizer import SGD
 from maniple.runtime.machine import Machine
@@ -58,9 +56,13 @@ def probe(machine: Machine, elements: int) -> list[Timeline]:
 
 
 def copy_seconds(timelines: list[Timeline]) -> float:
-    """The lower quartile of the seconds of a copy, from its start at the sender until it has landed.
+    """The median seconds of a copy, from when both ends are ready until it has landed.
 
-    More than a quarter may have waited for something else: a rank's threads share its cores.
+    A receiver's share begins when it may be written, long before the sender has computed what it sends:
+
+        receiver  [ready ................. landed]
+        sender          [computes][sends]
+                                  <- counted ->
     """
     found: list[int] = []
     for timeline in timelines:
@@ -69,9 +71,9 @@ def copy_seconds(timelines: list[Timeline]) -> float:
             if span.category == "copy":
                 shares.setdefault(span.begin.row, []).append(span)
         found += [
-            max(span.end_ns for span in spans) - min(span.start_ns for span in spans) for spans in shares.values()
+            max(span.end_ns for span in spans) - max(span.start_ns for span in spans) for spans in shares.values()
         ]
-    return float(np.quantile(found, 0.25)) / 1e9
+    return float(statistics.median(found)) / 1e9
 
 
 def launch_seconds(timelines: list[Timeline]) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 from maniple.regions.error import RequestError
 from maniple.runtime.machine_part import Rate
 from maniple.runtime.roofline import BANDWIDTH_EFFICIENCY, EFFICIENCY
+from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-MATRIX, COPIED = 512, 1 << 24
-"""Rows of the matrices that are multiplied; elements (float32) that are copied, more than caches hold."""
+MATRIX, COPIED = 512, 1 << 18
+"""Rows of the matrices that are multiplied; elements (float32) of a tile that is copied."""
 REPEATS = 7
 WARM_UP_S = 0.1
 """Seconds that a processor works before it is measured: the first calls find cold caches and a clock at rest."""
@@ -54,7 +55,7 @@ class ProcessorRates:
 
     Args:
         flops_per_s: in a matrix product, float32.
-        bandwidth: bytes per second, read and written, in a copy.
+        bandwidth: bytes per second, read and written, in copies of tiles that take turns, as those of a step do.
         contention: how much longer the slower of the two takes than when one processor works alone.
     """
 
@@ -129,18 +130,41 @@ def measure_processor(processors: int, cores: int) -> ProcessorRates:
     import torch
 
     a, b = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
-    source = torch.rand(COPIED)
     threads = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
         products = [partial(torch.mm, a, b, out=torch.empty(MATRIX, MATRIX)) for _ in range(processors)]
-        copies = [partial(torch.empty(COPIED).copy_, source) for _ in range(processors)]
+        copies = [_copies() for _ in range(processors)]
         alone = [_together(products[:1]), _together(copies[:1])]
         loaded = [_together(products), _together(copies)]
     finally:
         torch.set_num_threads(threads)
     slowdown = max(after / before for after, before in zip(loaded, alone, strict=True))
-    return ProcessorRates(2 * MATRIX**3 / loaded[0], 8 * COPIED / loaded[1], slowdown)
+    return ProcessorRates(2 * MATRIX**3 / loaded[0], FOOTPRINT_BYTES / loaded[1], slowdown)
+
+
+def middle(rounds: Sequence[ProcessorRates]) -> ProcessorRates:
+    """The median of each of the rates that were measured at several times."""
+    return ProcessorRates(
+        *(
+            statistics.median(getattr(one, name) for one in rounds)
+            for name in ("flops_per_s", "bandwidth", "contention")
+        )
+    )
+
+
+def _copies() -> Callable[[], None]:
+    """Copies of tiles that read and write as much in all as timed tasks touch before they meet a tensor again."""
+    import torch
+
+    size = FOOTPRINT_BYTES // (2 * 4 * COPIED)
+    tiles = [(torch.empty(COPIED), torch.rand(COPIED)) for _ in range(size)]
+
+    def copy() -> None:
+        for target, source in tiles:
+            target.copy_(source)
+
+    return copy
 
 
 def _together(calls: Sequence[Callable[[], object]]) -> float:

@@ -32,7 +32,7 @@ Boxes = dict[int, "tuple[Rect | None, ...]"]
 TIME_BOX_S = 60.0
 """Seconds that measuring may take in all, by default."""
 PASSES = 3
-"""How often a task is timed, in one program or in several, until it is settled."""
+"""How often a task is timed, in one program or in several, until it is settled, by default."""
 
 
 @final
@@ -54,6 +54,7 @@ class Measured:
         measuring: whether tasks without a measurement are timed, on this computer, while the time box lasts; the cores
             of the machine's other processors, as far as this computer has any, work meanwhile.
         time_box_s: seconds of measuring in all.
+        passes: how often a task is timed until it is settled.
         timer: measures one task.
         clock: seconds.
     """
@@ -65,13 +66,14 @@ class Measured:
         *,
         measuring: bool = True,
         time_box_s: float = TIME_BOX_S,
+        passes: int = PASSES,
         timer: Callable[[Launch, int, int, Sequence[Rect | None]], Measurement] = measure,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.measurements = measurements
         self._machine = machine
         self._left = time_box_s if measuring else 0.0
-        self._timer, self._clock = timer, clock
+        self._passes, self._timer, self._clock = passes, timer, clock
         self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
         self._factors: dict[tuple[str, str], list[tuple[int, float]]] = {}
         self._processors = {processor.cores: processor.id for processor in reversed(machine.processors)}
@@ -126,7 +128,7 @@ class Measured:
         if key is None:
             return roofline, "analytic"
         found = self.measurements.tasks.get(key)
-        if self._left > 0 and launch.binder is not None and (found is None or len(found.passes) < PASSES):
+        if self._left > 0 and launch.binder is not None and (found is None or len(found.passes) < self._passes):
             self._unsettled.setdefault(key, partial(self._timer, launch, point, cores, seen))
             if found is None:
                 found = self._measure(key)
@@ -150,14 +152,18 @@ class Measured:
 
         Passes of earlier programs count. What the time box leaves out is for a later one.
         """
-        for _ in range(PASSES - 1):
-            for key in self._unsettled:
-                if self.measuring and len(self.measurements.tasks[key].passes) < PASSES:
-                    self._measure(key)
+        for _ in range(self._passes - 1):
+            self.again()
         self._unsettled.clear()  # which holds launches
         self._factors.clear()
         for key, found in sorted(self.measurements.tasks.items()):
             self._compare(key, found)
+
+    def again(self) -> None:
+        """One pass of those over what was asked for, for programs that do something else between passes."""
+        for key in self._unsettled:
+            if self.measuring and len(self.measurements.tasks[key].passes) < self._passes:
+                self._measure(key)
 
     def _measure(self, key: TaskKey) -> Measurement:
         """What a task's passes come to, after one more."""
