@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+HEAP_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 @final
@@ -163,6 +164,16 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     shared = Path(variables.get("XDG_CACHE_HOME", ""))
     # The specification has a relative path ignored.
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "maniple"
+
+
+def sets_heap(environ: Mapping[str, str] | None = None) -> bool:
+    """Say whether the user has told the C library how to keep its heap.
+
+    Args:
+        environ: variables by name; default those of this process.
+    """
+    variables = os.environ if environ is None else environ
+    return any(variables.get(name) for name in HEAP_VARIABLES)
 
 
 def inherited() -> dict[str, str]:

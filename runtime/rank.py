@@ -18,6 +18,7 @@ from maniple.runtime.device import open_device
 from maniple.runtime.device_lane import Milestones
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
+from maniple.runtime.heap import keep_freed
 from maniple.runtime.inventory import available_cores
 from maniple.runtime.loopback import LoopbackHub
 from maniple.runtime.memory import Memory
@@ -183,6 +184,7 @@ class RankRuntime:
             RequestError: a GPU, and there is none.
         """
         self.drain()
+        keep_freed()
         own = machine.memories_of(self.world.rank)
         for processor in machine.processors:
             if processor.memory not in own:

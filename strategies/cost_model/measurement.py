@@ -21,6 +21,7 @@ from maniple.operators.library.opaque import Opaque
 from maniple.operators.user_operator import UserOperator
 from maniple.regions.error import RequestError
 from maniple.runtime.entry import read_json, write_atomically
+from maniple.runtime.heap import keep_freed
 from maniple.runtime.kernels import torch_dtype
 from maniple.strategies.cost_model.body_name import body_name
 
@@ -236,6 +237,7 @@ def measure(
 
     if (bind := launch.binder) is None:
         raise RequestError(f"{launch.name}: there is no body to measure")
+    keep_freed()  # as a step does
     seen = ((r, box) for r, box in zip(launch.requirements, boxes, strict=True) if box is not None)
     size = sum(box.volume * r.region.itemsize for r, box in seen)
     copies = max(1, min(MOST_COPIES, FOOTPRINT_BYTES // max(1, size)))

@@ -120,3 +120,9 @@ def test_the_cache_is_where_the_user_has_it(variables: dict[str, str], folder: P
 def test_a_cache_that_depends_on_where_one_is_is_refused() -> None:
     with pytest.raises(RequestError, match="MANIPLE_CACHE: expected an absolute path, got 'here'"):
         environment.cache_folder({"MANIPLE_CACHE": "here"})
+
+
+@pytest.mark.parametrize("name", environment.HEAP_VARIABLES)
+def test_a_user_who_sets_the_heap_is_heard(name: str) -> None:
+    assert environment.sets_heap({name: "1"})
+    assert not environment.sets_heap({name: "", "MALLOC_ARENA_MAX": "1"})

@@ -1,0 +1,40 @@
+"""The C library's heap: what bodies take and free in one step is kept, for the next step takes it again.
+
+glibc gives the system back what lies free at the top of the heap, and maps large blocks for themselves. Both are zero
+pages when they are next asked for, so a convolution that takes and frees its scratch in every step has the system clear
+all of it each time:
+
+    step            1                  2                  3
+    by default      map, clear, unmap  map, clear, unmap  map, clear, unmap
+    kept            map, clear         -                  -
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from functools import cache
+
+from maniple.runtime import environment
+
+__all__: list[str] = []
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+"""Names of settings, from glibc's malloc.h."""
+KEPT_BYTES = 1 << 30
+"""Free bytes at the top of the heap above which they are given back; the size from which blocks are mapped alone."""
+MOST_MMAP_BYTES = 1 << 25
+"""The largest size that an older glibc (before 2.35) takes for the latter."""
+
+
+@cache
+def keep_freed() -> bool:
+    """Have this process keep what it frees; says whether its C library and its user let it.
+
+    A user who has set the heap (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_, GLIBC_TUNABLES) has the last word.
+    """
+    if platform.libc_ver()[0] != "glibc" or environment.sets_heap():
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    mapped = mallopt(MMAP_THRESHOLD, KEPT_BYTES) or mallopt(MMAP_THRESHOLD, MOST_MMAP_BYTES)
+    return bool(mapped and mallopt(TRIM_THRESHOLD, KEPT_BYTES))
