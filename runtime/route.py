@@ -120,7 +120,7 @@ class Routes:
         return (self._out[source][leave][0], *between, self._into[target][enter][0])
 
     def _way(self, out: Legs, into: Legs) -> Way | None:
-        """Give the quickest way between memories with such links: the places of its first and last, and those between."""
+        """Give the quickest way between memories with such links: the places of its ends, and what is between."""
         best = (np.inf, -1, -1)
         for leave, (_, exit_switch, exit_cost) in enumerate(out):
             for enter, (_, entry_switch, entry_cost) in enumerate(into):
