@@ -37,7 +37,9 @@ def test_the_table() -> None:
     assert plan.weight("conv2d_1.weight").processors == (0, 2, 1, 3)
 
 
-@pytest.mark.parametrize(("name", "count"), [("p100x16", QUARTERS + len(MIDDLE)), ("p100x4", 0), ("cpu:4x1", 0), ("p100x6", 0)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("p100x16", QUARTERS + len(MIDDLE)), ("p100x4", 0), ("cpu:4x1", 0), ("p100x6", 0)]
+)
 def test_which_machines_have_them(name: str, count: int) -> None:
     assert len(hybrids(Machine.preset(name))) == count
 
