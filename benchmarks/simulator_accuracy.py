@@ -29,7 +29,7 @@ from maniple.operators.plan import Plan
 from maniple.runtime.machine import Machine
 from maniple.runtime.world import current
 from maniple.strategies.cost_model.measured import Measured
-from maniple.strategies.cost_model.measurement import Measurements
+from maniple.strategies.cost_model.measurement import Measurements, step_bytes
 from maniple.strategies.simulation.simulation import Simulation
 
 NAMED, FOUND = ("data_parallel", "model_parallel", "expert", "spatial"), ("optcnn", "soap")
@@ -92,7 +92,8 @@ def steps(graph: Graph, machine: Machine, plans: dict[str, Plan]) -> list[tuple[
     computer that is slower for a while is slower for all of them; predictions and steps of different minutes would
     differ by what else its host does.
     """
-    costs = Measured(machine, Measurements.here(), time_box_s=TIME_BOX_S, passes=ROUNDS)
+    footprint = step_bytes(graph)
+    costs = Measured(machine, Measurements.here(), time_box_s=TIME_BOX_S, passes=ROUNDS, footprint=footprint)
     rank, batch = current().rank, batch_of(graph)
     found: list[list[float]] = [[] for _ in plans]
     with ExitStack() as stack:

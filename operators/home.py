@@ -125,6 +125,9 @@ def _spread(shape: tuple[int, ...], users: dict[Rect, set[int]], everyone: list[
     spans = {(rect.lo[axis], rect.hi[axis]): set[int]() for rect in users}
     for rect, processors in users.items():
         spans[rect.lo[axis], rect.hi[axis]] |= processors
+    degrees = tuple(count if dimension == axis else 1 for dimension in range(len(shape)))
+    if len(spans) == 1:  # everyone uses all of it
+        return WeightPlan(degrees, tuple(everyone[:count]))
     free, homes = list(everyone), list[int]()
     for low, high in split_range(shape[axis], count):
         used = dict.fromkeys(free, 0)
@@ -133,4 +136,4 @@ def _spread(shape: tuple[int, ...], users: dict[Rect, set[int]], everyone: list[
                 used[processor] = max(used[processor], min(high, last) - max(low, first))
         homes.append(max(free, key=lambda processor: used[processor]))
         free.remove(homes[-1])
-    return WeightPlan(tuple(count if dimension == axis else 1 for dimension in range(len(shape))), tuple(homes))
+    return WeightPlan(degrees, tuple(homes))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SAMPLES = 1024
+SAMPLES = 128
+"""Elements of a sampled tensor. Each may be a miss of all caches, and batches that differ do in most elements."""
 
 
 class _Kept(threading.local):

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Legs = list[tuple[int, int, float]]
+"""A memory's links to switches, or from them, ascending: (number, switch, cost)."""
+Way = tuple[int, tuple[int, ...], int]
+
 ROUTED_BYTES = 1 << 20
 """A route is the quickest way for a transfer of this size on idle links."""
 
@@ -60,6 +64,7 @@ class Routes:
         self._rates = (between_hosts, within_host)
         self._hosts = [memory.host for memory in memories]
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._ways: dict[tuple[int, int], Way | None] = {}
         self._places = {switch: place for place, switch in enumerate(switches)}
         self._direct = {
             (link.source, link.target): number
@@ -68,6 +73,7 @@ class Routes:
         }
         self._between, self._last = self._switch_paths()
         self._out, self._into = self._legs()
+        self._exits, self._entries = _kinds(self._out), _kinds(self._into)
         self._check(name)
 
     def route(self, source: int, target: int) -> tuple[int, ...]:
@@ -104,22 +110,32 @@ class Routes:
     def _find(self, source: int, target: int) -> tuple[int, ...]:
         if (source, target) in self._direct:
             return (self._direct[source, target],)
-        best = (np.inf, -1, -1)
-        for out, exit_switch, exit_cost in self._out[source]:
-            for into, entry_switch, entry_cost in self._into[target]:
-                cost = exit_cost + self._between[exit_switch, entry_switch] + entry_cost
-                best = min(best, (cost, out, into))
-        _, out, into = best
-        if out < 0:
+        kinds = self._exits[source], self._entries[target]
+        if kinds not in self._ways:
+            self._ways[kinds] = self._way(self._out[source], self._into[target])
+        way = self._ways[kinds]
+        if way is None:
             return (len(self.links) + source * self.count + target,)
-        place = self._places[str(self.links[into].source)]
-        start = self._places[str(self.links[out].target)]
-        way = [into]
+        leave, between, enter = way
+        return (self._out[source][leave][0], *between, self._into[target][enter][0])
+
+    def _way(self, out: Legs, into: Legs) -> Way | None:
+        """Give the quickest way between memories with such links: the places of its ends, and what is between."""
+        best = (np.inf, -1, -1)
+        for leave, (_, exit_switch, exit_cost) in enumerate(out):
+            for enter, (_, entry_switch, entry_cost) in enumerate(into):
+                cost = exit_cost + self._between[exit_switch, entry_switch] + entry_cost
+                best = min(best, (cost, leave, enter))
+        _, leave, enter = best
+        if leave < 0:
+            return None
+        start, place = out[leave][1], into[enter][1]
+        between: list[int] = []
         while place != start:
             link = int(self._last[start, place])
-            way.append(link)
+            between.append(link)
             place = self._places[str(self.links[link].source)]
-        return (out, *reversed(way))
+        return leave, tuple(reversed(between)), enter
 
     def _cost(self, link: Link) -> float:
         return link.latency_s + ROUTED_BYTES / link.bandwidth
@@ -142,10 +158,10 @@ class Routes:
             last = np.where(better, np.broadcast_to(last[middle], last.shape), last)
         return cost, last
 
-    def _legs(self) -> tuple[list[list[tuple[int, int, float]]], list[list[tuple[int, int, float]]]]:
+    def _legs(self) -> tuple[list[Legs], list[Legs]]:
         """Give each memory's links to switches and from switches: (number, switch, cost)."""
-        out: list[list[tuple[int, int, float]]] = [[] for _ in range(self.count)]
-        into: list[list[tuple[int, int, float]]] = [[] for _ in range(self.count)]
+        out: list[Legs] = [[] for _ in range(self.count)]
+        into: list[Legs] = [[] for _ in range(self.count)]
         for number, link in enumerate(self.links):
             if isinstance(link.source, int) and isinstance(link.target, str):
                 out[link.source].append((number, self._places[link.target], self._cost(link)))
@@ -175,3 +191,9 @@ class Routes:
                         f"machine {name}: links: no way leads from memory {source} to memory {target}; add the "
                         f"missing links, or give the rate {which}"
                     )
+
+
+def _kinds(legs: Sequence[Legs]) -> list[int]:
+    """Number the memories' links by what they lead to, and what that costs; equal ones alike."""
+    kinds: dict[tuple[tuple[int, float], ...], int] = {}
+    return [kinds.setdefault(tuple((switch, cost) for _, switch, cost in each), len(kinds)) for each in legs]

@@ -75,15 +75,28 @@ def split_sample(graph: Graph, node: Node, machine: Machine) -> OperatorPlan:
     return _split(graph, node, next((factor.name for factor in factors if factor.role == "sample"), None), machine)
 
 
-def shared(graph: Graph, node: Node, processors: Sequence[int]) -> OperatorPlan:
-    """The configuration of an operator whose samples some processors share, as far as they can be split."""
+def shared(graph: Graph, node: Node, processors: Sequence[int], features: int = 1) -> OperatorPlan:
+    """The configuration of an operator whose samples some processors share, as far as they can be split.
+
+    Args:
+        graph: the graph.
+        node: the operator.
+        processors: who shares.
+        features: where the operator's output features can be split so often, neighbours share those, and the others
+            samples; it divides the number of processors.
+    """
     bound = graph.bound(node)
     sample = next((factor for factor in bound.factors if factor.role == "sample" and factor.splittable), None)
-    if len(processors) == 1 or sample is None:
+    feature = next((factor for factor in bound.factors if factor.role == "parameter" and not factor.reduction), None)
+    if features == 1 or feature is None or feature.highest_degree < features:
+        feature, features = None, 1
+    most = len(processors) // features
+    points = 1 if sample is None else min(most, sample.extent)
+    if points * features == 1:
         return whole(graph, node, processors[0])
-    points = min(len(processors), sample.extent)
-    degrees = tuple((factor.name, points if factor.name == sample.name else 1) for factor in bound.factors)
-    return OperatorPlan(degrees, tuple(processors[:points]))
+    cut = {factor.name: degree for factor, degree in ((sample, points), (feature, features)) if factor is not None}
+    degrees = tuple((factor.name, cut.get(factor.name, 1)) for factor in bound.factors)
+    return OperatorPlan(degrees, tuple(processors[: points * features]))
 
 
 def is_pointwise(node: Node) -> bool:

@@ -64,8 +64,10 @@ class Timer:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
-        del cores, boxes
+    def __call__(
+        self, launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int
+    ) -> Measurement:
+        del cores, boxes, footprint
         self.calls += 1
         launch_ns = round(1e9 * MACHINE.processor(0).launch_s)
         return Measurement.of(launch, point, 3 * task_ns(launch, point, MACHINE) - launch_ns, 0)
@@ -91,7 +93,7 @@ def test_what_one_program_measured_the_next_one_knows(timer: Timer) -> None:
     plan = DataParallel().plan(Problem(small(), MACHINE))
     found = []
     for _ in range(2):
-        with costs_of("measured", MACHINE) as costs:
+        with costs_of("measured", small(), MACHINE) as costs:
             found.append(Simulation(small(), MACHINE, plan, costs).predict())
         calls = timer.calls
     assert calls == timer.calls > 4
@@ -113,7 +115,7 @@ def test_a_plan_is_predicted_with_tasks_that_are_settled_and_a_survey_that_was_c
         patch.setattr(Measured, "settle", interrupted)
         with pytest.raises(KeyboardInterrupt):
             costs_of_plan("measured", small(), MACHINE, plan)
-    with costs_of("measured", MACHINE) as left:
+    with costs_of("measured", small(), MACHINE) as left:
         assert left is not None
         assert {len(one.passes) for one in left.measurements.tasks.values()} == {1}
     for _ in range(2):
@@ -147,7 +149,7 @@ def test_what_was_not_asked_for_stands_in_for_others_in_any_order(timer: Timer) 
     plan = DataParallel().plan(Problem(small(16), MACHINE))
     costs = surveyed("analytic", small(), MACHINE)
     assert costs is None
-    with costs_of("measured", MACHINE) as found:
+    with costs_of("measured", small(), MACHINE) as found:
         assert found is not None
         only = measured.Measured(MACHINE, found.measurements, measuring=False)
     tasks = [block.rows.tasks for block in Simulation(small(16), MACHINE, plan)._program.launches.values()]
@@ -187,7 +189,7 @@ def test_bodies_that_a_user_wrote_are_measured_anew_by_the_next_program(timer: T
     again = surveyed("measured", graph, MACHINE)
     assert again is not None
     assert timer.calls == calls + measured.PASSES * len(written)
-    with costs_of("measured", MACHINE) as kept:
+    with costs_of("measured", small(), MACHINE) as kept:
         assert kept is not None
         assert kept.measurements.tasks.keys() == tasks.keys() - written
 
@@ -219,7 +221,7 @@ def test_what_a_search_prints_and_saves_is_what_it_compared(
     ],
 )
 def test_wrong_costs_are_refused(name: str, machine: str, said: str) -> None:
-    with pytest.raises(RequestError, match=said), costs_of(name, Machine.preset(machine)):
+    with pytest.raises(RequestError, match=said), costs_of(name, small(), Machine.preset(machine)):
         pass
 
 

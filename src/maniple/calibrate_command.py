@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -78,21 +79,25 @@ def _tasks(graphs: Sequence[Graph], machine: Machine, seconds: float, export: Pa
     from maniple.runtime import environment
     from maniple.strategies.cost_model.calibration import fit_tasks
     from maniple.strategies.cost_model.measured import Measured
-    from maniple.strategies.cost_model.measurement import write_measurements
+    from maniple.strategies.cost_model.measurement import step_bytes, write_measurements
     from maniple.strategies.cost_model.store import Store
     from maniple.strategies.survey import survey
 
     store = Store(environment.cache_folder())
-    costs = Measured(machine, store.read(), time_box_s=seconds)
-    known = len(costs.measurements.tasks)
+    measurements = store.read()
+    known, begun = len(measurements.tasks), time.monotonic()
+    errors: list[float] = []
     try:
         for graph in graphs:
+            left_s = max(0.0, seconds - (time.monotonic() - begun))
+            costs = Measured(machine, measurements, time_box_s=left_s, footprint=step_bytes(graph))
             survey(graph, machine, costs)
+            errors = costs.errors()
     finally:
-        store.add(costs.measurements)
+        store.add(measurements)
     if export is not None:
         write_measurements(export, store.read())
-    return fit_tasks(len(costs.measurements.lasting().tasks), known, costs.errors(), str(store.path))
+    return fit_tasks(len(measurements.lasting().tasks), known, errors, str(store.path))
 
 
 def _probe(nodes: int, cores: int) -> dict[str, object]:

@@ -23,7 +23,7 @@ ANALYTIC, MEASURED = "analytic", "measured"
 
 
 @contextmanager
-def costs_of(name: str, machine: Machine) -> Iterator[Measured | None]:
+def costs_of(name: str, graph: Graph, machine: Machine) -> Iterator[Measured | None]:
     """The costs of a name: None for the roofline of the machine's processors.
 
     What is measured meanwhile is kept in the user's cache when the context ends, whatever ends it.
@@ -31,6 +31,7 @@ def costs_of(name: str, machine: Machine) -> Iterator[Measured | None]:
     Args:
         name: ``analytic``; ``measured``: what the cache has, and what is not there is timed on this computer, within a
             time box; or a file of measurements, of this computer or another, where what is not there is interpolated.
+        graph: whose step: how much it touches decides what a task finds in caches.
         machine: the machine.
 
     Raises:
@@ -41,6 +42,7 @@ def costs_of(name: str, machine: Machine) -> Iterator[Measured | None]:
         yield None
         return
     from maniple.strategies.cost_model.measured import Measured, read_measurements
+    from maniple.strategies.cost_model.measurement import step_bytes
     from maniple.strategies.cost_model.store import Store
 
     if name != MEASURED:
@@ -49,7 +51,7 @@ def costs_of(name: str, machine: Machine) -> Iterator[Measured | None]:
                 f"{name}: cannot be read; expected {ANALYTIC}, {MEASURED}, or a file of measurements"
                 f"{nearest(name, (ANALYTIC, MEASURED))}"
             )
-        yield Measured(machine, read_measurements(name), measuring=False)
+        yield Measured(machine, read_measurements(name), measuring=False, footprint=step_bytes(graph))
         return
     kinds = sorted({processor.kind for processor in machine.processors} - {"cpu"})
     if kinds:
@@ -58,7 +60,7 @@ def costs_of(name: str, machine: Machine) -> Iterator[Measured | None]:
             f"{ANALYTIC!r}, or a file that was measured there"
         )
     store = Store(environment.cache_folder())
-    measured = Measured(machine, store.read())
+    measured = Measured(machine, store.read(), footprint=step_bytes(graph))
     known = dict(measured.measurements.tasks)
     try:
         yield measured
@@ -85,7 +87,7 @@ def surveyed(name: str, graph: Graph, machine: Machine) -> Measured | None:
     # Loaded on use: planning with the roofline needs no torch.
     from maniple.strategies.survey import survey
 
-    with costs_of(name, machine) as found:
+    with costs_of(name, graph, machine) as found:
         if found is None:
             return None
         survey(graph, machine, found)
@@ -106,7 +108,7 @@ def costs_of_plan(name: str, graph: Graph, machine: Machine, plan: Plan) -> Meas
     """
     from maniple.strategies.simulation.simulation import Simulation
 
-    with costs_of(name, machine) as found:
+    with costs_of(name, graph, machine) as found:
         if found is None:
             return None
         if found.measuring:

@@ -186,12 +186,15 @@ def _cores(asked: int | None) -> int:
 
 def _drive(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None) -> Plan:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
-    state = strategy.init(problem)
     with ExitStack() as stack:
-        # The graph and the first simulation stay until the end: later collections need not look at them. What the
+        # The graph stays until the end, and so does the first simulation: collections need not look at them. What the
         # program has frozen itself would be let go together with them.
-        if strategy.needs_budget and gc.get_freeze_count() == 0:
+        freezes = strategy.needs_budget and gc.get_freeze_count() == 0
+        if freezes:
             stack.callback(gc.unfreeze)
+            gc.freeze()
+        state = strategy.init(problem)
+        if freezes:
             gc.freeze()
         crew = _crew(strategy, problem, limits)
         if crew is not None:

@@ -208,13 +208,13 @@ class Trainer:
         return step
 
     def _call(self, text: str, batch: Mapping[str, torch.Tensor] | None = None, *, whole: bool = True) -> None:
-        """Tell the other ranks what this one does: what it was given is compared by samples, or whole."""
+        """Tell the other ranks what this one does: at once, whole, or by samples, up to half a second later."""
         if self._world.size > 1:
             given = digest(batch[name] for name in sorted(batch)) if batch and whole else b""
             if batch and not whole:
                 given = digest((batch[name] for name in sorted(batch)), sampled=True)
             with self._watched():
-                self._world.control.call(f"{self._name}.{text}", given)
+                self._world.control.call(f"{self._name}.{text}", given, soon=whole)
 
     def _feed(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> None:
         """Queue the inputs that this rank's tasks will take."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.runtime.roofline import kernel_ns, task_ns
-from maniple.strategies.cost_model.measurement import frames, measure, task_key, work
+from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
 from maniple.strategies.cost_model.neighbor import neighbors
 
@@ -55,6 +55,7 @@ class Measured:
             of the machine's other processors, as far as this computer has any, work meanwhile.
         time_box_s: seconds of measuring in all.
         passes: how often a task is timed until it is settled.
+        footprint: bytes that a step touches.
         timer: measures one task.
         clock: seconds.
     """
@@ -67,13 +68,15 @@ class Measured:
         measuring: bool = True,
         time_box_s: float = TIME_BOX_S,
         passes: int = PASSES,
-        timer: Callable[[Launch, int, int, Sequence[Rect | None]], Measurement] = measure,
+        footprint: int = FOOTPRINT_BYTES,
+        timer: Callable[[Launch, int, int, Sequence[Rect | None], int], Measurement] = measure,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.measurements = measurements
         self._machine = machine
         self._left = time_box_s if measuring else 0.0
-        self._passes, self._timer, self._clock = passes, timer, clock
+        self._passes, self._footprint = passes, footprint
+        self._timer, self._clock = timer, clock
         self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
         self._factors: dict[tuple[str, str], list[tuple[int, float]]] = {}
         self._processors = {processor.cores: processor.id for processor in reversed(machine.processors)}
@@ -95,7 +98,7 @@ class Measured:
 
     def frozen(self) -> Measured:
         """The same measurements for one search or prediction, which measures nothing and has asked for nothing yet."""
-        return Measured(self._machine, self.measurements, measuring=False)
+        return Measured(self._machine, self.measurements, measuring=False, footprint=self._footprint)
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
@@ -123,13 +126,13 @@ class Measured:
     def _estimate(self, launch: Launch, point: int, boxes: Boxes) -> tuple[int, str]:
         processor = self._machine.processor(launch.points[point].processor)
         cores, seen = processor.cores, boxes[self._machine.memory_of(processor.id)]
-        key = task_key(launch, point, cores, seen)
+        key = task_key(launch, point, cores, seen, self._footprint)
         roofline = task_ns(launch, point, self._machine)
         if key is None:
             return roofline, "analytic"
         found = self.measurements.tasks.get(key)
         if self._left > 0 and launch.binder is not None and (found is None or len(found.passes) < self._passes):
-            self._unsettled.setdefault(key, partial(self._timer, launch, point, cores, seen))
+            self._unsettled.setdefault(key, partial(self._timer, launch, point, cores, seen, self._footprint))
             if found is None:
                 found = self._measure(key)
                 self._compare(key, found)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
 from itertools import cycle, islice
-from math import prod
+from math import log2, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from maniple.operators.graph import Graph
     from maniple.regions.rectangle import Rect
     from maniple.runtime.entry import Entry
     from maniple.runtime.launch import Launch
@@ -38,15 +39,18 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 3
+VERSION = 4
 """The version of the file."""
 WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
 """Calls before timing; timed runs of a pass, each of as many calls as take LEAST_S."""
 WRITTEN_BY_USERS = (UserOperator, Opaque)
 """The operators whose bodies are none of the library's."""
 FOOTPRINT_BYTES, MOST_COPIES = 1 << 26, 64
-"""What calls touch before they come back to the same tensors, and the most copies of them: a step touches all its
-weights and activations before it runs the same task again, so most of them have left the core's caches."""
+"""What calls touch before they come back to the same tensors, where nobody says what a step touches, and the most
+copies of them."""
+PER_WEIGHT, PER_ACTIVATION = 4, 2
+"""How often a step has a weight (its value, what another processor reads of it, its gradient, its momentum), and an
+activation (its value and gradient)."""
 DRAWN = 1 << 12
 """Numbers that are drawn for a tensor, and repeated: drawing all of a large one takes longer than its task."""
 
@@ -62,6 +66,7 @@ class TaskKey:
         shapes: of each view, such as ``64x3x32x32:float32``, or ``64x3x16x32/64x3x32x32:float32`` where it is a part
             of an instance; ``-`` for one that the task does not use.
         cores: that the processor owns.
+        footprint: bytes that were touched before the task met a tensor again.
         lasts: whether the same key means the same code in another program. A body that a user wrote may call functions
             and hold values that no hash of it covers.
         nameless: what of the body has no name.
@@ -71,6 +76,7 @@ class TaskKey:
     body: str
     shapes: tuple[str, ...]
     cores: int
+    footprint: int = FOOTPRINT_BYTES
     lasts: bool = True
     nameless: tuple[Nameless, ...] = ()
 
@@ -153,6 +159,19 @@ class Measurements:
         return Measurements(self.device, self.software, {key: one for key, one in self.tasks.items() if key.lasts})
 
 
+def step_bytes(graph: Graph) -> int:
+    """Give the bytes that a step of a graph touches, about: the nearest power of two, from 1 to 256 MiB.
+
+    A step touches all its weights and activations before it runs the same task again, so a task finds them in a cache
+    only as far as that holds a step. Steps of about one size share their measurements.
+    """
+    touched = 0
+    for tensor in graph.tensors:
+        times = PER_WEIGHT if tensor.lasting else PER_ACTIVATION
+        touched += times * prod(tensor.shape) * torch_dtype(tensor.dtype).itemsize
+    return 1 << min(max(20, round(log2(max(1, touched)))), 28)
+
+
 def frames(launch: Launch, points: Iterable[int]) -> tuple[Rect | None, ...]:
     """Give the box of each instance that some tasks of a launch share: what they use of it; None where they use none.
 
@@ -172,7 +191,9 @@ def frames(launch: Launch, points: Iterable[int]) -> tuple[Rect | None, ...]:
     return tuple(found)
 
 
-def task_key(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> TaskKey | None:
+def task_key(
+    launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int = FOOTPRINT_BYTES
+) -> TaskKey | None:
     """Give what determines the time of a task; None for tasks that only pass values on.
 
     Args:
@@ -180,6 +201,7 @@ def task_key(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None
         point: which of its tasks.
         cores: that the processor owns.
         boxes: of the instances that it sees, by requirement.
+        footprint: bytes that a step touches.
     """
     if not launch.kind:
         return None
@@ -194,7 +216,7 @@ def task_key(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None
     # A user's operator is written down as a class and its arguments; what it runs belongs to the class.
     name, nameless = body_name((body, body.definition.function) if isinstance(body, UserOperator) else body)
     lasts = not (nameless or _is_written_by_user(body))
-    return TaskKey(launch.kind, name, shapes, cores, lasts, nameless)
+    return TaskKey(launch.kind, name, shapes, cores, footprint, lasts, nameless)
 
 
 def _is_written_by_user(body: object) -> bool:
@@ -219,6 +241,7 @@ def measure(
     point: int,
     cores: int,
     boxes: Sequence[Rect | None],
+    footprint: int = FOOTPRINT_BYTES,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> Measurement:
     """Time a task's body on tensors that take turns: warm-up, median and spread.
@@ -228,6 +251,7 @@ def measure(
         point: which of its tasks.
         cores: threads that torch may use.
         boxes: of the instances that it sees, by requirement.
+        footprint: bytes that a step touches: calls take turns on tensors that have as many in all.
         clock: nanoseconds.
 
     Raises:
@@ -240,7 +264,7 @@ def measure(
     keep_freed()  # as a step does
     seen = ((r, box) for r, box in zip(launch.requirements, boxes, strict=True) if box is not None)
     size = sum(box.volume * r.region.itemsize for r, box in seen)
-    copies = max(1, min(MOST_COPIES, FOOTPRINT_BYTES // max(1, size)))
+    copies = max(1, min(MOST_COPIES, footprint // max(1, size)))
     threads = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
@@ -327,9 +351,10 @@ def read_measurements(path: str | os.PathLike[str]) -> Measurements:
         raise table["version"].problem(f"version {VERSION}; measure again")
     found = Measurements(table["device"].string(), table["software"].string())
     for entry in table["tasks"].elements():
-        task = entry.table(("kind", "body", "shapes", "cores", "passes", "work", "flops", "touched"))
+        task = entry.table(("kind", "body", "shapes", "cores", "footprint", "passes", "work", "flops", "touched"))
         shapes = tuple(shape.string() for shape in task["shapes"].elements())
-        key = TaskKey(task["kind"].string(), task["body"].string(), shapes, task["cores"].integer(1))
+        kind, body = task["kind"].string(), task["body"].string()
+        key = TaskKey(kind, body, shapes, task["cores"].integer(1), task["footprint"].integer(1))
         passes = tuple(_read_pass(one) for one in task["passes"].elements())
         if not passes:
             raise task["passes"].problem("at least one pass")
@@ -356,6 +381,7 @@ def write_measurements(path: str | os.PathLike[str], found: Measurements) -> Non
                 "body": key.body,
                 "shapes": list(key.shapes),
                 "cores": key.cores,
+                "footprint": key.footprint,
                 "passes": [asdict(one) for one in value.passes],
                 "work": value.work,
                 "flops": value.flops,

@@ -28,7 +28,7 @@ def touched_bytes(table: Boxes, layout: Layout) -> int:
             if _ends(table, one, layout, axis):
                 for other in range(len(table)):
                     runs -= _continued(table, one, other, axis)
-    return max(points * layout[ITEMSIZE], runs * layout[LINE])
+    return int(max(points * layout[ITEMSIZE], runs * layout[LINE]))
 
 
 @leaf
@@ -56,4 +56,4 @@ def _continued(table: Boxes, one: int, other: int, axis: int) -> int:
         if span <= 0:
             return 0
         count *= span
-    return count
+    return int(count)

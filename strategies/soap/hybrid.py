@@ -5,10 +5,13 @@ cut within hosts, and a quarter of them crosses between hosts of four. (A. Krizh
 convolutional neural networks, arXiv 1404.5997, section 4, has the idea for dense layers and one host.)
 
     2 hosts of 2, from the second    degrees  processors
-    conv2d, relu                     b=4      p0 p1 p2 p3
+    conv2d                           b=4      p0 p1 p2 p3
     conv2d_1                         b=2 o=2  p0 p1 p2 p3
-    relu_1                           b=2 c=2  p0 p1 p2 p3
+    relu, relu_1, flatten            b=2 c=2  p0 p1 p2 p3
     cross_entropy                    b=4      p0 p1 p2 p3
+
+Or only operators with weights are cut so, and the others by sample, b=4. That moves more between operators where
+few of them share a cut, and less where many, such as poolings and concatenations, would need another.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 QUARTERS = 4
-"""Hybrids begin at the first operator, and after one, two and three quarters of them."""
+"""Hybrids begin at the first operator, and after one, two and three quarters of them ..."""
+MIDDLE = (1, 2)
+"""... and those that cut weights only after these."""
 
 
 @final
@@ -35,12 +40,13 @@ class Hybrid(AbstractDirectStrategy):
 
     Args:
         quarter: after how many quarters of the operators that begins.
+        weights_only: whether operators without weights stay split by sample.
     """
 
     name: ClassVar[str] = "hybrid"
 
-    def __init__(self, quarter: int) -> None:
-        self._quarter = quarter
+    def __init__(self, quarter: int, *, weights_only: bool = False) -> None:
+        self._quarter, self._weights_only = quarter, weights_only
 
     def plan(self, problem: Problem) -> Plan:
         """The plan for a problem."""
@@ -49,16 +55,40 @@ class Hybrid(AbstractDirectStrategy):
         operators = (
             (
                 node.name,
-                (node.id >= first and _within_hosts(graph, node, machine)) or split_sample(graph, node, machine),
+                (node.id >= first and self._within_hosts(graph, node, machine)) or split_sample(graph, node, machine),
             )
             for node in graph.nodes
         )
         return complete(problem, self.name, tuple(operators))
 
+    def _within_hosts(self, graph: Graph, node: Node, machine: Machine) -> OperatorPlan | None:
+        """The configuration by sample over hosts and by feature within; None where it cannot be cut so."""
+        size, factors = _per_host(machine), graph.bound(node).factors
+        cut = [factor for factor in factors if not factor.reduction and factor.highest_degree > 1]
+        sample = next((factor for factor in cut if factor.role == "sample"), None)
+        features = sorted(
+            (
+                factor
+                for factor in cut
+                if factor.role == "parameter" or not (factor.role == "sample" or self._weights_only)
+            ),
+            key=lambda factor: factor.role != "parameter",
+        )
+        hosts = len(machine.processors) // size
+        if sample is None or not features or sample.highest_degree < hosts or features[0].highest_degree < size:
+            return None
+        return configure(graph, node, {sample.name: hosts, features[0].name: size}, machine)
+
 
 def hybrids(machine: Machine) -> tuple[Hybrid, ...]:
     """All of a machine of several hosts of equally many processors, more than one."""
-    return tuple(Hybrid(quarter) for quarter in range(QUARTERS)) if _per_host(machine) else ()
+    if not _per_host(machine):
+        return ()
+    whole, middle = (
+        (Hybrid(quarter) for quarter in range(QUARTERS)),
+        (Hybrid(quarter, weights_only=True) for quarter in MIDDLE),
+    )
+    return (*whole, *middle)
 
 
 def _per_host(machine: Machine) -> int:
@@ -68,17 +98,3 @@ def _per_host(machine: Machine) -> int:
     even = len(set(hosts)) * size == len(hosts)
     even &= hosts == [hosts[first] for first in range(0, len(hosts), size) for _ in range(size)]
     return size if even and 1 < size < len(hosts) else 0
-
-
-def _within_hosts(graph: Graph, node: Node, machine: Machine) -> OperatorPlan | None:
-    """The configuration by sample over hosts and by feature within; None where it cannot be cut so."""
-    size, factors = _per_host(machine), graph.bound(node).factors
-    cut = [factor for factor in factors if not factor.reduction and factor.highest_degree > 1]
-    sample = next((factor for factor in cut if factor.role == "sample"), None)
-    features = sorted(
-        (factor for factor in cut if factor.role != "sample"), key=lambda factor: factor.role != "parameter"
-    )
-    hosts = len(machine.processors) // size
-    if sample is None or not features or sample.highest_degree < hosts or features[0].highest_degree < size:
-        return None
-    return configure(graph, node, {sample.name: hosts, features[0].name: size}, machine)

@@ -191,8 +191,8 @@ def test_auto_takes_a_plan_that_moves_no_more_than_named_ones_that_are_as_fast_b
 ) -> None:
     """What every task takes is its roofline, measured with a spread of half of it."""
 
-    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
-        del cores, boxes
+    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int) -> Measurement:
+        del cores, boxes, footprint
         return Measurement.of(launch, point, 2 * (taken_ns := task_ns(launch, point, machine)), taken_ns)
 
     graph, machine = chain(64), mp.Machine.preset("cpu:2x1")

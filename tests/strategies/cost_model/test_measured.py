@@ -35,6 +35,7 @@ from maniple.strategies.cost_model.measurement import (
     frames,
     measure,
     read_measurements,
+    step_bytes,
     task_key,
     work,
     write_measurements,
@@ -61,7 +62,9 @@ class Timer:
     def __init__(self) -> None:
         self.now, self.calls = 0.0, 0
 
-    def __call__(self, launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
+    def __call__(
+        self, launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int
+    ) -> Measurement:
         self.now += 1.0
         self.calls += 1
         return Measurement.of(launch, point, 3 * task_ns(launch, point, MACHINE) - LAUNCH_NS, 0)
@@ -122,9 +125,31 @@ def test_a_part_of_an_instance_is_another_task_than_a_tensor_of_its_own_and_is_t
     for points, contiguous in (([0], True), ([0, 1], False)):
         seen.clear()
         ticks = iter(range(0, 10**9, 10**6))
-        measure(replace(widths, binder=bind), 0, 1, frames(widths, points), partial(next, ticks))
+        measure(replace(widths, binder=bind), 0, 1, frames(widths, points), clock=partial(next, ticks))
         assert seen
         assert set(seen) == {contiguous}
+
+
+def test_a_task_is_timed_on_as_many_tensors_as_a_step_touches() -> None:
+    """Two views of 8 x 16 x 8 x 8 numbers are 64 KiB; calls come back to them after the footprint, or never."""
+    launch = launches(model("digits_cnn", batch=8))["relu.forward"]
+    for footprint, copies in ((1 << 16, 1), (1 << 18, 4), (1 << 40, 6)):
+        bound: list[object] = []
+
+        def bind(*views: object, bound: list[object] = bound) -> Callable[[], None]:
+            bound.append(views)
+            return lambda: None
+
+        ticks = iter(range(0, 10**9, 10**6))  # two calls of a millisecond make a run, and there are three
+        own = replace(launch, binder=bind)
+        measure(own, 0, 1, frames(own, [0, 1]), footprint, partial(next, ticks))
+        assert len(bound) == copies
+
+
+def test_what_a_step_touches() -> None:
+    """The MLP has 23 MB of weights, four times, and twice 4 MB of activations: 101 MB, so 128 MiB."""
+    found = [step_bytes(model(name, batch=batch)) >> 20 for name, batch in (("mlp", 128), ("lenet", 1), ("vgg16", 64))]
+    assert found == [128, 1, 256]
 
 
 @pytest.mark.parametrize(("box_s", "conv2d", "linear"), [(6.0, 7.1, 2.4), (4.5, 7.1, 2.75), (2.5, 8.4, 3.1)])
@@ -133,8 +158,8 @@ def test_a_task_that_is_settled_takes_its_middle_pass(box_s: float, conv2d: floa
     found, now = launches(model("digits_cnn", batch=8)), iter(range(100))
     passes = iter([9.8, 3.1, 7.0, 2.4, 7.1, 2.2])
 
-    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
-        del cores, boxes
+    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int) -> Measurement:
+        del cores, boxes, footprint
         return Measurement.of(launch, point, round(1e6 * next(passes)), 0)
 
     # A pass takes a second: the clock is read as it begins and as it ends.
@@ -154,8 +179,8 @@ def test_passes_of_one_program_are_gone_on_with_by_the_next() -> None:
     for passes, box_s in [(1, 1.0), (2, 1.0), (3, 1.0), (3, 60.0)]:
         now = iter(range(100))
 
-        def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
-            del cores, boxes
+        def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int) -> Measurement:
+            del cores, boxes, footprint
             return Measurement.of(launch, point, round(1e6 * next(times)), 0)
 
         clock = partial(lambda now: float(next(now)), now)
@@ -188,8 +213,8 @@ def test_the_spread_is_that_of_the_tasks_that_were_asked_for() -> None:
     found = launches(model("digits_cnn", batch=8))
     timer, measurements = Timer(), Measurements.here()
 
-    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None]) -> Measurement:
-        del cores, boxes
+    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int) -> Measurement:
+        del cores, boxes, footprint
         return Measurement.of(launch, point, 1000, 500 if launch.kind.startswith("relu") else 100)
 
     costs = Measured(MACHINE, measurements, timer=timed, clock=timer.clock)
@@ -271,7 +296,7 @@ def test_the_table_of_the_docstring() -> None:
 def test_a_body_is_timed_with_warm_up_median_and_spread() -> None:
     ticks = iter(range(0, 10**9, 10**6))
     launch = launches(model("digits_cnn", batch=8))["relu.forward"]
-    found = measure(launch, 0, 1, frames(launch, [0]), lambda: next(ticks))
+    found = measure(launch, 0, 1, frames(launch, [0]), clock=lambda: next(ticks))
     assert found == Measurement.of(launch, 0, 500_000, 0)  # two calls in each millisecond
     assert found.work == work(launch, 0)
 
@@ -288,7 +313,7 @@ def test_files_give_measurements_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version": 3', '"version": 2', "version: expected version 3; measure again, got 2"),
+        ('"version": 4', '"version": 3', "version: expected version 4; measure again, got 3"),
         ('"median_ns": ', '"median_ns": -', r"tasks\[0\]\.passes\[0\]\.median_ns: expected an integer >= 1"),
         ('"cores"', '"cors"', r"tasks\[0\]\.cors: unknown key; did you mean 'cores'"),
     ],

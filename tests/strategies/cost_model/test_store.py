@@ -92,7 +92,7 @@ def test_a_broken_file_is_refused_with_its_entry(tmp_path: Path) -> None:
     said = r"costs-\w+\.json: tasks\[0\]\.passes\[0\]\.median_ns: expected an integer >= 1, got 0"
     with pytest.raises(RequestError, match=said):
         store.read()
-    store.path.write_text('{"version": 3, "dev', encoding="utf-8")
+    store.path.write_text('{"version": 4, "dev', encoding="utf-8")
     with pytest.raises(RequestError, match=r"costs-\w+\.json: line 1, column 16: not a whole JSON document"):
         store.add(task("relu.backward"))
 

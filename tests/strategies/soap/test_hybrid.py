@@ -8,7 +8,7 @@ import pytest
 
 from maniple.operators.graph import Graph
 from maniple.runtime.machine import Machine
-from maniple.strategies.soap.hybrid import QUARTERS, Hybrid, hybrids
+from maniple.strategies.soap.hybrid import MIDDLE, QUARTERS, Hybrid, hybrids
 from maniple.strategies.strategy import Problem
 
 
@@ -21,19 +21,23 @@ def test_the_table() -> None:
     plan = Hybrid(1).plan(Problem(graph, machine))
     plan.validate(graph, machine)
     splits = {name: split for name, split, _, _ in plan.table()}
-    assert [splits[name] for name in ("conv2d", "conv2d_1", "relu_1", "cross_entropy")] == [
+    assert [splits[name] for name in ("conv2d", "conv2d_1", "relu", "relu_1", "flatten", "cross_entropy")] == [
         "b=4",
         "b=2 o=2",
-        "b=2 c=2",
+        *["b=2 c=2"] * 3,
         "b=4",
     ]
     assert {plan.operator(name).processors for name in splits} == {(0, 1, 2, 3)}
+    others = Hybrid(1, weights_only=True).plan(Problem(graph, machine))
+    changed = {name for name, split, _, _ in others.table() if split != splits[name]}
+    assert changed == {"relu", "relu_1", "flatten"}
+    assert {dict(others.operator(name).degrees)["b"] for name in changed} == {4}
     # A half of the weight is used by processor 0 of one host and 2 of the other, so that is where it lives.
     assert plan.weight("conv2d_1.weight").degrees == (4, 1, 1, 1)
     assert plan.weight("conv2d_1.weight").processors == (0, 2, 1, 3)
 
 
-@pytest.mark.parametrize(("name", "count"), [("p100x16", QUARTERS), ("p100x4", 0), ("cpu:4x1", 0), ("p100x6", 0)])
+@pytest.mark.parametrize(("name", "count"), [("p100x16", QUARTERS + len(MIDDLE)), ("p100x4", 0), ("cpu:4x1", 0), ("p100x6", 0)])
 def test_which_machines_have_them(name: str, count: int) -> None:
     assert len(hybrids(Machine.preset(name))) == count
 

@@ -30,6 +30,23 @@ def test_every_layer_is_on_a_block_of_its_own() -> None:
         assert plan.weight(f"lstm.layers.{layer}.weight_hh_l0").processors == found[f"lstm.layers.{layer}"]
 
 
+def test_what_neighbours_share() -> None:
+    """The tables: samples, or the features of layers that can be cut so; a step of a recurrent layer cannot."""
+    machine = Machine.preset("k80x4")
+    graph = model("rnnlm", batch=4, **entry("rnnlm").reduced)
+    for features, embedding, classifier in ((1, "b", "b"), (2, "d", "n")):
+        plan = Layering(2, features).plan(Problem(graph, machine))
+        plan.validate(graph, machine)
+        found = {name: plan.operator(name) for name in ("embedding", "classifier", "lstm.layers.0", "lstm.layers.1")}
+        cuts = [[factor for factor, degree in own.degrees if degree > 1] for own in found.values()]
+        assert cuts == [[embedding], [classifier], ["b"], ["b"]]
+        assert {own.processors for own in found.values()} == {(0, 1), (2, 3)}
+    plan = Layering(4, 2).plan(Problem(graph, Machine.preset("k80x8")))
+    own = plan.operator("classifier")
+    assert [(factor, degree) for factor, degree in own.degrees if degree > 1] == [("b", 2), ("n", 2)]
+    assert len(own.processors) == 4
+
+
 def test_the_blocks_of_the_table() -> None:
     assert least_loaded((0, 40, 40, 20), 2) == (1, 0, 1, 0)
 
@@ -45,7 +62,10 @@ def test_no_block_has_much_more_than_the_mean(work: list[int], blocks: int) -> N
 
 def test_which_sizes_there_are() -> None:
     recurrent = Problem(model("rnnlm", batch=4, **entry("rnnlm").reduced), Machine.preset("cpu:12"))
-    assert len(layerings(recurrent)) == len([2, 3, 4, 6])
+    assert len(layerings(recurrent)) == 2 * len([2, 3, 4, 6])
+    # A block of 4 has processors of three hosts of 3 each, so features stay whole.
+    apart = Problem(recurrent.graph, Machine.cpu(3, ranks=4))
+    assert len(layerings(apart)) == len([2, 3, 4, 6]) + len([3, 6])
     plain = Graph("plain")
     plain.loss(plain.cross_entropy(plain.linear(plain.input("x", (2, 3)), 2), plain.input("y", (2,), dtype="int64")))
     assert layerings(Problem(plain, Machine.preset("cpu:12"))) == ()
