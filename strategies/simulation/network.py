@@ -124,19 +124,11 @@ def traffic(
         sizes[number] = moves[number, ELEMENTS] * itemsize
         latency = 0.0
         if kind == COPY:
-            pair = moves[number, FROM] * memories + moves[number, TO]
+            source, target = moves[number, FROM], moves[number, TO]
+            pair = source * memories + target
             used_links = np.sort(wires[1][wires[0][pair] : wires[0][pair + 1]])
             group = moves[number : number + 1, FROM : FROM + 1]
-            latency = _load(
-                wires,
-                memories,
-                loads,
-                touched,
-                moves[number, FROM],
-                moves[number, TO],
-                sizes[number],
-                moves[number, TOUCHED],
-            )
+            latency = _load(wires, memories, loads, touched, source, target, sizes[number], moves[number, TOUCHED])
         else:
             used_links = every_link
             group = members[moves[number, GROUP] : moves[number, GROUP] + moves[number, GROUP_SIZE]]
