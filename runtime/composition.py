@@ -10,7 +10,7 @@ import numpy as np
 from maniple.runtime.order import order
 from maniple.runtime.roofline import fold_ns, task_ns
 from maniple.runtime.schedule import Instance, Piece, RowKind, Schedule, csr
-from maniple.runtime.traffic import carriers, traffic_ns
+from maniple.runtime.traffic import carriers, touched_bytes, traffic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,9 +251,15 @@ class Composer:
     def _traffic_cost(self, region: int, move: Move) -> tuple[int, tuple[tuple[int, int], ...]]:
         """Charge every link on the way of each push, and who copies and folds; links are numbered after processors."""
         memories = [memory for memory, _, _ in self.fragments[region].instances]
-        itemsize = self.regions[region].itemsize
+        itemsize, bounds = self.regions[region].itemsize, self.regions[region].bounds
         pushes = (
-            (memories[push.source], memories[push.target], push.rect.volume * itemsize) for push in move.transfers
+            (
+                memories[push.source],
+                memories[push.target],
+                push.rect.volume * itemsize,
+                touched_bytes(push.rect, bounds, itemsize),
+            )
+            for push in move.transfers
         )
         folded: dict[int, int] = {}
         for piece in move.pieces:

@@ -10,7 +10,15 @@ different times on different links, so it ends a latency per phase after the bus
     s-1  ####        held for 4 s; the transfer ends at 6 s
 
 A GPU has engines that copy while it computes. A CPU processor copies what it sends (it reads and writes each byte) and
-folds what a reduction sends it, and computes nothing meanwhile: it is held as a link is.
+folds what a reduction sends it, and computes nothing meanwhile: it is held as a link is. To copy a byte it reads and
+writes the whole cache line, so a tile touches at least a line for each of its runs, which is what lies together (see
+`regions/row_major.py`). The region's bounds stand in for the instances at both ends, and nobody knows where in a line a
+run begins:
+
+    8 x 8 elements of 4 bytes, lines of 64 bytes      runs           bytes     touched to read, and again to write
+    a fourth by x (the inner axis)                    8 of 8 bytes   64        512
+    a fourth by y                                     1 of 64        64        64
+    all                                               1 of 256       256       256
 """
 
 from __future__ import annotations
@@ -18,11 +26,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from maniple.regions.row_major import runs
 from maniple.runtime.roofline import bandwidth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from maniple.regions.index_space import IndexSpace
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.machine import Machine
     from maniple.runtime.route import Routes
 
@@ -30,6 +41,8 @@ __all__: list[str] = []
 
 ENGINE = -1
 """The carrier of a memory whose processors need not copy themselves."""
+LINE = 64
+"""Bytes of a cache line: a CPU's caches and memory pass no less (so with all x86 and most Arm processors)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +70,20 @@ def carriers(machine: Machine) -> tuple[Carrier, ...]:
     return tuple(found)
 
 
+def touched_bytes(space: IndexSpace, bounds: Rect, itemsize: int) -> int:
+    """Give the bytes that a processor touches to read or to write a tile: a cache line for each run, and all its own.
+
+    Args:
+        space: the tile.
+        bounds: the region.
+        itemsize: bytes of an element.
+    """
+    return max(space.volume * itemsize, runs(space, bounds) * LINE)
+
+
 def traffic_ns(
     routes: Routes,
-    pushes: Iterable[tuple[int, int, int]],
+    pushes: Iterable[tuple[int, int, int, int]],
     phases: int,
     carried: tuple[Sequence[Carrier], dict[int, int]] = ((), {}),
 ) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
@@ -67,7 +91,7 @@ def traffic_ns(
 
     Args:
         routes: the routes of the machine.
-        pushes: (source memory, target memory, bytes).
+        pushes: (source memory, target memory, bytes, bytes touched to read them, or to write them).
         phases: 2 where some pushes wait for others of the same movement, else 1.
         carried: the carriers of the memories, none where only links count; and by memory the bytes that folds of the
             movement read and write.
@@ -78,17 +102,17 @@ def traffic_ns(
     load: dict[int, int] = {}
     by_memory = dict(carried[1])
     latency = 0.0
-    for source, target, size in pushes:
+    for source, target, size, touched in pushes:
         route = routes.route(source, target)
         for link in route:
             load[link] = load.get(link, 0) + size
         latency = max(latency, sum(routes.rate(link)[0] for link in route))
-        by_memory[source] = by_memory.get(source, 0) + 2 * size
+        by_memory[source] = by_memory.get(source, 0) + 2 * touched
     busy = tuple(
         sorted(
-            (carrier.processor, int(1e9 * touched / carrier.bandwidth))
-            for memory, touched in by_memory.items()
-            if carried[0] and touched and (carrier := carried[0][memory]).processor != ENGINE
+            (carrier.processor, int(1e9 * total / carrier.bandwidth))
+            for memory, total in by_memory.items()
+            if carried[0] and total and (carrier := carried[0][memory]).processor != ENGINE
         )
     )
     held = tuple((link, int(1e9 * size / routes.rate(link)[1])) for link, size in sorted(load.items()))

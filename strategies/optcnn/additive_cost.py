@@ -16,12 +16,11 @@ uses of regions, whose parts flow from tasks to tasks (see `flow`).
 from __future__ import annotations
 
 from itertools import zip_longest
-from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.optcnn.flow import Flows
+from maniple.strategies.optcnn.flow import Flows, Layout
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
 from maniple.strategies.simulation.use import NOWHERE
 
@@ -39,8 +38,6 @@ __all__: list[str] = []
 NS = 1e-9
 ENTRIES = 64
 """So many entries are made in one step, or some more, so that a budget can end between steps."""
-Layout = tuple[tuple[int, ...], int]
-"""The shape of a region, and the bytes of an element."""
 
 
 @final
@@ -101,8 +98,8 @@ class AdditiveCost:
         kind = self._edge_kind(writer, reader)
         if kind not in self._tables:
             total = np.zeros((len(self._choices[writer]), len(self._choices[reader])))
-            for size, made, read, is_back in self._between(writer, reader):
-                times = self._flows.times_ns(size, made, read)
+            for layout, made, read, is_back in self._between(writer, reader):
+                times = self._flows.times_ns(layout, made, read)
                 total += times.T if is_back else times
             self._tables[kind] = total * NS
         return self._tables[kind]
@@ -117,23 +114,22 @@ class AdditiveCost:
                 self.operator(number)
         for edge in self.edges:
             if self._edge_kind(*edge) not in self._tables:
-                for size, made, read, _ in self._between(*edge):
+                for layout, made, read, _ in self._between(*edge):
                     for one in made:
-                        self._flows.times_ns(size, [one], read)
+                        self._flows.times_ns(layout, [one], read)
                         yield len(read)
                 self.edge(*edge)
 
-    def _between(self, writer: int, reader: int) -> Iterator[tuple[int, list[int], list[int], bool]]:
-        """What flows between two operators: bytes of a region, its cuts by who makes and who reads it, and the way."""
+    def _between(self, writer: int, reader: int) -> Iterator[tuple[Layout, list[int], list[int], bool]]:
+        """What flows between two operators: a region's layout, its cuts by who makes and who reads it, and the way."""
         for result, operand, _ in self._operators.ends(writer, reader):
-            shape, itemsize = self._layout(self._nodes[writer].results[result])
-            size = itemsize * prod(shape)
+            layout = self._layout(self._nodes[writer].results[result])
             made, _ = self._cuts(writer, ("value", "result", result))
             for read in self._cuts(reader, ("value", "operand", operand))[1]:
-                yield size, made, read, False
+                yield layout, made, read, False
             given, _ = self._cuts(reader, ("gradient", "operand", operand))
             for read in self._cuts(writer, ("gradient", "result", result))[1]:
-                yield size, given, read, True
+                yield layout, given, read, True
 
     def _own_ns(self, number: int, choice: Choice) -> float:
         """The nanoseconds of an operator's tasks and of its weights."""
@@ -168,10 +164,9 @@ class AdditiveCost:
 
     def _flow_ns(self, layout: Layout, made: Boxes, read: Sequence[Boxes]) -> float:
         """What flows from what is made of a region to each that reads."""
-        shape, itemsize = layout
-        sources, size = [self._flows.cut(shape, made)], itemsize * prod(shape)
-        targets = [self._flows.cut(shape, table) for table in read if len(table)]
-        return float(self._flows.times_ns(size, sources, targets).sum())
+        shape, _ = layout
+        source, targets = self._flows.cut(shape, made), [self._flows.cut(shape, table) for table in read if len(table)]
+        return float(self._flows.times_ns(layout, [source], targets).sum())
 
     def _cuts(self, number: int, end: End) -> tuple[list[int], list[list[int]]]:
         """How an operator cuts a region that it makes, and as each of its uses reads it, under each of its choices."""

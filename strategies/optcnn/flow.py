@@ -6,10 +6,11 @@ the busiest link needs (or the busiest processor, where processors copy), after 
 then as the busiest of those that add up what more than one task gave them.
 
     a matrix of 4 x 4 floats, written by rows on processors 0 and 1, read by columns there
-    0 -> 1   16 bytes        1 -> 0   16 bytes
+    0 -> 1   16 bytes        1 -> 0   16 bytes        in 2 runs of 8 bytes: CPU processors touch 2 lines of 64
 
 How a region is cut is written down in shares of its extents, for equal splits of all regions are alike: what flows from
-one cut to another is worked out once for all regions, and multiplied by a region's bytes.
+one cut to another is worked out once for all regions, and multiplied by a region's bytes. Where processors copy, that
+holds only for regions of one layout, for how many bytes a run has decides what it costs to copy.
 """
 
 # pyright: reportArgumentType=false, reportReturnType=false
@@ -17,12 +18,13 @@ one cut to another is worked out once for all regions, and multiplied by a regio
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from maniple.runtime.roofline import bandwidth
-from maniple.runtime.traffic import ENGINE
+from maniple.runtime.traffic import ENGINE, LINE
 from maniple.strategies.simulation import boxes
 from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
 from maniple.strategies.simulation.kernel import inner, kernel
@@ -42,6 +44,10 @@ Shares = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 """Boxes labelled by processor, in shares of a region's extents."""
 Spans = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 ROUNDING = 1e-12
+Layout = tuple[tuple[int, ...], int]
+"""The shape of a region, and the bytes of an element."""
+ANY: Layout = (), LINE
+"""Stands for all layouts where nobody copies."""
 Folders = tuple[Column, Rates, Rates]
 """By processor: its memory, the nanoseconds of a launch, and of a byte that it reads or writes."""
 
@@ -55,14 +61,15 @@ class Flows:
     """
 
     def __init__(self, machine: Machine) -> None:
-        self._wires = Network.of(machine).wires
+        network = Network.of(machine)
+        self._wires, self._copying = network.wires, network.copies
         memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
         launch = np.asarray([1e9 * processor.launch_s for processor in machine.processors])
         byte = np.asarray([1e9 / bandwidth(machine, processor) for processor in machine.processors])
         self._folders = memory_of, launch, byte
         self._numbers: dict[bytes, int] = {}
         self._cuts: list[Shares] = []
-        self._moving, self._always = np.full((0, 0), np.nan), np.full((0, 0), np.nan)
+        self._times: dict[Layout, tuple[Spans, Spans]] = {}
 
     def made_and_read(self, uses: Sequence[Use]) -> tuple[Boxes, list[Boxes]]:
         """What the uses of a region make of it, and what each that reads needs of others, as boxes by processor.
@@ -96,26 +103,39 @@ class Flows:
             self._cuts.append(shares)
         return number
 
-    def times_ns(self, size: int, sources: Sequence[int], targets: Sequence[int]) -> Spans:
+    def times_ns(self, layout: Layout, sources: Sequence[int], targets: Sequence[int]) -> Spans:
         """The nanoseconds from each of some cuts of a region, as it is made, to each of others, as it is read.
 
         Args:
-            size: bytes of the region.
+            layout: the region's.
             sources: the numbers of the cuts by those that make it.
             targets: the numbers of the cuts by those that read it.
         """
-        if len(self._moving) < len(self._cuts):
-            more = 2 * len(self._cuts) - len(self._moving)
-            self._moving, self._always = (
-                np.pad(table, ((0, more), (0, more)), constant_values=np.nan) for table in (self._moving, self._always)
-            )
+        shape, itemsize = layout
+        arranged = _arranged(layout if self._copying else ANY)
+        moving, always = self._tables(layout if self._copying else ANY)
         grid = np.ix_(sources, targets)
-        for one, other in np.argwhere(np.isnan(self._moving[grid])).tolist():
+        for one, other in np.argwhere(np.isnan(moving[grid])).tolist():
             made, read = sources[one], targets[other]
-            found = _cost(self._wires, self._folders, self._cuts[made], self._cuts[read])
-            self._moving[made, read], self._always[made, read] = found
-        result: Spans = self._moving[grid] * size + self._always[grid]
+            found = _cost(self._wires, self._folders, arranged, self._cuts[made], self._cuts[read])
+            moving[made, read], always[made, read] = found
+        result: Spans = moving[grid] * (itemsize * prod(shape)) + always[grid]
         return result
+
+    def _tables(self, layout: Layout) -> tuple[Spans, Spans]:
+        """The nanoseconds of a byte and those of any size from each cut to each, as far as they are known."""
+        known = self._times.get(layout) or (np.full((0, 0), np.nan), np.full((0, 0), np.nan))
+        if len(known[0]) < len(self._cuts):
+            more = 2 * len(self._cuts) - len(known[0])
+            moving, always = (np.pad(table, (0, more), constant_values=np.nan) for table in known)
+            known = self._times[layout] = moving, always
+        return known
+
+
+def _arranged(layout: Layout) -> Rates:
+    """The extents of a region, the bytes of an element and those of a cache line."""
+    shape, itemsize = layout
+    return np.asarray((*shape, *(1,) * (AXES - len(shape)), itemsize, LINE), dtype=np.float64)
 
 
 def _labelled(use: Use) -> Boxes:
@@ -143,11 +163,11 @@ def _lacking(table: Boxes, held: Boxes, memory_of: Column) -> Boxes:
 
 
 @kernel
-def _cost(wires: Wires, folders: Folders, made: Shares, read: Shares) -> tuple[float, float]:
+def _cost(wires: Wires, folders: Folders, layout: Rates, made: Shares, read: Shares) -> tuple[float, float]:
     """The nanoseconds from one cut to another: of a byte of the region, and whatever its size is."""
     loads, copied = np.zeros(len(wires[2])), np.zeros(len(wires[4]))
     folding, begun = np.zeros(len(folders[0])), np.zeros(len(folders[0]))
-    latency = _loaded(wires, folders, made, read, loads, copied, folding, begun)
+    latency = _loaded(wires, folders, layout, made, read, loads, copied, folding, begun)
     return _busiest(wires, loads, copied) + folding.max(), 1e9 * latency + begun.max()
 
 
@@ -155,6 +175,7 @@ def _cost(wires: Wires, folders: Folders, made: Shares, read: Shares) -> tuple[f
 def _loaded(
     wires: Wires,
     folders: Folders,
+    layout: Rates,
     made: Shares,
     read: Shares,
     loads: Rates,
@@ -180,7 +201,7 @@ def _loaded(
             at = memory_of[int(made[source, 0])]
             if shared == 0.0 or at == to:
                 continue
-            copied[at] += 2.0 * shared
+            copied[at] += 2.0 * shared * max(1.0, layout[AXES + 1] / _run(made, source, read, target, layout))
             pair, latency = at * len(wires[4]) + to, 0.0
             for place in range(starts[pair], starts[pair + 1]):
                 loads[links[place]] += shared
@@ -202,6 +223,18 @@ def _shared(a: Shares, i: int, b: Shares, j: int) -> float:
             return 0.0
         product *= span
     return product
+
+
+@inner
+def _run(a: Shares, i: int, b: Shares, j: int, layout: Rates) -> float:
+    """The bytes that lie together in what two boxes have in common: whole inner axes, and a part of the next one."""
+    run = layout[AXES]
+    for axis in range(AXES - 1, -1, -1):
+        span = min(a[i, HIGH + axis], b[j, HIGH + axis]) - max(a[i, LOW + axis], b[j, LOW + axis])
+        run *= span * layout[axis]
+        if span < 1.0 - ROUNDING:
+            break
+    return run
 
 
 @inner

@@ -23,12 +23,12 @@ UNWRITTEN = -2
 
 @kernel
 def analyse(
-    bounds: Boxes, home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, hosts: Column, past: History
+    layout: Column, home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, hosts: Column, past: History
 ) -> tuple[Table, Table, Table, int, Column]:
     """Analyse the uses of a region in one step.
 
     Args:
-        bounds: the region, one box.
+        layout: the region's extents, the bytes of an element and those of a cache line.
         home: what is valid before the step, labelled by memory.
         uses: (first task, one past the last, privilege) of each use, in program order.
         tasks: (memory, processor, colour) of every task of every use that uses something.
@@ -44,8 +44,8 @@ def analyse(
     """
     if not history.begin(past, len(tasks), len(hosts)):
         return past[0][:0], past[1][:0], past[2][:0], 0, hosts
-    cuts, starts, cells = _grid(bounds, home, task_boxes)
-    given = (tasks, task_boxes, cuts, starts, hosts, _instances(home, uses, tasks, task_boxes, len(hosts)))
+    cuts, starts, cells = _grid(layout, home, task_boxes)
+    given = (tasks, task_boxes, cuts, starts, hosts, _instances(home, uses, tasks, task_boxes, len(hosts)), layout)
     hold, need = bits.empty(cells, len(hosts)), bits.empty(cells, len(hosts))
     state = (hold, bits.empty(cells, _reducing(uses)), need, np.zeros(len(hosts), dtype=np.int64))
     for row in range(len(home)):
@@ -108,14 +108,14 @@ def _touch(given: Given, past: History, first: int, last: int, writes: bool) -> 
 
 
 @inner
-def _grid(bounds: Boxes, home: Boxes, task_boxes: Boxes) -> tuple[Column, Column, int]:
+def _grid(layout: Column, home: Boxes, task_boxes: Boxes) -> tuple[Column, Column, int]:
     """Cut a region at the bounds of everything that uses it: the cuts, the start of each axis, the number of cells."""
     cuts = np.empty(2 * AXES * (1 + len(home) + len(task_boxes)), dtype=np.int64)
     starts = np.zeros(AXES + 1, dtype=np.int64)
     cells, used = 1, 0
     for axis in range(AXES):
         start = starts[axis]
-        cuts[start], cuts[start + 1] = bounds[0, LOW + axis], bounds[0, HIGH + axis]
+        cuts[start], cuts[start + 1] = 0, layout[axis]
         used = start + 2
         for table in (home, task_boxes):
             for row in range(len(table)):

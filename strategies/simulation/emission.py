@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.simulation import boxes, history, region
+from maniple.strategies.simulation import boxes, history, region, row_major
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.boxes import Boxes
-from maniple.strategies.simulation.history import FROM, NONE, TO, History, Table
+from maniple.strategies.simulation.history import FROM, NONE, TO, TOUCHED, History, Table
 from maniple.strategies.simulation.kernel import inner, leaf
 from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, MEMORY, PROCESSOR, Given, State
 
@@ -21,17 +21,26 @@ RECORDS = True
 @leaf
 def copies(given: Given, past: History, use: int, table: Boxes, starts: Column) -> None:
     """Emit a copy for each group of boxes labelled source * memories + target."""
-    moves, count, memories = past[0], len(given[0]), len(given[4])
+    memories = len(given[4])
     for number in range(len(starts) - 1):
         first, last = starts[number], starts[number + 1]
         source, target = table[first, 0] // memories, table[first, 0] % memories
-        node = history.move(past, count, use, COPY, NONE, boxes.volume_of(table[first:last]))
-        moves[node - count, FROM], moves[node - count, TO] = source, target
+        node = _copy(given, past, use, source, target, table[first:last])
         for row in range(first, last):
             history.depend(past, node, source, table, row, READS)
             history.depend(past, node, target, table, row, WRITES)
             history.record(past, node, source, table, row, READS)
             history.record(past, node, target, table, row, WRITES)
+
+
+@leaf
+def _copy(given: Given, past: History, use: int, source: int, target: int, table: Boxes) -> int:
+    """Add a copy between two memories; returns its node."""
+    moves, count = past[0], len(given[0])
+    node = history.move(past, count, use, COPY, NONE, boxes.volume_of(table))
+    moves[node - count, FROM], moves[node - count, TO] = source, target
+    moves[node - count, TOUCHED] = row_major.touched_bytes(table, given[6])
+    return node
 
 
 @leaf
@@ -80,7 +89,6 @@ def fold(
     given: Given, state: State, past: History, use: int, use_tasks: Column, folds: Boxes, described: Table
 ) -> None:
     """Emit a fold of boxes and what it needs first: a fold of several contributions and a copy for each far memory."""
-    count = len(given[0])
     owner, description = folds[0, 0] // len(described), folds[0, 0] % len(described)
     listed, groups = region.parts(given, state, described[description, 0], described[description, 1])
     size = boxes.volume_of(folds)
@@ -96,8 +104,7 @@ def fold(
             continue
         source = _part(given, past, use, folds, listed, groups[number])
         waits[items] = source
-        node = history.move(past, count, use, COPY, NONE, size)
-        past[0][node - count, FROM], past[0][node - count, TO] = memory, owner
+        node = _copy(given, past, use, memory, owner, folds)
         given[5][owner] += boxes.bounding_volume(folds)
         if source == NONE:
             history.touch(past, node, memory, folds, READS, RECORDS)
@@ -106,7 +113,7 @@ def fold(
         waits[items] = node
         items += 1
     by = _folding(given, use_tasks, owner, folds)
-    node = history.move(past, count, use, FOLD, by, size * (items + near + 1))
+    node = history.move(past, len(given[0]), use, FOLD, by, size * (items + near + 1))
     _after(given, past, waits, items, node, folds)
     history.touch(past, node, owner, folds, WRITES, RECORDS)
 
@@ -124,9 +131,8 @@ def reduction(
     described: Table,
 ) -> None:
     """Emit an all-reduce or reduce-scatter: every block is folded by its owner, and then copied to all others."""
-    count = len(given[0])
     volume = waiting = 0
-    owned = np.zeros(len(given[4]), dtype=np.int64)
+    owned = np.zeros((len(given[4]), 2), dtype=np.int64)
     waits = np.empty(len(starts) * len(group), dtype=np.int64)
     last_cell = NONE
     listed, groups = np.empty(0, dtype=np.int64), np.empty((0, 4), dtype=np.int64)
@@ -134,7 +140,8 @@ def reduction(
         block = folds[starts[number] : starts[number + 1]]
         owner, description = block[0, 0] // len(described), block[0, 0] % len(described)
         volume += boxes.volume_of(block)
-        owned[owner] += boxes.volume_of(block)
+        owned[owner, 0] += boxes.volume_of(block)
+        owned[owner, 1] += row_major.touched_bytes(block, given[6])
         given[5][owner] += boxes.bounding_volume(block) * (len(group) - 1)
         if described[description, 0] != last_cell or described[description, 1] != NONE:
             last_cell = described[description, 0]
@@ -145,10 +152,10 @@ def reduction(
             waits[waiting] = _part(given, past, use, block, listed, groups[part])
             waiting += 1
     pushes = volume * (len(group) - 1) * (2 if kind == ALL_REDUCE else 1)
-    node = history.move(past, count, use, kind, NONE, pushes)
+    node = history.move(past, len(given[0]), use, kind, NONE, pushes)
     _after(given, past, waits, waiting, node, folds)
     for memory in group:
-        history.member(past, memory, owned[memory])
+        history.member(past, memory, owned[memory, 0], owned[memory, 1])
     _written(past, node, kind, group, folds, len(described))
 
 
@@ -187,12 +194,12 @@ def distribution(
     node = history.move(past, len(given[0]), use, kind, NONE, volume * (len(group) - 1))
     starts = np.zeros(len(group) + 1, dtype=np.int64)
     for place in range(len(group)):
-        row, sent = starts[place], 0
+        row = starts[place]
         while row < len(mine) and mine[row, 0] == group[place]:
-            sent += boxes.volume(mine, row)
             row += 1
         starts[place + 1] = row
-        history.member(past, group[place], sent)
+        own = mine[starts[place] : row]
+        history.member(past, group[place], boxes.volume_of(own), row_major.touched_bytes(own, given[6]))
     for place in range(len(group)):
         own = mine[starts[place] : starts[place + 1]]
         history.touch(past, node, group[place], own, READS, RECORDS)

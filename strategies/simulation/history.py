@@ -21,7 +21,7 @@ from maniple.strategies.simulation.boxes import WIDTH, Boxes
 from maniple.strategies.simulation.kernel import inner, leaf
 
 # Columns of `moves`; how many of each table are used stands in `sizes`, the number of tasks, and whether one was full.
-USE, KIND, BY, ELEMENTS, FROM, TO, GROUP, GROUP_SIZE = range(8)
+USE, KIND, BY, ELEMENTS, FROM, TO, GROUP, GROUP_SIZE, TOUCHED = range(9)
 MOVES, MEMBERS, EDGES, PLACES, TOUCHES, FULL = range(6)
 # Columns of `places`: the place after it in its list, its box, and the last touch of it; and of `touches`.
 NEXT, LAST = 0, WIDTH
@@ -36,8 +36,8 @@ and then in each task's contribution, marks by node, sizes."""
 
 def room(entries: int) -> History:
     """Room for a record: so many movements, marks and (by two) heads, four times as many members, edges and touches."""
-    moves, heads, marks, sizes = ((entries, 8), (2 * entries,), (entries,), (6,))
-    members, edges, places, touches = ((4 * entries, 2), (4 * entries, 2), (4 * entries, WIDTH + 1), (4 * entries, 2))
+    moves, heads, marks, sizes = ((entries, 9), (2 * entries,), (entries,), (6,))
+    members, edges, places, touches = ((4 * entries, 3), (4 * entries, 2), (4 * entries, WIDTH + 1), (4 * entries, 2))
     shapes = (moves, members, edges, places, touches, heads, marks, sizes)
     return tuple(np.empty(shape, dtype=np.int64) for shape in shapes)  # type: ignore[return-value]
 
@@ -71,7 +71,7 @@ def move(history: History, tasks: int, use: int, kind: int, by: int, elements: i
     """Add a movement; returns its node."""
     moves, marks, sizes = history[0], history[6], history[7]
     number = _next(sizes, MOVES, min(len(moves), len(marks) - tasks))
-    for column in range(8):
+    for column in range(9):
         moves[number, column] = NONE
     moves[number, USE], moves[number, KIND], moves[number, BY], moves[number, ELEMENTS] = use, kind, by, elements
     marks[tasks + number] = NONE
@@ -79,11 +79,11 @@ def move(history: History, tasks: int, use: int, kind: int, by: int, elements: i
 
 
 @leaf
-def member(history: History, memory: int, elements: int) -> None:
-    """Add a member to the group of the last movement."""
+def member(history: History, memory: int, elements: int, touched: int) -> None:
+    """Add a member to the group of the last movement: the elements that it sends or folds, and what they touch."""
     moves, members, sizes = history[0], history[1], history[7]
     number, last = _next(sizes, MEMBERS, len(members)), sizes[MOVES] - 1
-    members[number, 0], members[number, 1] = memory, elements
+    members[number, 0], members[number, 1], members[number, 2] = memory, elements, touched
     if moves[last, GROUP] == NONE:
         moves[last, GROUP], moves[last, GROUP_SIZE] = number, 0
     moves[last, GROUP_SIZE] += 1

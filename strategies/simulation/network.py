@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.runtime.traffic import ENGINE, carriers
-from maniple.strategies.simulation.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, Table
+from maniple.strategies.simulation.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, TOUCHED, Table
 from maniple.strategies.simulation.kernel import inner, kernel, leaf
 from maniple.strategies.simulation.region import ALL_REDUCE, COPY, FOLD, REDUCE_SCATTER
 
@@ -61,16 +61,23 @@ class Network:
         return cls(len(machine.processors), wires)
 
     @property
+    def copies(self) -> bool:
+        """Whether a processor copies what it sends."""
+        return bool((self.wires[4] != ENGINE).any())
+
+    @property
     def lanes(self) -> int:
         """How many lanes there are."""
         return self.processors + len(self.wires[2])
 
 
 @leaf
-def _load(wires: Wires, memories: int, loads: Column, touched: Column, source: int, target: int, size: int) -> float:
+def _load(
+    wires: Wires, memories: int, loads: Column, touched: Column, source: int, target: int, size: int, copied: int
+) -> float:
     """Add a push to the links of its route, and to what its source touches; returns the route's latency in seconds."""
     starts, links, latencies = wires[:3]
-    touched[source] += 2 * size
+    touched[source] += 2 * copied
     latency = 0.0
     pair = source * memories + target
     for place in range(starts[pair], starts[pair + 1]):
@@ -117,10 +124,11 @@ def traffic(
         sizes[number] = moves[number, ELEMENTS] * itemsize
         latency = 0.0
         if kind == COPY:
-            pair = moves[number, FROM] * memories + moves[number, TO]
+            source, target = moves[number, FROM], moves[number, TO]
+            pair = source * memories + target
             used_links = np.sort(wires[1][wires[0][pair] : wires[0][pair + 1]])
             group = moves[number : number + 1, FROM : FROM + 1]
-            latency = _load(wires, memories, loads, touched, moves[number, FROM], moves[number, TO], sizes[number])
+            latency = _load(wires, memories, loads, touched, source, target, sizes[number], moves[number, TOUCHED])
         else:
             used_links = every_link
             group = members[moves[number, GROUP] : moves[number, GROUP] + moves[number, GROUP_SIZE]]
@@ -164,18 +172,19 @@ def _group_load(
     """Add what a collective sends and folds: contributions to the owner of each block, blocks to others, or both."""
     latency = 0.0
     for owner in range(len(group)):
-        size = group[owner, 1] * itemsize
+        at, size, copied = group[owner, 0], group[owner, 1] * itemsize, group[owner, 2]
         if size == 0:
             continue
         if kind in (ALL_REDUCE, REDUCE_SCATTER):
-            touched[group[owner, 0]] += (len(group) + 1) * size
+            touched[at] += (len(group) + 1) * size
         for other in range(len(group)):
             if other == owner:
                 continue
+            member = group[other, 0]
             if kind in (ALL_REDUCE, REDUCE_SCATTER):
-                latency = max(latency, _load(wires, memories, loads, touched, group[other, 0], group[owner, 0], size))
+                latency = max(latency, _load(wires, memories, loads, touched, member, at, size, copied))
             if kind != REDUCE_SCATTER:
-                latency = max(latency, _load(wires, memories, loads, touched, group[owner, 0], group[other, 0], size))
+                latency = max(latency, _load(wires, memories, loads, touched, at, member, size, copied))
     return latency
 
 

@@ -25,8 +25,9 @@ FOLD, COPY, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST = range(1, 7)
 MEMORY, PROCESSOR, COLOR = range(3)
 
 Span = tuple[int, int]
-Given = tuple[Table, Boxes, Column, Column, Column, Column]
-"""tasks and their boxes, cuts of the grid with the start of each axis, the host of each memory, staged elements."""
+Given = tuple[Table, Boxes, Column, Column, Column, Column, Column]
+"""tasks and their boxes, cuts of the grid with the start of each axis, the host of each memory, staged elements, the
+region's extents with the bytes of an element and of a cache line."""
 State = tuple[Bits, Bits, Bits, Column]
 """For each cell: the memories that hold it, the contributions (by task) that wait, the memories that need it now. And
 for each memory a number of its contributions that no cell has more of waiting."""

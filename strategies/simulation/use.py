@@ -9,8 +9,9 @@ import numpy as np
 
 from maniple.regions.error import RequestError
 from maniple.runtime.roofline import bandwidth
+from maniple.runtime.traffic import LINE
 from maniple.strategies.simulation.analysis import UNWRITTEN, analyse
-from maniple.strategies.simulation.boxes import AXES, HIGH, WIDTH, Boxes, are_disjoint
+from maniple.strategies.simulation.boxes import AXES, WIDTH, Boxes, are_disjoint
 from maniple.strategies.simulation.history import BY, ELEMENTS, FULL, KIND, USE, Table, room
 from maniple.strategies.simulation.network import Column, Network, traffic
 from maniple.strategies.simulation.region import GRADIENT, REDUCE, WRITE_DISCARD
@@ -150,6 +151,7 @@ class RegionCache:
         self._hosts = np.asarray([memory.host for memory in machine.memories], dtype=np.int64)
         self._launch_ns = np.asarray([1e9 * processor.launch_s for processor in machine.processors])
         self._byte_ns = np.asarray([1e9 / bandwidth(machine, processor) for processor in machine.processors])
+        self._line = LINE if self.network.copies else 0
         self._found: dict[object, RegionRows] = {}
         self._past = room(256)
 
@@ -179,7 +181,7 @@ class RegionCache:
         self, layout: tuple[tuple[int, ...], int], home: Boxes, uses: Sequence[Use], privileges: list[int]
     ) -> RegionRows:
         shape, itemsize = layout
-        whole = np.asarray([(0,) * HIGH + shape + (1,) * (AXES - len(shape))])
+        arranged = np.asarray((*shape, *(1,) * (AXES - len(shape)), itemsize, self._line))
         counts = [len(use.processors) for use in uses]
         ends = np.cumsum(counts)
         table = np.empty((len(uses), 3), dtype=np.int64)
@@ -191,7 +193,7 @@ class RegionCache:
         boxes = np.concatenate([use.shape.boxes for use in uses])
         while True:
             moves, members, edges, sources, elements = analyse(
-                whole, home, table, tasks, boxes, self._hosts, self._past
+                arranged, home, table, tasks, boxes, self._hosts, self._past
             )
             if not self._past[-1][FULL]:
                 break

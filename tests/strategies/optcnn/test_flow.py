@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from random import Random
 
 import numpy as np
@@ -13,11 +12,13 @@ from hypothesis import strategies as st
 
 import maniple as mp
 from maniple.regions.rectangle import Rect
+from maniple.runtime.roofline import bandwidth
 from maniple.strategies.equal_split import equal_splits
 from maniple.strategies.optcnn.flow import Flows
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
 from maniple.strategies.simulation.history import USE
-from maniple.strategies.simulation.use import RegionRows, boxes_of
+from maniple.strategies.simulation.region import READ
+from maniple.strategies.simulation.use import RegionCache, RegionRows, Shapes, Use, boxes_of
 from maniple.strategies.space import Choice, Space
 from maniple.strategies.strategy import Problem
 
@@ -78,7 +79,7 @@ def test_a_flow_is_what_the_rules_of_validity_move(graph: mp.Graph, name: str, s
         made, reads = (of_writer[0], of_reader[1]) if kind == "value" else (of_reader[0], of_writer[1])
         shape = graph.tensors[graph.nodes[0].results[0]].shape
         cuts = [flows.cut(shape, made)], [flows.cut(shape, read) for read in reads]
-        time = float(flows.times_ns(4 * prod(shape), *cuts).sum())
+        time = float(flows.times_ns((shape, 4), *cuts).sum())
         assert time == pytest.approx(busiest_ns(region.rows, count), rel=1e-3, abs=count * count)
 
 
@@ -89,15 +90,38 @@ def test_the_table_of_the_docstring() -> None:
     columns = boxes_of((n, Rect((0, 2 * n), (4, 2 * n + 2))) for n in range(2))
     whole = boxes_of([(0, Rect((0, 0), (4, 4)))])
     by_row, by_column, at_once = (flows.cut((4, 4), table) for table in (rows, columns, whole))
-    times = flows.times_ns(64, [by_row, at_once], [by_column, by_row])
+    times = flows.times_ns(((4, 4), 4), [by_row, at_once], [by_column, by_row])
     links = [machine.routes.rate(link) for link in machine.routes.route(0, 1)]
     slowest, latency = min(rate[1] for rate in links), sum(rate[0] for rate in links)
-    # Copying is the processors' work here: what is sent is read and written once.
-    copying = 2 / min(machine.memories[0].bandwidth, machine.memories[1].bandwidth)
-    assert times[0, 0] == pytest.approx(1e9 * (16 * max(1 / slowest, copying) + latency), rel=0.5)
+    # Copying is the processors' work here: each line that a tile touches is read once and written once.
+    line = 2 * 64 / bandwidth(machine, machine.processors[0])
+    assert line < 32 / slowest < 2 * line
+    assert times[0, 0] == pytest.approx(1e9 * (2 * line + latency))
     assert times[0, 1] == 0
-    assert times[1, 0] == pytest.approx(times[1, 1])
-    assert times[1, 0] > times[0, 0]
+    assert times[1, 0] == pytest.approx(1e9 * (4 * line + latency))
+    assert times[1, 1] == pytest.approx(1e9 * (32 / slowest + latency))
+
+
+@given(
+    st.lists(st.integers(2, 40), min_size=1, max_size=4),
+    st.integers(0, 3),
+    st.sampled_from([1, 4, 8]),
+    st.sampled_from(["cpu:2x1", "k80x2"]),
+)
+def test_a_flow_from_one_memory_takes_as_long_as_its_copy(
+    shape: list[int], axis: int, itemsize: int, name: str
+) -> None:
+    """Of strided tiles, too: a half of the region by any of its axes goes to another memory."""
+    machine, layout = mp.Machine.preset(name), (tuple(shape), itemsize)
+    whole = Rect.of_shape(shape)
+    held, half = boxes_of([(0, whole)]), boxes_of([(1, whole.split(axis % len(shape), 2)[1])])
+    flows, nobody = Flows(machine), np.zeros(1, dtype=np.int64)
+    time = flows.times_ns(layout, [flows.cut(layout[0], held)], [flows.cut(layout[0], half)])[0, 0]
+    labelled = half.copy()
+    labelled[:, 0] = 0
+    use = Use(Shapes().shape(READ, nobody, nobody, labelled), nobody + 1, (0, b""))
+    rows = RegionCache(machine).rows(layout, held, [use])
+    assert rows.columns[:, 1].tolist() == pytest.approx([time], abs=2)
 
 
 def test_what_several_give_is_added_up_by_who_reads() -> None:
@@ -106,7 +130,7 @@ def test_what_several_give_is_added_up_by_who_reads() -> None:
     both = boxes_of((n, Rect((0,), (1000,))) for n in range(2))
     one = boxes_of([(0, Rect((0,), (1000,)))])
     cuts = [flows.cut((1000,), table) for table in (both, both[1:])]
-    given, alone = flows.times_ns(4000, cuts, [flows.cut((1000,), one)])[:, 0]
+    given, alone = flows.times_ns(((1000,), 4), cuts, [flows.cut((1000,), one)])[:, 0]
     launch_ns = 1e9 * machine.processors[0].launch_s
     assert given > alone + launch_ns
 

@@ -19,6 +19,7 @@ from maniple.operators.program import FragmentCache, Program
 from maniple.operators.weight import weights
 from maniple.regions import movement_plan, privilege
 from maniple.regions.error import RequestError
+from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import Fragment, FragmentKey, analyse, distance
@@ -230,7 +231,9 @@ def placed(launch: Launch, requirement: Requirement) -> Use:
     return Use(shape, processors, (shape.number, processors.tobytes()))
 
 
-def assert_region_as_analysed(cache: RegionCache, program: Program, number: int, fragment: Fragment) -> None:
+def assert_region_as_analysed(
+    machine: Machine, cache: RegionCache, program: Program, number: int, fragment: Fragment
+) -> None:
     region = program.regions()[number]
     uses = [
         placed(launch, requirement)
@@ -239,7 +242,9 @@ def assert_region_as_analysed(cache: RegionCache, program: Program, number: int,
         if requirement.region is region
     ]
     home = boxes_of((memory, rect) for memory, rects in program.homes.get(region.id, ()) for rect in rects)
-    assert_as_analysed(cache.rows((region.bounds.hi, region.itemsize), home, uses), fragment)
+    rows = cache.rows((region.bounds.hi, region.itemsize), home, uses)
+    assert_as_analysed(rows, fragment)
+    assert_as_charged(rows, machine, region, fragment)
 
 
 def assert_as_analysed(rows: RegionRows, fragment: Fragment) -> None:
@@ -259,6 +264,16 @@ def assert_as_analysed(rows: RegionRows, fragment: Fragment) -> None:
     assert implied(found, size) == implied([(a, b) for a, b in edges if a != b], size)
 
 
+def assert_as_charged(rows: RegionRows, machine: Machine, region: LogicalRegion, fragment: Fragment) -> None:
+    """Every movement takes as long, and holds every lane as long, as in the schedule that the runtime would run."""
+    composer = Composer(machine, (), [region], [fragment])
+    held = np.split(rows.held[:, :2], np.cumsum(rows.columns[:, 2]))
+    for number, move in enumerate(fragment.moves):
+        expected = composer._layout(0, move)
+        assert rows.columns[number, 1] == expected.duration
+        assert [tuple(hold) for hold in held[number].tolist()] == list(expected.holds)
+
+
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_compiled_analysis_finds_what_the_runtime_finds(seed: int) -> None:
     """The same movements in the same order, and the same dependences but for those that follow from others."""
@@ -266,7 +281,7 @@ def test_compiled_analysis_finds_what_the_runtime_finds(seed: int) -> None:
     program = expanded(graph, machine, plan)
     cache, near = RegionCache(machine), distance(machine)
     for number, key in enumerate(program.keys(machine)):
-        assert_region_as_analysed(cache, program, number, analyse(key, near))
+        assert_region_as_analysed(machine, cache, program, number, analyse(key, near))
 
 
 def tiles(chance: Random, bounds: tuple[int, ...]) -> list[Rect]:
@@ -292,16 +307,8 @@ def random_uses(chance: Random, bounds: tuple[int, ...], machine: Machine) -> It
         yield access, rects, np.asarray(where, dtype=np.int64)
 
 
-OTHER_BOXES = pytest.mark.xfail(
-    strict=True, reason="cells in the form of an L are other boxes than the runtime's, so others fold some of them"
-)
-
-
-@pytest.mark.parametrize("seed", [*range(13), pytest.param(13, marks=OTHER_BOXES), *range(14, 60)])
-def test_random_regions_are_analysed_as_the_runtime_does(seed: int) -> None:
-    """Boxes that overlap, contributions that are merged, grids of several axes: plans have few of these."""
-    chance = Random(seed)
-    machine = Machine.preset(chance.choice(["p100x4", "k80x8", "cpu:2x3"]))
+def drawn_region(chance: Random, machine: Machine) -> tuple[RegionRows, LogicalRegion, Fragment]:
+    """A random region as the simulator and as the runtime analyse it."""
     bounds = tuple(chance.randint(4, 9) for _ in range(chance.randint(1, 3)))
     uses, key = [], []
     for access, rects, processors in random_uses(chance, bounds, machine):
@@ -312,9 +319,32 @@ def test_random_regions_are_analysed_as_the_runtime_does(seed: int) -> None:
         memories = [processor.memory for processor in machine.processors]
         placed = [PlacedUse(point, (point,), by, memories[by], rect) for point, (rect, by) in tasks]
         key.append((PRIVILEGES[access], tuple(placed)))
-    whole = Rect((0,) * len(bounds), bounds)
-    fragment = analyse(FragmentKey(whole, (), tuple(key)), distance(machine))
-    assert_as_analysed(RegionCache(machine).rows((bounds, 4), NOWHERE, uses), fragment)
+    region = LogicalRegion(0, "drawn", Rect.of_shape(bounds), chance.choice(["int8", "float32", "int64"]))
+    fragment = analyse(FragmentKey(region.bounds, (), tuple(key)), distance(machine))
+    return RegionCache(machine).rows((bounds, region.itemsize), NOWHERE, uses), region, fragment
+
+
+OTHER_BOXES = pytest.mark.xfail(
+    strict=True, reason="cells in the form of an L are other boxes than the runtime's, so others fold some of them"
+)
+
+
+@pytest.mark.parametrize("seed", [*range(13), pytest.param(13, marks=OTHER_BOXES), *range(14, 60)])
+def test_random_regions_are_analysed_as_the_runtime_does(seed: int) -> None:
+    """Boxes that overlap, contributions that are merged, grids of several axes: plans have few of these."""
+    chance = Random(seed)
+    machine = Machine.preset(chance.choice(["p100x4", "k80x8", "cpu:2x3"]))
+    rows, _, fragment = drawn_region(chance, machine)
+    assert_as_analysed(rows, fragment)
+
+
+@pytest.mark.parametrize("seed", range(60, 84))
+def test_movements_of_random_regions_are_charged_as_the_runtime_does(seed: int) -> None:
+    """Where processors copy, by the lines of strided tiles."""
+    chance = Random(seed)
+    machine = Machine.preset(chance.choice(["cpu:2x1", "cpu:4x1", "cpu:3x2", "p100x4"]))
+    rows, region, fragment = drawn_region(chance, machine)
+    assert_as_charged(rows, machine, region, fragment)
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
