@@ -46,8 +46,9 @@ WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
 WRITTEN_BY_USERS = (UserOperator, Opaque)
 """The operators whose bodies are none of the library's."""
 FOOTPRINT_BYTES, MOST_COPIES = 1 << 26, 64
-"""What calls touch before they come back to the same tensors, where nobody says what a step touches, and the most
-copies of them."""
+"""What calls touch at least before they come back to the same tensors, and the most copies of them."""
+MOST_BYTES = 1 << 28
+"""No step is taken to touch more: no cache holds so much, and what is timed would have to be written first."""
 PER_WEIGHT, PER_ACTIVATION = 4, 2
 """How often a step has a weight (its value, what another processor reads of it, its gradient, its momentum), and an
 activation (its value and gradient)."""
@@ -160,7 +161,7 @@ class Measurements:
 
 
 def step_bytes(graph: Graph) -> int:
-    """Give the bytes that a step of a graph touches, about: the nearest power of two, from 1 to 256 MiB.
+    """Give the bytes that a step of a graph touches, about: the nearest power of two, from 64 to 256 MiB.
 
     A step touches all its weights and activations before it runs the same task again, so a task finds them in a cache
     only as far as that holds a step. Steps of about one size share their measurements.
@@ -169,7 +170,7 @@ def step_bytes(graph: Graph) -> int:
     for tensor in graph.tensors:
         times = PER_WEIGHT if tensor.lasting else PER_ACTIVATION
         touched += times * prod(tensor.shape) * torch_dtype(tensor.dtype).itemsize
-    return 1 << min(max(20, round(log2(max(1, touched)))), 28)
+    return min(max(FOOTPRINT_BYTES, 1 << round(log2(max(1, touched)))), MOST_BYTES)
 
 
 def frames(launch: Launch, points: Iterable[int]) -> tuple[Rect | None, ...]:
