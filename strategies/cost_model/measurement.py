@@ -164,7 +164,8 @@ def step_bytes(graph: Graph) -> int:
     """Give the bytes that a step of a graph touches, about: the nearest power of two, from 64 to 256 MiB.
 
     A step touches all its weights and activations before it runs the same task again, so a task finds them in a cache
-    only as far as that holds a step. Steps of about one size share their measurements.
+    only as far as that holds a step. Steps of about one size share their measurements. Small ones do not find all
+    in the last cache either, for other cores and programs use it, too.
     """
     touched = 0
     for tensor in graph.tensors:

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from maniple.regions.error import RequestError
 from maniple.runtime.machine import Machine
 from maniple.runtime.roofline import bandwidth
-from maniple.strategies.cost_model.calibration import LinkFit, ProcessorRates, calibrated, fit_link
+from maniple.strategies.cost_model.calibration import (
+    LinkFit,
+    ProcessorRates,
+    calibrated,
+    fit_link,
+    middle,
+)
 
 SIZES = [2**power for power in range(4, 24, 4)]
 
@@ -48,3 +54,9 @@ def test_a_calibrated_machine_reaches_what_was_measured() -> None:
     assert 0.7 * machine.processors[3].flops_per_s == pytest.approx(7e9)
     assert machine.processors[1].launch_s == 3e-6
     assert (machine.link(0, 1).latency_s, machine.link(0, 1).bandwidth) == (1e-5, 2e9)
+
+
+def test_rates_are_the_middle_of_each() -> None:
+    """One round was slow in its products, another in its copies."""
+    rounds = [ProcessorRates(7e9, 2e9, 1.2), ProcessorRates(3e9, 5e9, 1.9), ProcessorRates(8e9, 6e9, 1.3)]
+    assert middle(rounds) == ProcessorRates(7e9, 5e9, 1.3)
