@@ -24,8 +24,8 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 1 << 30
 """Free bytes at the top of the heap above which they are given back."""
 MAPPED_BYTES = 1 << 25
-"""The size from which blocks are mapped alone: as large as glibc itself lets it grow. With larger ones on the heap, too, a
-step of VGG-16 took 7 % longer."""
+"""The size from which blocks are mapped alone: as large as glibc itself lets it grow. With larger ones on the heap,
+too, a step of VGG-16 took 7 % longer."""
 
 
 @cache
