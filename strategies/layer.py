@@ -26,13 +26,13 @@ def layers_of(graph: Graph) -> tuple[int, ...]:
     """
     first_user: dict[int, int] = {}
     for node in graph.nodes:
-        for weight in _weights(graph, node)[:1]:
+        for weight in weights_of(graph, node)[:1]:
             first_user.setdefault(weight, len(first_user))
     last = max(0, len(first_user) - 1)
     layers = [0] * len(graph.nodes)
     reading: dict[int | None, int] = {}
     for node in reversed(graph.nodes):
-        weights = _weights(graph, node)
+        weights = weights_of(graph, node)
         readers = [reading[result] for result in node.results if result in reading]
         layer = first_user[weights[0]] if weights else min(readers, default=last)
         layers[node.id] = layer
@@ -42,9 +42,10 @@ def layers_of(graph: Graph) -> tuple[int, ...]:
 
 def is_unrolled(graph: Graph) -> bool:
     """Whether several operators of a kind use one weight, as the steps of a recurrent layer do."""
-    uses = [(weight, node.operator) for node in graph.nodes for weight in _weights(graph, node)[:1]]
+    uses = [(weight, node.operator) for node in graph.nodes for weight in weights_of(graph, node)[:1]]
     return len(set(uses)) < len(uses)
 
 
-def _weights(graph: Graph, node: Node) -> list[int]:
+def weights_of(graph: Graph, node: Node) -> list[int]:
+    """The trained weights that an operator uses."""
     return [i for i in node.operands if i is not None and graph.tensors[i].kind == "parameter"]

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from maniple.models import model
 from maniple.operators.graph import Graph
+from maniple.operators.plan import Plan
 from maniple.runtime.machine import Machine
+from maniple.strategies.data_parallel import DataParallel
+from maniple.strategies.placement import complete
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS
 from maniple.strategies.soap.layering import Layering, layerings, least_loaded
@@ -47,25 +50,65 @@ def test_what_neighbours_share() -> None:
     assert len(own.processors) == 4
 
 
+def test_the_last_layer_on_several_blocks() -> None:
+    """The last column of the table: the classifier by feature over all, its losses by class where the classes are."""
+    machine = Machine.preset("k80x4")
+    graph = model("rnnlm", batch=4, **entry("rnnlm").reduced)
+    plan = Layering(2, 2, 4).plan(Problem(graph, machine))
+    plan.validate(graph, machine)
+    found = {name: plan.operator(name) for name in ("embedding", "classifier", "classifier_1", "cross_entropy_loss")}
+    cuts = [[(factor, degree) for factor, degree in own.degrees if degree > 1] for own in found.values()]
+    assert cuts == [[("d", 2)], [("n", 4)], [("n", 4)], [("c", 4)]]
+    assert found["classifier"].processors == found["cross_entropy_loss"].processors == (0, 1, 2, 3)
+    assert plan.operator("lstm.layers.0").processors in {(0, 1), (2, 3)}
+
+
+def test_losses_cut_by_class_need_no_scores_of_others() -> None:
+    """Each processor has the scores of its classes; where losses are cut by sample, scores have to change places."""
+    machine = Machine.preset("k80x4")
+    graph = model("rnnlm", batch=4, **entry("rnnlm").reduced)
+    problem = Problem(graph, machine)
+    scores = {graph.tensors[node.results[0]].name for node in graph.nodes if node.name.startswith("classifier")}
+
+    def moved(plan: Plan) -> set[str]:
+        spans = Simulation(graph, machine, plan).timeline().spans
+        return {span.name.split()[-1] for span in spans if span.category not in {"launch", "task"}}
+
+    plan = Layering(2, 2, 4).plan(problem)
+    assert not scores & moved(plan)
+    by_sample = dict(DataParallel().plan(problem).operators)
+    losses = {name: by_sample[name] for name, _ in plan.operators if name.startswith(("flatten", "cross_entropy"))}
+    others = tuple((name, losses.get(name, own)) for name, own in plan.operators)
+    assert scores <= moved(complete(problem, "by sample", others))
+
+
 def test_the_blocks_of_the_table() -> None:
-    assert least_loaded((0, 40, 40, 20), 2) == (1, 0, 1, 0)
+    assert least_loaded((0, 40, 40, 20), 2, (1, 1, 1, 1)) == (1, 0, 1, 0)
+    assert least_loaded((0, 40, 40, 20), 2, (1, 1, 1, 2)) == (0, 0, 1, 0)
 
 
-@given(work=st.lists(st.integers(0, 50), max_size=8), blocks=st.integers(1, 4))
-def test_no_block_has_much_more_than_the_mean(work: list[int], blocks: int) -> None:
-    """Graham's bound: the mean, and a part of the largest."""
-    places = least_loaded(work, blocks)
-    loads = [sum(own for own, place in zip(work, places, strict=True) if place == block) for block in range(blocks)]
-    assert sum(loads) == sum(work)
-    assert max(loads) <= sum(work) / blocks + (1 - 1 / blocks) * max(work, default=0)
+@given(
+    work=st.lists(st.tuples(st.integers(0, 50), st.sampled_from((1, 2, 4))), max_size=8), groups=st.sampled_from((1, 2))
+)
+def test_no_block_has_much_more_than_the_mean(work: list[tuple[int, int]], groups: int) -> None:
+    """Graham's bound where all have one block: the mean, and a part of the largest. Wide ones lie on their groups."""
+    blocks, sizes, widths = 4 * groups, [size for size, _ in work], [width for _, width in work]
+    places = least_loaded(sizes, blocks, [1] * len(work))
+    loads = [sum(own for own, place in zip(sizes, places, strict=True) if place == block) for block in range(blocks)]
+    assert sum(loads) == sum(sizes)
+    assert max(loads) <= sum(sizes) / blocks + (1 - 1 / blocks) * max(sizes, default=0)
+    for place, width in zip(least_loaded(sizes, blocks, widths), widths, strict=True):
+        assert place % width == 0
+        assert place + width <= blocks
 
 
 def test_which_sizes_there_are() -> None:
     recurrent = Problem(model("rnnlm", batch=4, **entry("rnnlm").reduced), Machine.preset("cpu:12"))
-    assert len(layerings(recurrent)) == 2 * len([2, 3, 4, 6])
+    # The last layer on 2 blocks of 2, 2 or 4 of 3, none of 4, for 2 do not divide 3 blocks, or 2 of 6.
+    assert len(layerings(recurrent)) == 2 * len([2, 3, 4, 6]) + len([4]) + len([6, 12]) + len([12])
     # A block of 4 has processors of three hosts of 3 each, so features stay whole.
     apart = Problem(recurrent.graph, Machine.cpu(3, ranks=4))
-    assert len(layerings(apart)) == len([2, 3, 4, 6]) + len([3, 6])
+    assert len(layerings(apart)) == len([2, 3, 4, 6]) + len([3, 6]) + len([6, 12]) + len([6, 12])
     plain = Graph("plain")
     plain.loss(plain.cross_entropy(plain.linear(plain.input("x", (2, 3)), 2), plain.input("y", (2,), dtype="int64")))
     assert layerings(Problem(plain, Machine.preset("cpu:12"))) == ()
