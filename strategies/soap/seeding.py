@@ -18,15 +18,19 @@ from maniple.strategies.space import Space
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from random import Random
 
     from maniple.operators.plan import Term
     from maniple.runtime.machine import Machine
     from maniple.strategies.soap.move import Choices
+    from maniple.strategies.space import Choice
     from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 __all__: list[str] = []
 
 SEEDS = (DataParallel, Expert, ModelParallel)
+FOLLOWS = 0.7
+"""The probability with which an operator of a random plan is cut as one before it."""
 PASSED = "faster plans without room"
 """What the explanation calls the number of plans that fit by the estimate and not by the runtime's own plan."""
 
@@ -77,6 +81,16 @@ def choices_of(space: Space, plan: Plan) -> Choices | None:
     """The choices that a plan is, or None where one of its operators is no choice of the space."""
     found = [own.choice(plan.operator(name)) for name, own in zip(space.names, space.operators, strict=True)]
     return tuple(choice for choice in found if choice is not None) if None not in found else None
+
+
+def drawn(space: Space, chance: Random) -> Choices:
+    """A random plan: an operator is mostly cut as the first before it that it shares a tensor with, else drawn."""
+    found: list[Choice] = []
+    for number, own in enumerate(space.operators):
+        first = space.neighbours[number][0] if space.neighbours[number] else number
+        follows = first < number and chance.random() < FOLLOWS
+        found.append((space.carried(number, 0, found[first]) if follows else None) or own.draw(chance))
+    return tuple(found)
 
 
 def found_plan(

@@ -9,13 +9,15 @@ until no change of a single one helps.
              hybrid; of these the fastest is a seed
     chains   walks from a seed, the fastest seed first,    when no seed is left; each after so many proposals per
              and beside them a part of OptCNN's tables,    operator without a faster plan
-             until its plan is one more seed
+             until its plan is one more seed; in the end
+             from random plans, where the problem is small
     descent  sweeps over the choices of single operators   when no choice of any operator helps
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.strategies.bound import lower_bound_s
@@ -25,13 +27,12 @@ from maniple.strategies.soap.descent import Descent
 from maniple.strategies.soap.evaluation import UNFIT
 from maniple.strategies.soap.incumbent import Incumbent
 from maniple.strategies.soap.rounds import AbstractRoundStrategy, RoundState
-from maniple.strategies.soap.seeding import SEEDS, all_seeds, choices_of
+from maniple.strategies.soap.seeding import SEEDS, all_seeds, choices_of, drawn
 from maniple.strategies.soap.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.plan import Plan
     from maniple.strategies.soap.leg import Leg, SearchLeg
     from maniple.strategies.soap.move import Choices
     from maniple.strategies.strategy import AbstractDirectStrategy, Problem
@@ -42,6 +43,10 @@ EARLY = 1 << 14
 """So many steps of OptCNN's are made beside the first walks, for its plan is mostly the fastest seed ..."""
 SHARE = 1 << 10
 """... and where it takes more, so many in each round that follows."""
+RESTARTS = 16
+"""So many random plans are seeds ..."""
+SMALL = 512
+"""... where operators times processors are at most so many: a large one takes long to simulate, and to improve."""
 
 
 @final
@@ -52,6 +57,7 @@ class SoapState(RoundState):
     Args:
         seeds: what makes the plans that are still to be simulated before the chains begin.
         waiting: (cost, name, choices) of the seeds whose chains are still to come, the fastest first.
+        restarts: how many random plans were seeds.
         tables: OptCNN's, as far as they have come, once they are begun.
         chains: between two rounds, once they have begun.
         descent: likewise, once the chains have ended.
@@ -59,6 +65,7 @@ class SoapState(RoundState):
 
     seeds: tuple[AbstractDirectStrategy, ...] = ()
     waiting: tuple[tuple[float, str, Choices], ...] = ()
+    restarts: int = 0
     tables: Tables | None = None
     chains: Chains | None = None
     descent: Descent | None = None
@@ -71,12 +78,13 @@ class Soap(AbstractRoundStrategy[SoapState]):
     Args:
         tempering: how the chains walk.
         share: so many steps of OptCNN's are made in a round of the chains; 0 leaves its plan out.
+        restarts: so many random plans are seeds of a small problem.
     """
 
     name: ClassVar[str] = "soap"
 
-    def __init__(self, tempering: Tempering = TEMPERING, share: int = SHARE) -> None:
-        self._tempering, self._share = tempering, share
+    def __init__(self, tempering: Tempering = TEMPERING, share: int = SHARE, restarts: int = RESTARTS) -> None:
+        self._tempering, self._share, self._restarts = tempering, share, restarts
 
     def init(self, problem: Problem) -> SoapState:
         """The state in which the first seed has been simulated."""
@@ -90,7 +98,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
         """The state after a round."""
         if state.seeds:
             strategy, *others = state.seeds
-            state = _seeded(state, strategy.name, strategy.plan(state.problem))
+            state = _seeded(state, strategy.name, choices_of(state.evaluation.space, strategy.plan(state.problem)))
             state = replace(state, seeds=tuple(others))
             if others or state.problem.costs is not None:  # the bound is by the roofline
                 return state
@@ -100,7 +108,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
         if tables is not None:
             state = replace(state, tables=tables)
             if tables.plan is not None:
-                state = _seeded(state, OptCNN.name, tables.plan)
+                state = _seeded(state, OptCNN.name, choices_of(state.evaluation.space, tables.plan))
         return self._descending(state, legs) if state.descent is not None else self._walking(state, legs)
 
     def _walking(self, state: SoapState, legs: Sequence[SearchLeg]) -> SoapState:
@@ -113,7 +121,12 @@ class Soap(AbstractRoundStrategy[SoapState]):
         faster = bool(state.waiting) and chains is not None and state.waiting[0][0] < chains.best_cost
         if chains is None or faster or chains.ended(len(state.evaluation.space.names)):
             if not state.waiting:
-                return self._last(replace(state, chains=chains))
+                state = replace(state, chains=chains)
+                if part := self._part(state):
+                    return replace(state, legs=part)
+                if state.restarts == self._most_restarts(state):
+                    return self._last(state)
+                state = _restarted(state)
             (cost, _, choices), *others = state.waiting
             scale = chains.scale if chains is not None else cost if cost < UNFIT else 1.0
             begun = 0 if chains is None else chains.begun
@@ -121,10 +134,13 @@ class Soap(AbstractRoundStrategy[SoapState]):
             state = replace(state, waiting=tuple(others))
         return replace(state, chains=chains, legs=(*chains.legs(), *self._part(state)))
 
+    def _most_restarts(self, state: SoapState) -> int:
+        """How many random plans are seeds."""
+        space = state.evaluation.space
+        return self._restarts if len(space.names) * space.operators[0].processors <= SMALL else 0
+
     def _last(self, state: SoapState) -> SoapState:
-        """The descent from the best plan, or what is left of OptCNN's tables before it."""
-        if part := self._part(state):
-            return replace(state, legs=part)
+        """The descent from the best plan."""
         best = state.incumbent
         descent = Descent(best.choices, best.cost, state.evaluation.options.count)
         return replace(state, descent=descent, legs=descent.legs())
@@ -149,9 +165,9 @@ class Soap(AbstractRoundStrategy[SoapState]):
         return state.descent is not None and state.descent.ends_with(state.legs)
 
 
-def _seeded(state: SoapState, name: str, plan: Plan) -> SoapState:
+def _seeded(state: SoapState, name: str, choices: Choices | None) -> SoapState:
     """The state in which a plan is one more seed, unless the space lacks it."""
-    choices, evaluation, incumbent = choices_of(state.evaluation.space, plan), state.evaluation, state.incumbent
+    evaluation, incumbent = state.evaluation, state.incumbent
     if choices is None:
         return replace(state, incumbent=replace(incumbent, proposals=incumbent.proposals + 1))
     evaluation.least = None
@@ -160,3 +176,9 @@ def _seeded(state: SoapState, name: str, plan: Plan) -> SoapState:
     fastest = {seed[1]: seed for seed in reversed(ordered)}  # layerings have one name, and hybrids
     waiting = tuple(seed for seed in ordered if fastest[seed[1]] is seed)
     return replace(state, waiting=waiting, incumbent=incumbent.seeded(choices, cost, evaluation.least))
+
+
+def _restarted(state: SoapState) -> SoapState:
+    """The state in which a random plan is one more seed."""
+    chance = Random((state.problem.seed << 64) + state.restarts)
+    return replace(_seeded(state, "random", drawn(state.evaluation.space, chance)), restarts=state.restarts + 1)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import maniple as mp
 from maniple.operators.plan import Plan
@@ -13,7 +16,9 @@ from maniple.runtime.machine import Machine
 from maniple.strategies.memory_fit import needed_bytes
 from maniple.strategies.simulation.allocation import allocated_bytes
 from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.soap import soap
 from maniple.strategies.soap.evaluation import NS
+from maniple.strategies.soap.seeding import drawn
 from maniple.strategies.soap.soap import Soap, SoapState
 from maniple.strategies.space import Space
 from maniple.strategies.strategy import Problem
@@ -48,7 +53,7 @@ def anew(graph: mp.Graph, machine: Machine, plan: Plan) -> Simulation:
 
 def finished(graph: mp.Graph, machine: Machine) -> SoapState:
     """The state when nothing is left to try."""
-    strategy = Soap()
+    strategy = Soap(restarts=1)
     state = strategy.init(Problem(graph, machine))
     while not strategy.terminate(state):
         state = strategy.step(state)
@@ -73,6 +78,36 @@ def test_a_finished_search_is_locally_optimal() -> None:
                 assert anew(graph, machine, other).makespan_ns >= found_ns
             tried += 1
     assert tried > 30
+
+
+def test_random_plans_are_seeds_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as asked for, each a seed of chains; a larger problem has none."""
+    problem = Problem(perceptron(), slow(TWO))
+    most = {}
+    for restarts in (0, 3):
+        strategy = Soap(share=0, restarts=restarts)
+        state, names = strategy.init(problem), []
+        while not strategy.terminate(state):
+            before, state = state, strategy.step(state)
+            if state.restarts > before.restarts:
+                names.append((state.restarts, before.waiting))
+        assert names == [(number, ()) for number in range(1, restarts + 1)]
+        most[restarts] = strategy.progress(state).proposals
+    assert most[0] < most[3]
+    monkeypatch.setattr(soap, "SMALL", len(problem.graph.nodes) * len(TWO.processors) - 1)
+    strategy = Soap(share=0)
+    state = strategy.init(problem)
+    while not strategy.terminate(state):
+        state = strategy.step(state)
+    assert (state.restarts, strategy.progress(state).proposals) == (0, most[0])
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_a_random_plan_is_one_of_the_space(seed: int) -> None:
+    space = Space.of(perceptron(), 6)
+    choices = drawn(space, Random(seed))
+    assert choices == drawn(space, Random(seed))
+    assert all(own.contains(choice) for own, choice in zip(space.operators, choices, strict=True))
 
 
 def test_an_old_state_steps_as_it_did() -> None:
