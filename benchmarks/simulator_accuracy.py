@@ -6,7 +6,7 @@
 Run it on two one-core processors with nothing else going on, after `maniple calibrate -o here.toml`. Every model is
 trained under named and random plans; each task is measured on rank 0, and all ranks use those measurements. Prints
 relative errors, Kendall's tau over pairs further apart than the noise, and how far the plan predicted fastest is from
-the fastest.
+the fastest (see `ranking`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import json
 import statistics
 import time
 from contextlib import ExitStack
-from itertools import chain, combinations
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
 from batch import batch_of
+from ranking import kendall, middle, noise, over_fastest
 
 import maniple as mp
 from maniple.models import model
@@ -51,12 +53,12 @@ def wide(batch: int) -> Graph:
 
 
 def deep(batch: int) -> Graph:
-    """Many small dense layers."""
+    """Dense layers that get smaller."""
     g = mp.Graph("deep")
-    x, y = g.input("x", (batch, 512)), g.input("y", (batch,), dtype="int64")
+    x, y = g.input("x", (batch, 1024)), g.input("y", (batch,), dtype="int64")
     h = x
-    for _ in range(8):
-        h = g.relu(g.linear(h, out_features=512))
+    for width in (1024, 1024, 512, 512, 256, 256, 128):
+        h = g.relu(g.linear(h, out_features=width))
     g.loss(g.cross_entropy(g.linear(h, out_features=10), y))
     return g
 
@@ -70,7 +72,17 @@ def branched(batch: int) -> Graph:
     return g
 
 
-GRAPHS = (model("digits_cnn", 256), model("mlp", 128), wide(32), deep(256), branched(128))
+GRAPHS = (model("digits_cnn", 256), model("mlp", 128), wide(32), deep(64), branched(128))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One plan: what a step of it was predicted to take, and what it took in each round."""
+
+    model: str
+    plan: str
+    predicted_s: float
+    rounds_s: list[float]
 
 
 def plans_of(graph: Graph, machine: Machine, count: int) -> dict[str, Plan]:
@@ -120,39 +132,25 @@ def steps(graph: Graph, machine: Machine, plans: dict[str, Plan]) -> list[tuple[
     ]
 
 
-def kendall(pairs: list[tuple[float, float]], noise: float) -> float:
-    """Kendall's tau over pairs whose measured times differ by more than the noise (relative)."""
-    agree = total = 0
-    for (predicted, measured), (other_predicted, other_measured) in combinations(pairs, 2):
-        if abs(measured - other_measured) > noise * min(measured, other_measured):
-            product = (predicted - other_predicted) * (measured - other_measured)
-            total += 1
-            agree += (product > 0) - (product < 0)
-    return agree / total if total else 1.0
-
-
-def summary(rows: list[dict[str, object]]) -> dict[str, object]:
+def summary(rows: list[Row]) -> dict[str, object]:
     """The figures that the issue asks for, by model and over all."""
     result: dict[str, object] = {}
-    errors = []
-    for name in dict.fromkeys(str(row["model"]) for row in rows):
-        mine = [row for row in rows if row["model"] == name]
-        pairs = [(float(str(row["predicted_s"])), float(str(row["measured_s"]))) for row in mine]
-        noise = statistics.median(float(str(row["noise"])) for row in mine)
-        errors += [abs(predicted - measured) / measured for predicted, measured in pairs]
-        fastest = min(measured for _, measured in pairs)
+    for name in dict.fromkeys(row.model for row in rows):
+        mine = [row for row in rows if row.model == name]
+        predicted, measured = [row.predicted_s for row in mine], [row.rounds_s for row in mine]
+        least = statistics.median(map(noise, measured))
         result[name] = {
-            "plans": len(pairs),
-            "span": max(measured for _, measured in pairs) / fastest,
-            "kendall_tau": kendall(pairs, noise),
-            "chosen_over_fastest": min(pairs)[1] / fastest,
-            "noise": noise,
+            "plans": len(mine),
+            "span": max(map(middle, measured)) / min(map(middle, measured)),
+            "kendall_tau": kendall(predicted, measured, least),
+            "chosen_over_fastest": over_fastest(predicted, measured),
+            "noise": least,
         }
-    result["median_error"], result["worst_error"] = statistics.median(errors), max(errors)
-    return result
+    errors = [abs(row.predicted_s / middle(row.rounds_s) - 1) for row in rows]
+    return {**result, "median_error": statistics.median(errors), "worst_error": max(errors)}
 
 
-def draw(rows: list[dict[str, object]], path: Path) -> None:
+def draw(rows: list[Row], path: Path) -> None:
     """A picture of measured against predicted steps, with the lines of 0 and 30 % error."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -160,10 +158,11 @@ def draw(rows: list[dict[str, object]], path: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = "maniple"  # the same rows give the same file
     figure = Figure(figsize=(5.2, 4.6), layout="tight")
     axes = figure.subplots()
-    for name in dict.fromkeys(str(row["model"]) for row in rows):
-        mine = [row for row in rows if row["model"] == name]
-        xs, ys = ([1e3 * float(str(row[key])) for row in mine] for key in ("predicted_s", "measured_s"))
-        axes.scatter(xs, ys, s=18, label=name)
+    for name in dict.fromkeys(row.model for row in rows):
+        mine = [row for row in rows if row.model == name]
+        axes.scatter(
+            [1e3 * row.predicted_s for row in mine], [1e3 * middle(row.rounds_s) for row in mine], s=18, label=name
+        )
     ends = [0.0, max(axes.get_xlim()[1], axes.get_ylim()[1])]
     for slope, style in ((1.0, "-"), (1.3, ":"), (0.7, ":")):
         axes.plot(ends, [slope * end for end in ends], style, color="grey", linewidth=0.8)
@@ -182,19 +181,16 @@ def main() -> None:
     given = parser.parse_args()
     world = current()
     machine = Machine.detect() if given.machine is None else Machine.load(given.machine)
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for graph in GRAPHS:
         plans = plans_of(graph, machine, given.plans)
         for name, (predicted, rounds) in zip(plans, steps(graph, machine, plans), strict=True):
-            middle = statistics.median(rounds)
-            noise = statistics.median(abs(one - middle) for one in rounds) / middle
-            row = {"model": graph.name, "plan": name, "predicted_s": predicted, "measured_s": middle}
-            rows.append({**row, "noise": noise, "rounds": rounds})
+            rows.append(Row(graph.name, name, predicted, rounds))
             if world.rank == 0:
-                times = f"{1e3 * predicted:9.2f} ms predicted {1e3 * middle:9.2f} ms measured"
+                times = f"{1e3 * predicted:9.2f} ms predicted {1e3 * middle(rounds):9.2f} ms measured"
                 print(f"{graph.name:12s} {name:16s} {times}", flush=True)
     if world.rank == 0:
-        result = {"summary": summary(rows), "rows": rows, "cores": torch.get_num_threads()}
+        result = {"summary": summary(rows), "rows": [asdict(row) for row in rows], "cores": torch.get_num_threads()}
         print(json.dumps(result["summary"], indent=1))
         if given.json is not None:
             given.json.write_text(json.dumps(result), encoding="utf-8")
