@@ -60,7 +60,7 @@ class Layering(AbstractDirectStrategy):
         last = len(blocks) - 1
         operators: list[OperatorPlan] = []
         for node, layer in zip(graph.nodes, space.layers, strict=True):
-            features = self._last or self._features if layer == last else self._features
+            features = (self._last or self._features) if layer == last else self._features
             follows = layer == last and features > 1 and not weights_of(graph, node)
             found = _as_before(space, operators) if follows else None
             operators.append(found or shared(graph, node, blocks[layer], features))
