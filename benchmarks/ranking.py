@@ -26,39 +26,54 @@ def noise(rounds: Sequence[float]) -> float:
     return statistics.median(abs(one - middle(rounds)) for one in rounds) / middle(rounds)
 
 
-def order(first: Sequence[float], second: Sequence[float], least: float) -> int:
+def order(first: Sequence[float], second: Sequence[float], least: float, odd: int = ODD) -> int:
     """1 where the first takes longer than the second, -1 where the second does, 0 where they are not told apart.
 
     Args:
         first: its times, round by round.
         second: the times of the same rounds.
         least: the share by which their middles have to differ.
+        odd: so many rounds may say otherwise.
     """
+    if middle(first) == middle(second):
+        return 0
     longer = sum(one > other for one, other in zip(first, second, strict=True))
     shorter = sum(one < other for one, other in zip(first, second, strict=True))
     gap = abs(middle(first) - middle(second))
-    if min(longer, shorter) > ODD or gap <= least * min(middle(first), middle(second)):
+    if min(longer, shorter) > odd or gap <= least * min(middle(first), middle(second)):
         return 0
-    return 1 if longer > shorter else -1
+    return 1 if middle(first) > middle(second) else -1
 
 
-def kendall(predicted: Sequence[float], measured: Sequence[Sequence[float]], least: float) -> float:
+def pairs(measured: Sequence[Sequence[float]], least: float, odd: int = ODD) -> int:
+    """How many pairs of plans are told apart; for the arguments see ``order``."""
+    return sum(order(*both, least, odd) != 0 for both in combinations(measured, 2))
+
+
+def kendall(predicted: Sequence[float], measured: Sequence[Sequence[float]], least: float, odd: int = ODD) -> float:
     """Kendall's tau over the pairs that are told apart; a pair that is predicted alike agrees and disagrees by half.
 
     Args:
         predicted: of each plan.
         measured: the rounds of each.
         least: as ``order`` has it.
+        odd: likewise.
 
     Returns:
         Agreeing less disagreeing pairs, as a share of all; 1 where no pair is told apart.
     """
-    agree = total = 0
+    agree = 0
     for one, other in combinations(range(len(predicted)), 2):
-        found = order(measured[one], measured[other], least)
-        total += found != 0
+        found = order(measured[one], measured[other], least, odd)
         agree += found * ((predicted[one] > predicted[other]) - (predicted[one] < predicted[other]))
+    total = pairs(measured, least, odd)
     return agree / total if total else 1.0
+
+
+def over_luckiest(predicted: Sequence[float], measured: Sequence[Sequence[float]]) -> float:
+    """How much longer the plan takes that is predicted fastest than the fastest by the same rounds."""
+    chosen = min(range(len(predicted)), key=lambda plan: predicted[plan])
+    return middle(measured[chosen]) / min(map(middle, measured))
 
 
 def over_fastest(predicted: Sequence[float], measured: Sequence[Sequence[float]]) -> float:
@@ -71,6 +86,6 @@ def over_fastest(predicted: Sequence[float], measured: Sequence[Sequence[float]]
     found = []
     for half in range(2):
         fastest = min(measured, key=lambda rounds: middle(rounds[half::2]))
-        pairs = zip(measured[chosen][1 - half :: 2], fastest[1 - half :: 2], strict=True)
-        found.append(statistics.median(own / least for own, least in pairs))
+        turns = zip(measured[chosen][1 - half :: 2], fastest[1 - half :: 2], strict=True)
+        found.append(statistics.median(own / least for own, least in turns))
     return statistics.mean(found)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 from batch import batch_of
-from ranking import kendall, middle, noise, over_fastest
+from ranking import kendall, middle, noise, over_fastest, over_luckiest, pairs
 
 import maniple as mp
 from maniple.models import model
@@ -142,8 +142,11 @@ def summary(rows: list[Row]) -> dict[str, object]:
         result[name] = {
             "plans": len(mine),
             "span": max(map(middle, measured)) / min(map(middle, measured)),
+            "pairs": pairs(measured, least),
             "kendall_tau": kendall(predicted, measured, least),
+            "kendall_tau_by_noise_alone": kendall(predicted, measured, least, odd=ROUNDS),
             "chosen_over_fastest": over_fastest(predicted, measured),
+            "chosen_over_luckiest": over_luckiest(predicted, measured),
             "noise": least,
         }
     errors = [abs(row.predicted_s / middle(row.rounds_s) - 1) for row in rows]
