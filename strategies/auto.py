@@ -5,15 +5,7 @@
     trial     a proposal of one of the searches                       when each has made TRIAL proposals, or ended
     rest      a proposal of the search with the fastest plan          when it has ended, and those after it in turn
 
-The explanation of the plan is the table of all: the step time of the fastest plan of each. Of plans whose times differ
-by less than the measurements of tasks are spread, the one that moves the fewest bytes is taken: what is moved is waited
-for, and where what tasks take varies, ranks wait for each other longer than a simulation says.
-
-    plan            simulated   moves    spread 5 %        spread 0
-    soap            38.1 ms     20 MB
-    data_parallel   39.4 ms     7 MB     taken
-    optcnn          38.0 ms     20 MB                      taken
-    expert          42.0 ms     3 MB     not within 5 %
+The explanation of the plan is the table of all: the step time of the fastest plan of each.
 """
 
 from __future__ import annotations
@@ -37,7 +29,7 @@ from maniple.strategies.spatial import Spatial
 from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from maniple.operators.plan import Term
 
@@ -114,17 +106,22 @@ class Auto(AbstractStrategy[AutoState]):
         return Progress(sum(entrant.proposals for entrant in state.entrants), 0, min(found, default=None))
 
     def result(self, state: AutoState) -> Plan:
-        """The fastest plan of all, or one that measurements cannot tell from it and that moves less.
+        """The fastest plan of all.
 
         Raises:
             RequestError: no plan that was tried fits in memory.
         """
-        entrants, spread = state.entrants, 0.0 if state.problem.costs is None else state.problem.costs.spread
-        found = _found(entrants, spread)
+        found: dict[int, Plan] = {}
+        # A search's plan may be slower than the fastest that it met, which the runtime had no room for.
+        for best_s, number in _ordered(state.entrants):
+            if best_s >= min(map(_step_s, found.values()), default=inf):
+                break
+            if (plan := _plan(state.entrants[number])) is not None:
+                found[number] = plan
         if not found:
             raise _nothing_fits(state)
-        number = _taken(state.problem, found, spread)
-        winner, plan = entrants[number], found[number]
+        number = min(found, key=lambda number: (_step_s(found[number]), number))
+        winner, plan = state.entrants[number], found[number]
         table: tuple[tuple[str, Term], ...] = tuple(
             (f"step_s of {entrant.strategy.name}", entrant.best_s) for entrant in state.entrants if entrant.state
         )
@@ -144,43 +141,28 @@ class Auto(AbstractStrategy[AutoState]):
             predicted=Predicted(plan.predicted.step_s, bound_s=plan.predicted.bound_s),
         )
 
-
-def _found(entrants: Sequence[Entrant], spread: float) -> dict[int, Plan]:
-    """The plans that may be taken, by the number of their strategy: none that the spread tells from the fastest.
-
-    Searches go by an estimate of the memory. So the plan of one may be slower than the fastest that it met, and one for
-    which the runtime has no room after all has none.
-    """
-    found: dict[int, Plan] = {}
-    limit = inf
-    for best_s, number in sorted((one.best_s, n) for n, one in enumerate(entrants) if one.best_s is not None):
-        if best_s >= limit:
-            break
-        entrant = entrants[number]
-        try:
-            found[number] = entrant.plan or entrant.strategy.result(entrant.state)
-        except RequestError:
-            continue
-        limit = min(limit, (1 + spread) * _step_s(found[number]))
-    return {number: plan for number, plan in found.items() if _step_s(plan) <= limit}
+    def alternatives(self, state: AutoState) -> tuple[Plan, ...]:
+        """The plan of each strategy that has one."""
+        plans = (_plan(state.entrants[number]) for _, number in _ordered(state.entrants))
+        return tuple(plan for plan in plans if plan is not None)
 
 
-def _taken(problem: Problem, found: Mapping[int, Plan], spread: float) -> int:
-    """The number of the plan that is taken: where times have a spread, of those that it cannot tell apart."""
-    if spread == 0:
-        return min(found, key=lambda number: (_step_s(found[number]), number))
-    return min(found, key=lambda number: (_bytes(problem, found[number]), _step_s(found[number]), number))
+def _ordered(entrants: Sequence[Entrant]) -> list[tuple[float, int]]:
+    """The step time of the fastest plan that each has met, and its number, the fastest first."""
+    return sorted((one.best_s, number) for number, one in enumerate(entrants) if one.best_s is not None)
+
+
+def _plan(entrant: Entrant) -> Plan | None:
+    """What an entrant would give; None where the runtime has no room after all: searches go by an estimate."""
+    try:
+        return entrant.plan or entrant.strategy.result(entrant.state)
+    except RequestError:
+        return None
 
 
 def _step_s(plan: Plan) -> float:
     """The seconds that a plan is expected to take: all that take part are simulated."""
     return inf if plan.predicted.step_s is None else plan.predicted.step_s
-
-
-def _bytes(problem: Problem, plan: Plan) -> int:
-    """How many bytes a plan moves."""
-    said = plan.predicted.bytes
-    return Simulation(problem.graph, problem.machine, plan, problem.costs).bytes if said is None else said
 
 
 def _turn(state: AutoState) -> int:
@@ -203,9 +185,9 @@ def _advanced(entrant: Entrant, problem: Problem) -> Entrant:
         return Entrant(strategy, state, best_s, proposals, ended)
     plan = strategy.result(state)
     simulation = Simulation(problem.graph, problem.machine, plan, problem.costs)
-    step_s, fits = simulation.makespan_ns / 1e9, excess(simulation)[0] <= 0
-    plan = replace(plan, predicted=Predicted(step_s, None, simulation.bytes))
-    return Entrant(strategy, state, step_s if fits else None, 1, ended=True, plan=plan)
+    best_s, fits = simulation.makespan_ns / 1e9, excess(simulation)[0] <= 0
+    plan = replace(plan, predicted=Predicted(best_s, None, simulation.bytes))
+    return Entrant(strategy, state, best_s if fits else None, 1, ended=True, plan=plan)
 
 
 def _nothing_fits(state: AutoState) -> RequestError:

@@ -107,6 +107,11 @@ class AbstractStrategy(ABC, Generic[State]):
             RequestError: the state holds no plan yet.
         """
 
+    def alternatives(self, state: State) -> tuple[Plan, ...]:
+        """Plans beside the result and the named ones that may be better by other costs; some searches meet some."""
+        del state
+        return ()
+
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -14,7 +13,7 @@ from batch import batch_of
 
 import maniple as mp
 from flexflow.table import Row, Table, json_option, of_contents
-from maniple.costs import surveyed
+from maniple.costs import NamedCosts
 from maniple.driver import search
 from maniple.models import model
 from maniple.operators.graph import Graph
@@ -67,9 +66,10 @@ def step_seconds(graph: Graph, plans: dict[str, Plan], rounds: int, steps: int) 
 def measured_row(graph: Graph, machine: Machine, budget: float, costs: str, rounds: int, steps: int) -> Row:
     """What a step of the found plan takes, over the fastest of the named ones; a plan that is another's is not run.
 
-    All are searched with the same costs, measured or loaded once.
+    All are searched with the same costs, measured or loaded once; those of the plans that come near the found one are
+    measured again in its search.
     """
-    tasks = cache(partial(surveyed, costs, graph, machine))
+    tasks = NamedCosts(costs, graph, machine)
     plans = {name: search(graph, machine, strategy=name, budget=budget, costs=tasks) for name in (*RIVALS, FOUND)}
     same = distinct(plans)
     seconds = step_seconds(graph, {name: plans[name] for name in dict.fromkeys(same.values())}, rounds, steps)
@@ -77,6 +77,7 @@ def measured_row(graph: Graph, machine: Machine, budget: float, costs: str, roun
     row: Row = {
         "found_ms": 1e3 * seconds[same[FOUND]],
         "predicted_ms": 1e3 * (plans[FOUND].predicted.step_s or 0.0),
+        "found_by": dict(dict(plans[FOUND].explanation)[""])["found by"],
         "fastest": fastest,
         "found_over_fastest": seconds[same[FOUND]] / seconds[same[fastest]],
     }

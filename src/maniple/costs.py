@@ -3,27 +3,93 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, final
 
 from maniple.regions.error import RequestError, nearest
 from maniple.runtime import environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan
     from maniple.runtime.machine import Machine
+    from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
+    from maniple.strategies.cost_model.measurement import Measurements
 
 __all__: list[str] = []
 
 ANALYTIC, MEASURED = "analytic", "measured"
 
 
+class Costs(Protocol):
+    """What a search asks for what tasks take."""
+
+    def surveyed(self) -> CostModel | None:
+        """What to search with; None for the roofline. Asked for as a search begins."""
+        ...
+
+    def side_by_side(self, plans: Sequence[Plan]) -> Repeated | None:
+        """What the tasks of some plans take, timed in turn; None where nothing can be. Asked for as a search ends."""
+        ...
+
+
+@final
+class NamedCosts:
+    """The costs of a name, for searches of one graph on one machine: surveyed once, as the first search begins.
+
+    Args:
+        name: see `costs_of`.
+        graph: what is searched.
+        machine: the machine.
+    """
+
+    def __init__(self, name: str, graph: Graph, machine: Machine) -> None:
+        self._of = name, graph, machine
+        self._survey = cache(partial(surveyed, name, graph, machine))
+        self._latest: Measured | None = None
+
+    @property
+    def latest(self) -> Measured | None:
+        """What the plan of the last search was predicted with."""
+        return self._latest
+
+    def surveyed(self) -> Measured | None:
+        """What to search with.
+
+        Raises:
+            RequestError: see `costs_of`.
+        """
+        self._latest = self._survey()
+        return self._latest
+
+    def side_by_side(self, plans: Sequence[Plan]) -> Repeated | None:
+        """What the tasks of some plans take, timed in turn; None where nothing is measured here.
+
+        Raises:
+            RequestError: see `costs_of`.
+        """
+        from maniple.strategies.cost_model.cost_model import Repeated
+        from maniple.strategies.simulation.simulation import Simulation
+
+        name, graph, machine = self._of
+        if self._latest is None or name != MEASURED:
+            return None
+        with costs_of(name, graph, machine, self._latest.measurements) as found:
+            if found is None:
+                return None
+            for plan in plans:
+                Simulation(graph, machine, plan, found)
+            made = found.side_by_side()
+            self._latest = found.frozen()
+        return Repeated(self._latest, tuple(found.frozen(back) for back in range(made, 0, -1)))
+
+
 @contextmanager
-def costs_of(name: str, graph: Graph, machine: Machine) -> Iterator[Measured | None]:
+def costs_of(name: str, graph: Graph, machine: Machine, known: Measurements | None = None) -> Iterator[Measured | None]:
     """The costs of a name: None for the roofline of the machine's processors.
 
     What is measured meanwhile is kept in the user's cache when the context ends, whatever ends it.
@@ -33,6 +99,7 @@ def costs_of(name: str, graph: Graph, machine: Machine) -> Iterator[Measured | N
             time box; or a file of measurements, of this computer or another, where what is not there is interpolated.
         graph: whose step: how much it touches decides what a task finds in caches.
         machine: the machine.
+        known: what this program has measured before, of which the cache keeps what other programs can use.
 
     Raises:
         RequestError: there is no such file, an entry of it or of the cache is wrong, or the machine's processors are
@@ -60,13 +127,15 @@ def costs_of(name: str, graph: Graph, machine: Machine) -> Iterator[Measured | N
             f"{ANALYTIC!r}, or a file that was measured there"
         )
     store = Store(environment.cache_folder())
-    measured = Measured(machine, store.read(), footprint=step_bytes(graph))
-    known = dict(measured.measurements.tasks)
+    measurements = store.read()
+    if known is not None:
+        measurements.tasks.update({key: task for key, task in known.tasks.items() if not key.lasts})
+    measured, before = Measured(machine, measurements, footprint=step_bytes(graph)), dict(measurements.tasks)
     try:
         yield measured
     finally:
-        if measured.measurements.tasks != known:
-            store.add(measured.measurements)
+        if measurements.tasks != before:
+            store.add(measurements)
 
 
 def surveyed(name: str, graph: Graph, machine: Machine) -> Measured | None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, final
 
-from maniple.costs import ANALYTIC, surveyed
+from maniple.costs import ANALYTIC, NamedCosts
 from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
 from maniple.runtime.interruption import uninterrupted
@@ -19,10 +19,10 @@ from maniple.strategies.strategy import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from maniple.costs import Costs
     from maniple.crew import Crew
     from maniple.operators.graph import Graph
     from maniple.runtime.machine import Machine
-    from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.strategy import AbstractStrategy, Objective, Progress
 
 __all__: list[str] = []
@@ -56,7 +56,7 @@ def search(
     proposals: int | None = None,
     seed: int = 0,
     cores: int | None = None,
-    costs: str | Callable[[], Measured | None] = ANALYTIC,
+    costs: str | Costs = ANALYTIC,
     watch: Watch | None = None,
 ) -> Plan:
     """Find a plan for a graph on a machine.
@@ -83,7 +83,8 @@ def search(
             default one for each core that this process may use, but one in a launched world and with costs that are not
             analytic. The plan is the same.
         costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
-            as far as the user's cache has it not yet), or a file of measurements; or what gives them as it begins.
+            as far as the user's cache has it not yet; the tasks of the plans that come near the fastest are timed again
+            in the end, side by side, and decide), or a file of measurements; or what gives them.
         watch: is told how it goes.
 
     Raises:
@@ -95,9 +96,9 @@ def search(
         _load_compiled(chosen)
 
     def drive() -> Plan:
-        tasks = surveyed(costs, graph, machine) if isinstance(costs, str) else costs()
-        problem = Problem(graph, machine, objective, seed, tasks)
-        found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch)
+        tasks = NamedCosts(costs, graph, machine) if isinstance(costs, str) else costs
+        problem = Problem(graph, machine, objective, seed, tasks.surveyed())
+        found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
         return _noted(found, costs) if isinstance(costs, str) and costs != ANALYTIC else found
 
     plan = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive)
@@ -184,7 +185,9 @@ def _cores(asked: int | None) -> int:
     return available_cores() if environment.read() is None else 1
 
 
-def _drive(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None) -> Plan:
+def _drive(
+    strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None, costs: Costs
+) -> Plan:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
     with ExitStack() as stack:
         # The graph stays until the end, and so does the first simulation: collections need not look at them. What the
@@ -211,12 +214,29 @@ def _drive(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, w
                     watch(progress, limits.elapsed_s)
                 if limits.left_s <= 0:
                     break
+            interrupted = False
         except KeyboardInterrupt:
             if strategy.progress(state).best_s is None:
                 raise
+            interrupted = True
         if crew is not None:
             state = crew.settled(state)
-        return strategy.result(state)
+        return strategy.result(state) if interrupted else _run_off(strategy, state, problem, costs)
+
+
+def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, costs: Costs) -> Plan:
+    """The result, or one of the plans that come near it, by what their tasks take side by side."""
+    result = strategy.result(state)
+    if problem.costs is None or not strategy.needs_budget:
+        return result
+    from maniple.strategies.runoff import decided, finalists
+
+    plans = finalists(problem, (*strategy.alternatives(state), result))
+    try:
+        again = costs.side_by_side(plans) if len(plans) > 1 else None
+    except KeyboardInterrupt:
+        return result
+    return result if again is None else decided(problem, again, result, plans)
 
 
 def _crew(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> Crew | None:

@@ -7,22 +7,22 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import click
 
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from maniple.costs import NamedCosts
     from maniple.driver import Watch
     from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan, Predicted
     from maniple.runtime.machine import Machine
-    from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.simulation.prediction import Prediction
     from maniple.strategies.strategy import Objective, Progress
@@ -66,7 +66,7 @@ def search(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
-    from maniple.costs import surveyed
+    from maniple.costs import NamedCosts
     from maniple.driver import COSTS
     from maniple.driver import search as find
     from maniple.request import amount, machine_of, model_of
@@ -76,9 +76,8 @@ def search(
     graph = model_of(source, batch)
     if budget is None and proposals is None:
         budget = 10.0
-    # Surveyed once: what is printed and saved is predicted with the costs that the search compared with.
-    tasks = _Surveyed(lambda: surveyed(costs, graph, machine))
-    with _live_line(shown=not as_json and sys.stderr.isatty()) as watch:
+    with _live_line(shown=not as_json and sys.stderr.isatty()) as (watch, say):
+        tasks = _Clocked(NamedCosts(costs, graph, machine), say)
         plan = find(
             graph,
             machine,
@@ -91,7 +90,8 @@ def search(
             costs=tasks,
             watch=watch,
         )
-    spent, model = time.perf_counter() - tasks.at_s, tasks()
+    # What is printed and saved is predicted with the costs that the search compared with.
+    spent, model = tasks.since_s, tasks.latest
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
     told = ((COSTS, costs),) if model is not None else ()
     others = tuple((name, terms) for name, terms in plan.explanation if name)
@@ -193,10 +193,10 @@ def _explained(plan: Plan, operator: str) -> Plan:
 
 
 @contextmanager
-def _live_line(*, shown: bool) -> Iterator[Watch | None]:
-    """A line that says how a search goes, while it goes."""
+def _live_line(*, shown: bool) -> Iterator[tuple[Watch | None, Callable[[str], None]]]:
+    """A line that says how a search goes, while it goes, and what else is said."""
     if not shown:
-        yield None
+        yield None, lambda _: None
         return
     from rich.console import Console
     from rich.live import Live
@@ -220,24 +220,44 @@ def _live_line(*, shown: bool) -> Iterator[Watch | None]:
                 line += f"  bound {progress.bound_s * 1e3:.3f} ms"
             live.update(Text(line), refresh=True)
 
-        yield watch
+        yield watch, lambda text: live.update(Text(text), refresh=True)
 
 
-class _Surveyed:
-    """The costs of a search, surveyed once: as it begins, when what is compiled and measured before is done.
+@final
+class _Clocked:
+    """The costs of a search, and how long it has searched: measuring is not counted.
 
     Args:
-        survey: finds the costs.
+        costs: what tasks take.
+        say: is told what is done beside searching.
     """
 
-    def __init__(self, survey: Callable[[], Measured | None]) -> None:
-        self._survey = cache(survey)
-        self.at_s = time.perf_counter()
-        """When the costs were asked for last: the search began."""
+    def __init__(self, costs: NamedCosts, say: Callable[[str], None]) -> None:
+        self._costs, self._say = costs, say
+        self._began_s = self._measuring_s = 0.0
 
-    def __call__(self) -> Measured | None:
-        found = self._survey()
-        self.at_s = time.perf_counter()
+    @property
+    def latest(self) -> Measured | None:
+        """What the plan was predicted with."""
+        return self._costs.latest
+
+    @property
+    def since_s(self) -> float:
+        """Seconds since the search began."""
+        return time.perf_counter() - self._began_s - self._measuring_s
+
+    def surveyed(self) -> Measured | None:
+        """What to search with; the search begins."""
+        found = self._costs.surveyed()
+        self._began_s = time.perf_counter()
+        return found
+
+    def side_by_side(self, plans: Sequence[Plan]) -> Repeated | None:
+        """What the tasks of some plans take, timed in turn."""
+        self._say(f"timing the tasks of the {len(plans)} fastest plans side by side")
+        began_s = time.perf_counter()
+        found = self._costs.side_by_side(plans)
+        self._measuring_s = time.perf_counter() - began_s
         return found
 
 

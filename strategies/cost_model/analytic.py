@@ -32,11 +32,6 @@ class Analytic:
         self._peak = np.asarray([processor.flops_per_s for processor in machine.processors])
         self._bandwidth = np.asarray([bandwidth(machine, processor) for processor in machine.processors])
 
-    @property
-    def spread(self) -> float:
-        """None: nothing was measured."""
-        return 0.0
-
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
         return self.tasks_ns(LaunchTasks.of(launch))

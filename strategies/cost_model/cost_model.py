@@ -52,11 +52,6 @@ class LaunchTasks:
 class CostModel(Protocol):
     """What tells how long tasks take."""
 
-    @property
-    def spread(self) -> float:
-        """How far tasks are from what it tells, relative to that, as far as it knows from measuring them."""
-        ...
-
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
         ...
@@ -68,3 +63,17 @@ class CostModel(Protocol):
     def sources(self, tasks: LaunchTasks) -> Sequence[str]:
         """Where the number of each comes from: ``analytic``, ``measured`` or ``interpolated``."""
         ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """What tasks take, timed in several passes over all.
+
+    Args:
+        middle: by the middle of the passes.
+        passes: by each alone.
+    """
+
+    middle: CostModel
+    passes: tuple[CostModel, ...]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import Column, LaunchTasks
-    from maniple.strategies.cost_model.measurement import Measurement, Measurements, TaskKey
+    from maniple.strategies.cost_model.measurement import Measurement, Measurements, Pass, TaskKey
 
 __all__: list[str] = []
 
@@ -33,6 +33,8 @@ TIME_BOX_S = 60.0
 """Seconds that measuring may take in all, by default."""
 PASSES = 3
 """How often a task is timed, in one program or in several, until it is settled, by default."""
+RUNOFF_PASSES = 5
+"""How often tasks are timed side by side, by default."""
 
 
 @final
@@ -56,6 +58,7 @@ class Measured:
         time_box_s: seconds of measuring in all.
         passes: how often a task is timed until it is settled.
         footprint: bytes that a step touches.
+        back: see `frozen`.
         timer: measures one task.
         clock: seconds.
     """
@@ -69,19 +72,19 @@ class Measured:
         time_box_s: float = TIME_BOX_S,
         passes: int = PASSES,
         footprint: int = FOOTPRINT_BYTES,
+        back: int = 0,
         timer: Callable[[Launch, int, int, Sequence[Rect | None], int], Measurement] = measure,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.measurements = measurements
         self._machine = machine
         self._left = time_box_s if measuring else 0.0
-        self._passes, self._footprint = passes, footprint
+        self._passes, self._footprint, self._back = passes, footprint, back
         self._timer, self._clock = timer, clock
         self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
         self._factors: dict[tuple[str, str], list[tuple[int, float]]] = {}
         self._processors = {processor.cores: processor.id for processor in reversed(machine.processors)}
         self._unsettled: dict[TaskKey, Callable[[], Measurement]] = {}
-        self._asked: set[TaskKey] = set()
         for key, found in sorted(measurements.tasks.items()):
             self._compare(key, found)
 
@@ -90,15 +93,14 @@ class Measured:
         """Whether a task without a measurement would be timed now."""
         return self._left > 0
 
-    @property
-    def spread(self) -> float:
-        """The spread of the measured tasks that were asked for, over what they take; others may know more tasks."""
-        tasks = [self.measurements.tasks[key] for key in self._asked]
-        return sum(task.spread_ns for task in tasks) / max(1, sum(task.median_ns for task in tasks))
+    def frozen(self, back: int = 0) -> Measured:
+        """The same measurements for searches and predictions, which measures nothing.
 
-    def frozen(self) -> Measured:
-        """The same measurements for one search or prediction, which measures nothing and has asked for nothing yet."""
-        return Measured(self._machine, self.measurements, measuring=False, footprint=self._footprint)
+        Args:
+            back: 0 for the middle of the passes, 1 for the last alone, 2 for the one before, and so on; tasks that have
+                not so many take the middle of theirs.
+        """
+        return Measured(self._machine, self.measurements, measuring=False, footprint=self._footprint, back=back)
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
@@ -131,14 +133,13 @@ class Measured:
         if key is None:
             return roofline, "analytic"
         found = self.measurements.tasks.get(key)
-        if self._left > 0 and launch.binder is not None and (found is None or len(found.passes) < self._passes):
+        if self._left > 0 and launch.binder is not None:
             self._unsettled.setdefault(key, partial(self._timer, launch, point, cores, seen, self._footprint))
             if found is None:
                 found = self._measure(key)
                 self._compare(key, found)
         if found is not None:
-            self._asked.add(key)
-            return round(1e9 * processor.launch_s) + found.median_ns, "measured"
+            return round(1e9 * processor.launch_s) + found.taken_ns(self._back), "measured"
         near = self._factors.get((key.kind, key.body)) or self._factors.get((key.kind, ""), [])
         factor = _between(near, work(launch, point))
         return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
@@ -157,7 +158,48 @@ class Measured:
         """
         for _ in range(self._passes - 1):
             self.again()
-        self._unsettled.clear()  # which holds launches
+        self._let_go()
+
+    def side_by_side(self, passes: int = RUNOFF_PASSES) -> int:
+        """Time what was asked for anew, all tasks in turn; earlier passes count no more.
+
+        Those are of different minutes, and a shared computer is slower for minutes, too: of two plans whose tasks were
+        timed hours apart, the one of the faster hour looks faster.
+
+            pass         1     2     3        1     2     3     4
+            by sample    2.2   2.0   2.2      2.3   2.0   1.9   2.0
+            by head      1.4   1.5   2.0      2.2   2.0   2.0   1.9
+                         minutes apart        side by side
+
+        Nothing is timed where each task has as many passes. Earlier passes stay where the time box leaves fewer than
+        settle a task.
+
+        Args:
+            passes: how many.
+
+        Returns:
+            How many of the last passes of each task were made side by side.
+        """
+        tasks, made = self.measurements.tasks, 0
+        fresh: dict[TaskKey, tuple[Pass, ...]] = dict.fromkeys(self._unsettled, ())
+        if fresh and all(len(tasks[key].passes) >= passes for key in fresh):
+            self._let_go()
+            return passes
+        while made < passes and self.measuring:
+            fresh = {key: (*found, *self._timed(key).passes) for key, found in fresh.items()}
+            made += 1
+        for key, found in fresh.items():
+            held = tasks[key]
+            if made < self._passes:
+                tasks[key] = replace(held, passes=held.passes + found)
+            else:
+                tasks[key] = replace(held, passes=found, dropped=held.timed)
+        self._let_go()
+        return made
+
+    def _let_go(self) -> None:
+        """Forget how tasks are timed, which holds launches, and compare what they take with their roofline."""
+        self._unsettled.clear()
         self._factors.clear()
         for key, found in sorted(self.measurements.tasks.items()):
             self._compare(key, found)
@@ -170,14 +212,18 @@ class Measured:
 
     def _measure(self, key: TaskKey) -> Measurement:
         """What a task's passes come to, after one more."""
+        timed, held = self._timed(key), self.measurements.tasks.get(key)
+        found = timed if held is None else replace(held, passes=held.passes + timed.passes)
+        self.measurements.tasks[key] = found
+        return found
+
+    def _timed(self, key: TaskKey) -> Measurement:
+        """One pass of a task."""
         begun = self._clock()
         with neighbors(self._cores - key.cores):
             timed = self._unsettled[key]()
         self._left -= self._clock() - begun
-        held = self.measurements.tasks.get(key)
-        found = timed if held is None else replace(held, passes=held.passes + timed.passes)
-        self.measurements.tasks[key] = found
-        return found
+        return timed
 
     def errors(self) -> list[float]:
         """How far off interpolation is, relative to what was measured, for each task that others can stand in for."""

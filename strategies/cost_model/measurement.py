@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 4
+VERSION = 5
 """The version of the file."""
+FIELDS = ("kind", "body", "shapes", "cores", "footprint", "passes", "work", "flops", "touched", "dropped")
+"""Of a task in it."""
 WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
 """Calls before timing; timed runs of a pass, each of as many calls as take LEAST_S."""
 WRITTEN_BY_USERS = (UserOperator, Opaque)
@@ -102,16 +104,18 @@ class Measurement:
     """How long a task took.
 
     Args:
-        passes: at least one, in the order in which they were timed.
+        passes: those that count, at least one, in the order in which they were timed.
         work: points of all views, by which neighbours are compared.
         flops: operations of the task.
         touched: bytes that it reads and writes.
+        dropped: how many earlier passes there were that count no more.
     """
 
     passes: tuple[Pass, ...]
     work: int
     flops: float
     touched: int
+    dropped: int = 0
 
     @classmethod
     def of(cls, launch: Launch, point: int, median_ns: int, spread_ns: int) -> Measurement:
@@ -126,13 +130,14 @@ class Measurement:
         """The middle of the passes."""
         return round(statistics.median(one.median_ns for one in self.passes))
 
+    def taken_ns(self, back: int) -> int:
+        """The middle of the passes for 0, or the one so many from the end, where there is one."""
+        return self.passes[-back].median_ns if 0 < back <= len(self.passes) else self.median_ns
+
     @property
-    def spread_ns(self) -> int:
-        """How far the passes are apart, or the runs of one, whichever is more."""
-        median = statistics.median(one.median_ns for one in self.passes)
-        apart = statistics.median(abs(one.median_ns - median) for one in self.passes)
-        within = statistics.median(one.spread_ns for one in self.passes)
-        return round(max(apart, within))
+    def timed(self) -> int:
+        """In how many passes it was timed, those that count no more included."""
+        return self.dropped + len(self.passes)
 
 
 @final
@@ -353,15 +358,15 @@ def read_measurements(path: str | os.PathLike[str]) -> Measurements:
         raise table["version"].problem(f"version {VERSION}; measure again")
     found = Measurements(table["device"].string(), table["software"].string())
     for entry in table["tasks"].elements():
-        task = entry.table(("kind", "body", "shapes", "cores", "footprint", "passes", "work", "flops", "touched"))
+        task = entry.table(FIELDS)
         shapes = tuple(shape.string() for shape in task["shapes"].elements())
         kind, body = task["kind"].string(), task["body"].string()
         key = TaskKey(kind, body, shapes, task["cores"].integer(1), task["footprint"].integer(1))
         passes = tuple(_read_pass(one) for one in task["passes"].elements())
         if not passes:
             raise task["passes"].problem("at least one pass")
-        flops, touched = task["flops"].number(0), task["touched"].integer(0)
-        found.tasks[key] = Measurement(passes, task["work"].integer(0), flops, touched)
+        work, touched, dropped = (task[name].integer(0) for name in ("work", "touched", "dropped"))
+        found.tasks[key] = Measurement(passes, work, task["flops"].number(0), touched, dropped)
     return found
 
 
@@ -377,19 +382,7 @@ def write_measurements(path: str | os.PathLike[str], found: Measurements) -> Non
         RequestError: the place cannot be written.
     """
     lines = [
-        json.dumps(
-            {
-                "kind": key.kind,
-                "body": key.body,
-                "shapes": list(key.shapes),
-                "cores": key.cores,
-                "footprint": key.footprint,
-                "passes": [asdict(one) for one in value.passes],
-                "work": value.work,
-                "flops": value.flops,
-                "touched": value.touched,
-            }
-        )
+        json.dumps({name: term for name, term in {**asdict(key), **asdict(value)}.items() if name in FIELDS})
         for key, value in sorted(found.lasting().tasks.items(), key=lambda task: task[0])
     ]
     head = f'"version": {VERSION}, "device": {json.dumps(found.device)}, "software": {json.dumps(found.software)}'

@@ -22,8 +22,8 @@ class Store:
     """What was measured on this device with this software, in a folder.
 
     Whoever adds holds the lock of the file from reading to writing, so that of two processes neither loses what the
-    other has measured; a reader takes no lock, for files are replaced whole. Of two measurements of one task the one of
-    more passes stays, or else the one that was there first, so that what was predicted with it is predicted again.
+    other has measured; a reader takes no lock, for files are replaced whole. Of two measurements of one task the one
+    that was timed more often stays, or else the first, so that what was predicted with it is predicted again.
 
     Args:
         folder: made when something is added.
@@ -65,7 +65,7 @@ class Store:
             new = {
                 key: one
                 for key, one in found.lasting().tasks.items()
-                if key not in held.tasks or len(one.passes) > len(held.tasks[key].passes)
+                if key not in held.tasks or one.timed > held.tasks[key].timed
             }
             if new:
                 write_measurements(self.path, Measurements(held.device, held.software, held.tasks | new))

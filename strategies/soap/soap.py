@@ -33,6 +33,7 @@ from maniple.strategies.soap.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from maniple.operators.plan import Plan
     from maniple.strategies.soap.leg import Leg, SearchLeg
     from maniple.strategies.soap.move import Choices
     from maniple.strategies.strategy import AbstractDirectStrategy, Problem
@@ -164,6 +165,11 @@ class Soap(AbstractRoundStrategy[SoapState]):
     def terminate(self, state: SoapState) -> bool:
         """Whether no change of a single operator helps."""
         return state.descent is not None and state.descent.ends_with(state.legs)
+
+    def alternatives(self, state: SoapState) -> tuple[Plan, ...]:
+        """OptCNN's plan, where there was time for it."""
+        exact = None if state.tables is None else state.tables.plan
+        return () if exact is None else (exact,)
 
 
 def _seeded(state: SoapState, name: str, choices: Choices | None) -> SoapState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -193,6 +193,89 @@ def test_passes_of_one_program_are_gone_on_with_by_the_next() -> None:
     assert middles == pytest.approx([9.8, 8.4, 7.1, 7.1])
 
 
+def timed_in_turn(times: Iterable[float]) -> Callable[..., Measurement]:
+    """A timer that gives these milliseconds one after another, and fails when there are none left."""
+    left = iter(times)
+
+    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int) -> Measurement:
+        del cores, boxes, footprint
+        return Measurement.of(launch, point, round(1e6 * next(left)), 0)
+
+    return timed
+
+
+BY_SAMPLE, BY_HEAD = "conv2d.forward", "linear.forward"
+"""What stands for the two tasks of the table."""
+APART, TOGETHER = (2.2, 1.4, 2.0, 1.5, 2.2, 2.0), (2.3, 2.2, 2.0, 2.0, 1.9, 2.0, 2.0, 1.9)
+
+
+def milliseconds(costs: Measured, kinds: Iterable[Launch]) -> list[float]:
+    return [1e-6 * (float(costs.task_ns(launch)[0]) - LAUNCH_NS) for launch in kinds]
+
+
+def test_the_table_of_tasks_side_by_side() -> None:
+    found, measurements = launches(model("digits_cnn", batch=8)), Measurements.here()
+    kinds = found[BY_SAMPLE], found[BY_HEAD]
+    apart = Measured(MACHINE, measurements, timer=timed_in_turn(APART))
+    milliseconds(apart, kinds)
+    apart.settle()
+    assert milliseconds(apart, kinds) == pytest.approx([2.2, 1.5])
+    for left in (TOGETHER, ()):  # the second program finds them timed
+        costs = Measured(MACHINE, measurements, timer=timed_in_turn(left))
+        milliseconds(costs, kinds)
+        assert costs.side_by_side(4) == 4
+        assert milliseconds(costs, kinds) == pytest.approx([2.0, 2.0])
+        assert [(one.timed, one.dropped) for one in measurements.tasks.values()] == [(7, 3), (7, 3)]
+    for name, place in (("by sample", 0), ("by head", 1)):
+        apart_ms, together_ms = ("   ".join(map(str, passes[place::2])) for passes in (APART, TOGETHER))
+        assert f"{name:12s} {apart_ms}      {together_ms}" in (Measured.side_by_side.__doc__ or "")
+
+
+def test_what_tasks_take_by_each_pass_alone() -> None:
+    """A task with fewer passes takes the middle of its own."""
+    found, measurements = launches(model("digits_cnn", batch=8)), Measurements.here()
+    kinds = found[BY_SAMPLE], found[BY_HEAD]
+    costs = Measured(MACHINE, measurements, timer=timed_in_turn(APART))
+    milliseconds(costs, kinds)
+    costs.settle()
+    key = min(measurements.tasks, key=lambda key: key.kind != BY_HEAD)
+    measurements.tasks[key] = replace(measurements.tasks[key], passes=measurements.tasks[key].passes[1:])
+    by_pass = [milliseconds(costs.frozen(back), kinds) for back in range(4)]
+    assert by_pass == [pytest.approx(each) for each in ([2.2, 1.75], [2.2, 2.0], [2.0, 1.5], [2.2, 1.75])]
+
+
+def test_where_one_task_was_timed_less_often_all_are_timed_anew() -> None:
+    """The other's passes are of other minutes, though they be enough."""
+    found, measurements = launches(model("digits_cnn", batch=8)), Measurements.here()
+    kinds = found[BY_SAMPLE], found[BY_HEAD]
+    for asked, times, told in [(kinds[:1], (9.0, 3.0, 3.0), [3.0]), (kinds, (8.0, 2.0, 1.0, 2.0, 1.0), [2.0, 1.0])]:
+        costs = Measured(MACHINE, measurements, timer=timed_in_turn(times), passes=2)
+        milliseconds(costs, asked)
+        costs.side_by_side(2)
+        assert milliseconds(costs, asked) == pytest.approx(told)
+
+
+@pytest.mark.parametrize(("whole", "medians", "dropped"), [(0, [2.2, 1.5], 0), (2, [2.2, 2.0], 0), (3, [2.0, 2.0], 3)])
+def test_passes_that_are_too_few_to_stand_alone_are_added_to_the_earlier_ones(
+    whole: int, medians: list[float], dropped: int
+) -> None:
+    """A pass that has begun is ended, so that both tasks have as many: the clock says that one takes a second."""
+    found, measurements, now = launches(model("digits_cnn", batch=8)), Measurements.here(), iter(range(100))
+    kinds = found[BY_SAMPLE], found[BY_HEAD]
+    apart = Measured(MACHINE, measurements, timer=timed_in_turn(APART))
+    milliseconds(apart, kinds)
+    apart.settle()
+    box_s = max(0.0, 2.0 * whole - 1)
+    costs = Measured(
+        MACHINE, measurements, timer=timed_in_turn(TOGETHER), time_box_s=box_s, clock=lambda: float(next(now))
+    )
+    milliseconds(costs, kinds)
+    assert costs.side_by_side(5) == whole
+    assert milliseconds(costs, kinds) == pytest.approx(medians)
+    tasks = measurements.tasks.values()
+    assert [(one.timed, one.dropped) for one in tasks] == [(3 + whole, dropped)] * 2
+
+
 def test_launches_are_let_go_of_once_they_are_settled() -> None:
     timer = Timer()
     costs = Measured(MACHINE, Measurements.here(), timer=timer, clock=timer.clock)
@@ -206,26 +289,6 @@ def test_launches_are_let_go_of_once_they_are_settled() -> None:
     costs.settle()
     gc.collect()
     assert held() is None
-
-
-def test_the_spread_is_that_of_the_tasks_that_were_asked_for() -> None:
-    """What a user has measured of other models does not matter."""
-    found = launches(model("digits_cnn", batch=8))
-    timer, measurements = Timer(), Measurements.here()
-
-    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int) -> Measurement:
-        del cores, boxes, footprint
-        return Measurement.of(launch, point, 1000, 500 if launch.kind.startswith("relu") else 100)
-
-    costs = Measured(MACHINE, measurements, timer=timed, clock=timer.clock)
-    for name in ("relu.forward", "conv2d.forward"):
-        costs.task_ns(found[name])
-    assert costs.spread == pytest.approx(0.3)
-    one = costs.frozen()
-    assert one.spread == 0
-    one.task_ns(found["conv2d.forward"])
-    assert one.spread == pytest.approx(0.1)
-    assert not one.measuring
 
 
 def test_parts_of_composites_have_the_same_keys_in_another_program() -> None:
@@ -313,7 +376,7 @@ def test_files_give_measurements_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version": 4', '"version": 3', "version: expected version 4; measure again, got 3"),
+        ('"version": 5', '"version": 3', "version: expected version 5; measure again, got 3"),
         ('"median_ns": ', '"median_ns": -', r"tasks\[0\]\.passes\[0\]\.median_ns: expected an integer >= 1"),
         ('"cores"', '"cors"', r"tasks\[0\]\.cors: unknown key; did you mean 'cores'"),
     ],

@@ -55,6 +55,16 @@ def test_the_measurement_of_more_passes_stays(tmp_path: Path) -> None:
     assert store.read() == task("relu.forward", 5, 9, 7)
 
 
+def test_passes_that_count_no_more_were_timed_too(tmp_path: Path) -> None:
+    """What was timed anew is kept, though no more passes count than before."""
+    store, anew = Store(tmp_path), task("relu.forward", 6, 6, 6)
+    (key,) = anew.tasks
+    anew.tasks[key] = replace(anew.tasks[key], dropped=3)
+    for found in (task("relu.forward", 5, 9, 7), anew, task("relu.forward", 1, 1, 1, 1)):
+        store.add(found)
+    assert store.read() == anew
+
+
 def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
     names = ("one", "two", "three")
     processes = [
