@@ -19,7 +19,7 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.launch import Launch
 from maniple.runtime.machine import Machine
 from maniple.runtime.roofline import task_ns
-from maniple.strategies import runoff
+from maniple.strategies import memory_fit, runoff
 from maniple.strategies.cost_model import measured
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import (
@@ -200,6 +200,27 @@ def test_a_plan_that_lucky_measurements_found_is_not_taken(
     assert took[file] > 1.2 * least
     assert took["measured"] <= least
     assert round(1e9 * (plan.predicted.step_s or 0.0)) == took["measured"]
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_plan_that_the_runtime_has_no_room_for_is_not_taken(
+    timer: Timer, monkeypatch: pytest.MonkeyPatch, *, has_room: bool
+) -> None:
+    """Data parallelism comes out first, and fits by the estimate that searches go by; not by the runtime's plan."""
+    graph, named = wide(), DataParallel().plan(Problem(wide(), MACHINE))
+    monkeypatch.setattr(measured, "Measured", partial(measured.Measured, timer=LuckyTimer()))
+    sizes = [memory.capacity_bytes for memory in MACHINE.memories]
+
+    def allocated(simulation: Simulation) -> tuple[int, ...]:
+        unfit = not has_room and simulation.plan.operators == named.operators
+        return tuple(size + (1 if unfit else -1) for size in sizes)
+
+    monkeypatch.setattr(memory_fit, "_counted_beyond", lambda _: (1,) * len(sizes))  # so all is looked at closely
+    monkeypatch.setattr(Simulation, "allocated_bytes", allocated)
+    plan = mp.search(graph, MACHINE, strategy="soap", proposals=300, costs="measured")
+    assert timer.calls == 0
+    assert (plan.operators == named.operators) == has_room
+    assert plan.predicted.memory_bytes is not None
 
 
 @pytest.mark.parametrize(
