@@ -14,7 +14,7 @@ from maniple.strategies.segmentation.machine_levels import flat
 from maniple.strategies.segmentation.operator_costs import cost_graph
 from maniple.strategies.segmentation.problem import SegmentationProblem
 from maniple.strategies.segmentation.segment import segment
-from maniple.strategies.segmentation.stage_plan import plan_of, refuse_other_objectives
+from maniple.strategies.segmentation.stage_plan import plan_of
 from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ class Antichain(AbstractDirectStrategy):
             RequestError: no pipeline keeps the memory limit, or something else than time is to be minimised.
         """
         graph, machine = problem.graph, problem.machine
-        refuse_other_objectives(problem, self.name)
         given = Assumptions(order=self._order, micro_batches=min(self._micro_batches, graph.batch))
         devices = len(machine.processors) if self._stages is None else min(self._stages, len(machine.processors))
         costs = cost_graph(graph, machine, self._times)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 from maniple.strategies.segmentation.machine_levels import flat
 from maniple.strategies.segmentation.operator_costs import cost_graph
 from maniple.strategies.segmentation.order_search import explore
-from maniple.strategies.segmentation.stage_plan import plan_of, refuse_other_objectives
+from maniple.strategies.segmentation.stage_plan import plan_of
 from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ class BaPipe(AbstractDirectStrategy):
             RequestError: no order has a partition that fits, or something else than time is to be minimised.
         """
         graph, machine = problem.graph, problem.machine
-        refuse_other_objectives(problem, self.name)
         share = min(memory.capacity_bytes / len(machine.processors_of(memory.id)) for memory in machine.memories)
         costs = cost_graph(graph, machine, self._times)
         level = flat(machine, min(len(machine.processors), len(costs.nodes)))

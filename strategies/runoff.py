@@ -26,7 +26,6 @@ from maniple.operators.plan import Predicted
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.memory_fit import allocated_beyond, needed_bytes
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.soap.seeding import SEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,17 +44,17 @@ its simulator is off by (Jia et al., SysML 2019, figure 11) is 30 %."""
 
 
 def finalists(problem: Problem, plans: Iterable[Plan]) -> tuple[Plan, ...]:
-    """The plans that come near the fastest, each once, by what a search knows, and data parallelism.
+    """The plans that come near the fastest, each once, by what a search knows; data parallelism if it is among them.
 
     Data parallelism is what others are compared with, so its tasks are to be timed as theirs are.
 
     Args:
         problem: what was searched.
-        plans: of its graph and machine, to which the named ones are added; of equal ones the first is one, these before
-            all others, and those that the runtime has no room for are none.
+        plans: of its graph and machine; of equal ones the first is one, and those that the runtime has no room for are
+            none.
     """
     distinct: dict[object, Plan] = {}
-    for plan in (*(seed().plan(problem) for seed in SEEDS), *plans):
+    for plan in plans:
         distinct.setdefault((plan.operators, plan.weights, plan.semantics, plan.edges, plan.stages), plan)
     simulated = [(Simulation(problem.graph, problem.machine, p, problem.costs), p) for p in distinct.values()]
     fitting = [(one.makespan_ns, plan) for one, plan in simulated if max(allocated_beyond(one)) <= 0]

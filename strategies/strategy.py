@@ -78,6 +78,8 @@ class AbstractStrategy(ABC, Generic[State]):
     """What plans and the command line call it."""
     needs_budget: ClassVar[bool]
     """Whether a search with it must be given a budget."""
+    objectives: ClassVar[tuple[Objective, ...]] = ("time",)
+    """What it can minimise."""
 
     def load_compiled(self) -> None:
         """Compile what a search calls beside the simulator, or load it, before its budget begins; most call nothing."""
@@ -108,7 +110,7 @@ class AbstractStrategy(ABC, Generic[State]):
         """
 
     def alternatives(self, state: State) -> tuple[Plan, ...]:
-        """Plans beside the result and the named ones that may be better by other costs; some searches meet some."""
+        """Plans beside the result that may be better by other costs: those with which a search has begun."""
         del state
         return ()
 

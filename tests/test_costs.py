@@ -250,6 +250,32 @@ def test_an_interrupt_in_the_runoff_keeps_the_plan(
         assert costs.latest.measurements.tasks == kept.measurements.tasks
 
 
+def test_a_search_whose_measurements_could_not_be_kept_is_refused_before_it_begins(
+    timer: Timer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runoff would lose its plan."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("MANIPLE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(RequestError, match="have MANIPLE_CACHE name a folder that can"):
+        mp.search(small(), MACHINE, strategy="soap", proposals=40, costs="measured")
+    assert timer.calls == 0
+
+
+def test_nothing_is_put_side_by_side_that_cannot_be_timed(
+    timer: Timer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a file of measurements, with the roofline, or where a search has nothing beside what it found."""
+    survey, file = surveyed("measured", small(), MACHINE), str(tmp_path / "survey.json")
+    assert survey is not None
+    assert timer.calls > 0
+    write_measurements(file, survey.measurements)
+    monkeypatch.setattr(Measured, "side_by_side", None)
+    monkeypatch.setattr(NamedCosts, "side_by_side", None)
+    for strategy, costs in (("soap", file), ("soap", "analytic"), ("reinforce", "measured"), ("optcnn", "measured")):
+        plan = mp.search(small(), MACHINE, strategy=strategy, proposals=5, costs=costs)
+        assert (plan.strategy, "found by" in dict(dict(plan.explanation).get("", ()))) == (strategy, False)
+
+
 def test_what_a_survey_measured_and_no_cache_keeps_is_known_side_by_side(timer: Timer) -> None:
     graph = mp.Graph("written")
     x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")

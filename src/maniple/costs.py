@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
 
 from maniple.regions.error import RequestError, nearest
 from maniple.runtime import environment
@@ -19,21 +19,28 @@ if TYPE_CHECKING:
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.cost_model.measurement import Measurements
+    from maniple.strategies.cost_model.store import Store
 
 __all__: list[str] = []
 
 ANALYTIC, MEASURED = "analytic", "measured"
 
 
+@runtime_checkable
 class Costs(Protocol):
     """What a search asks for what tasks take."""
+
+    @property
+    def timing(self) -> bool:
+        """Whether tasks can be timed, so that plans can be put side by side."""
+        ...
 
     def surveyed(self) -> CostModel | None:
         """What to search with; None for the roofline. Asked for as a search begins."""
         ...
 
     def side_by_side(self, plans: Sequence[Plan]) -> Repeated | None:
-        """What the tasks of some plans take, timed in turn; None where nothing can be. Asked for as a search ends."""
+        """What the tasks of some plans take, timed in turn; None where none was. Asked for as a search ends."""
         ...
 
 
@@ -51,6 +58,11 @@ class NamedCosts:
         self._of = name, graph, machine
         self._survey = cache(partial(surveyed, name, graph, machine))
         self._latest: Measured | None = None
+
+    @property
+    def timing(self) -> bool:
+        """Whether tasks are timed here."""
+        return self._of[0] == MEASURED
 
     @property
     def latest(self) -> Measured | None:
@@ -76,7 +88,7 @@ class NamedCosts:
         from maniple.strategies.simulation.simulation import Simulation
 
         name, graph, machine = self._of
-        if self._latest is None or name != MEASURED:
+        if self._latest is None or not self.timing:
             return None
         with costs_of(name, graph, machine, self._latest.measurements) as found:
             if found is None:
@@ -110,7 +122,6 @@ def costs_of(name: str, graph: Graph, machine: Machine, known: Measurements | No
         return
     from maniple.strategies.cost_model.measured import Measured, read_measurements
     from maniple.strategies.cost_model.measurement import step_bytes
-    from maniple.strategies.cost_model.store import Store
 
     if name != MEASURED:
         if not Path(name).is_file():
@@ -126,7 +137,7 @@ def costs_of(name: str, graph: Graph, machine: Machine, known: Measurements | No
             f"costs {name!r}: {machine.name} has processors of kind {kinds[0]}, and only CPUs are measured here; use "
             f"{ANALYTIC!r}, or a file that was measured there"
         )
-    store = Store(environment.cache_folder())
+    store = _store()
     measurements = store.read()
     if known is not None:
         measurements.tasks.update({key: task for key, task in known.tasks.items() if not key.lasts})
@@ -136,6 +147,13 @@ def costs_of(name: str, graph: Graph, machine: Machine, known: Measurements | No
     finally:
         if measurements.tasks != before:
             store.add(measurements)
+
+
+def _store() -> Store:
+    """The user's cache."""
+    from maniple.strategies.cost_model.store import Store
+
+    return Store(environment.cache_folder())
 
 
 def surveyed(name: str, graph: Graph, machine: Machine) -> Measured | None:
@@ -154,11 +172,14 @@ def surveyed(name: str, graph: Graph, machine: Machine) -> Measured | None:
     if name == ANALYTIC:
         return None
     # Loaded on use: planning with the roofline needs no torch.
+    from maniple.strategies.cost_model.measurement import Measurements
     from maniple.strategies.survey import survey
 
     with costs_of(name, graph, machine) as found:
         if found is None:
             return None
+        if name == MEASURED:
+            _store().add(Measurements.here())  # a cache that keeps nothing is refused now, not when the search is done
         survey(graph, machine, found)
         return found.frozen()
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, final
 
-from maniple.costs import ANALYTIC, NamedCosts
+from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
 from maniple.runtime.interruption import uninterrupted
@@ -19,7 +19,6 @@ from maniple.strategies.strategy import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from maniple.costs import Costs
     from maniple.crew import Crew
     from maniple.operators.graph import Graph
     from maniple.runtime.machine import Machine
@@ -91,12 +90,11 @@ def search(
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
     graph.validate()
-    chosen = _chosen(strategy, objective, budget, proposals, cores)
+    chosen, tasks = _chosen(strategy, objective, budget, proposals, cores), _costs(costs, graph, machine)
     if chosen.needs_budget:
         _load_compiled(chosen)
 
     def drive() -> Plan:
-        tasks = NamedCosts(costs, graph, machine) if isinstance(costs, str) else costs
         problem = Problem(graph, machine, objective, seed, tasks.surveyed())
         found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
         return _noted(found, costs) if isinstance(costs, str) and costs != ANALYTIC else found
@@ -128,9 +126,23 @@ def _chosen(
     if cores is not None and cores < 1:
         raise RequestError(f"cores: expected at least 1, got {cores}")
     chosen = installed().lookup(strategy)()
+    if objective not in chosen.objectives:
+        can = " or ".join(chosen.objectives)
+        raise RequestError(
+            f"strategy {strategy!r} minimises {can}, not {objective}; ask for {can}, with a limit of memory"
+        )
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
     return chosen
+
+
+def _costs(costs: str | Costs, graph: Graph, machine: Machine) -> Costs:
+    """What tells what tasks take, if it does."""
+    if isinstance(costs, str):
+        return NamedCosts(costs, graph, machine)
+    if not isinstance(costs, Costs):
+        raise RequestError(f"costs: expected a name, a file, or an object with the methods of Costs, got {costs!r}")
+    return costs
 
 
 def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:
@@ -227,12 +239,12 @@ def _drive(
 def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, costs: Costs) -> Plan:
     """The result, or one of the plans that come near it, by what their tasks take side by side."""
     result = strategy.result(state)
-    if problem.costs is None or not strategy.needs_budget:
+    if not costs.timing:
         return result
     from maniple.strategies.runoff import decided, finalists
 
     try:
-        plans = finalists(problem, (*strategy.alternatives(state), result))
+        plans = finalists(problem, (*alternatives, result)) if (alternatives := strategy.alternatives(state)) else ()
         again = costs.side_by_side(plans) if len(plans) > 1 else None
         return result if again is None else decided(problem, again, result, plans)
     except KeyboardInterrupt:

@@ -237,6 +237,11 @@ class _Clocked:
         self._began_s = self._measuring_s = 0.0
 
     @property
+    def timing(self) -> bool:
+        """Whether tasks are timed here."""
+        return self._costs.timing
+
+    @property
     def latest(self) -> Measured | None:
         """What the plan was predicted with."""
         return self._costs.latest

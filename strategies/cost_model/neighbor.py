@@ -34,16 +34,17 @@ def neighbors(count: int) -> Iterator[None]:
     Args:
         count: how many cores; no more are kept busy than there are beside one.
     """
-    stop = threading.Event()
-    found = [threading.Thread(target=_work, args=(stop, core), daemon=True) for core in spare_cores()[:count]]
-    for neighbor in found:
-        neighbor.start()
-    try:
+    stop, started = threading.Event(), list[threading.Thread]()
+    try:  # an interrupt may come while they start
+        for core in spare_cores()[:count]:
+            started.append(threading.Thread(target=_work, args=(stop, core), daemon=True))
+            started[-1].start()
         yield
     finally:
         stop.set()
-        for neighbor in found:
-            neighbor.join()
+        for neighbor in started:
+            if neighbor.ident is not None:
+                neighbor.join()
 
 
 def _work(stop: threading.Event, core: int | None) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from maniple.operators.plan import StagePlan
-from maniple.regions.error import RequestError
 from maniple.strategies.placement import complete, shared
 from maniple.strategies.segmentation.report import ids
 
@@ -58,15 +57,3 @@ def plan_of(problem: Problem, strategy: str, costs: CostGraph, found: Segmentati
     explanation = tuple((node.name, explained[node.name]) for node in graph.nodes)
     plan = complete(problem, strategy, ordered, (*explanation, ("", terms)))
     return replace(plan, stages=tuple(stages))
-
-
-def refuse_other_objectives(problem: Problem, strategy: str) -> None:
-    """Refuse what a pipeline strategy does not minimise.
-
-    Raises:
-        RequestError: the objective is not time.
-    """
-    if problem.objective != "time":
-        raise RequestError(
-            f"strategy {strategy!r} minimises time, not {problem.objective}; ask for time, with a limit of memory"
-        )

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 
 from maniple.strategies.soap.leg import SearchLeg
-from maniple.strategies.soap.seeding import first_evaluation, found_plan
+from maniple.strategies.soap.seeding import SEEDS, first_evaluation, found_plan
 from maniple.strategies.strategy import AbstractStrategy
 
 if TYPE_CHECKING:
@@ -121,3 +121,7 @@ class AbstractRoundStrategy(AbstractStrategy[State]):
         ended = "locally optimal" if self.terminate(state) else "the budget ended before the search did"
         told = (("proposals", best.proposals), ("search", ended))
         return found_plan(self.name, state.problem, state.evaluation, best.candidates, told, state.bound_s)
+
+    def alternatives(self, state: State) -> tuple[Plan, ...]:
+        """The named plans that searches begin with."""
+        return tuple(seed().plan(state.problem) for seed in SEEDS)

@@ -167,9 +167,9 @@ class Soap(AbstractRoundStrategy[SoapState]):
         return state.descent is not None and state.descent.ends_with(state.legs)
 
     def alternatives(self, state: SoapState) -> tuple[Plan, ...]:
-        """OptCNN's plan, where there was time for it."""
+        """The named plans, and OptCNN's, where there was time for it."""
         exact = None if state.tables is None else state.tables.plan
-        return () if exact is None else (exact,)
+        return (*super().alternatives(state), *(() if exact is None else (exact,)))
 
 
 def _seeded(state: SoapState, name: str, choices: Choices | None) -> SoapState:

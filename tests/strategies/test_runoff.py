@@ -82,7 +82,6 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         makespan_ns = round(1e6 * costs.ms[plan.strategy])
         return SimpleNamespace(makespan_ns=makespan_ns, bytes=MOVES[plan.strategy], name=plan.strategy)
 
-    monkeypatch.setattr(runoff, "SEEDS", ())
     monkeypatch.setattr(runoff, "Simulation", simulation)
     monkeypatch.setattr(runoff, "allocated_beyond", lambda one: (-1, int(one.name in unfit)))
     monkeypatch.setattr(runoff, "needed_bytes", lambda one: (1, 1000 * one.bytes))
@@ -148,12 +147,6 @@ def test_what_does_not_fit_takes_no_part_and_sets_no_limit(simulated: list[str])
     assert near(spatial=spatial) == list(NAMES[:4])
     simulated.append("soap")
     assert near(spatial=spatial) == list(NAMES[1:])
-
-
-def test_the_named_plans_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runoff, "SEEDS", (DataParallel, Expert))
-    found = [replace(plans()["expert"], strategy="soap"), plans()["optcnn"]]
-    assert [plan.strategy for plan in finalists(problem(), found)] == ["data_parallel", "expert", "optcnn"]
 
 
 def test_of_equal_plans_the_first_takes_part() -> None:
