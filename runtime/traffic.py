@@ -103,10 +103,11 @@ def traffic_ns(
     by_memory = dict(carried[1])
     latency = 0.0
     for source, target, size, touched in pushes:
-        route = routes.route(source, target)
-        for link in route:
+        arrival = 0.0
+        for link in routes.route(source, target):
             load[link] = load.get(link, 0) + size
-        latency = max(latency, sum(routes.rate(link)[0] for link in route))
+            arrival += routes.rate(link)[0]  # sum() rounds otherwise from Python 3.12 on, and compiled code never does
+        latency = max(latency, arrival)
         by_memory[source] = by_memory.get(source, 0) + 2 * touched
     busy = tuple(
         sorted(

@@ -4,8 +4,8 @@ No plan is faster than any of
 
     work        all tasks, if every processor were always busy and nothing were split
     path        the longest chain of launches that need each other, each as short as its smallest possible part
-    report      the loss reaches every memory: it crosses a link after a chain through the forward pass, or every memory
-                computes the whole forward pass
+    report      the loss reaches every rank: it crosses a link after a chain through the forward pass, or every rank
+                computes the whole forward pass in one memory
     exchange    one memory's processors do all the work, or something crosses a link within a chain of launches
 
 **Work and path.** A task takes launch + max(operations / rate, bytes / bandwidth). Cutting an operator divides its

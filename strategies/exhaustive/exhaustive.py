@@ -274,7 +274,8 @@ def _with_frontier(state: ExhaustiveState) -> ExhaustiveState:
     """Make the bounds of the terms."""
     machine = state.problem.machine
     launch_ns = min(processor.launch_s for processor in machine.processors) / NS
-    relaxation = Relaxation(state.problem.graph, state.layers, state.terms, state.cost, launch_ns)
+    ports = frozenset(machine.first_of(rank) for rank in {memory.rank for memory in machine.memories})
+    relaxation = Relaxation(state.problem.graph, state.layers, state.terms, state.cost, launch_ns, ports)
     frontier = Frontier(state.layers, relaxation.bounds, state.space, symmetries(machine))
     least = max(1, int(frontier.least))
     return replace(state, frontier=frontier, position=frontier.start, proved=least, limit=least + 1)

@@ -73,10 +73,19 @@ class Relaxation:
         terms: all of them made.
         cost: what the terms come from.
         launch_ns: what a task takes at least.
+        ports: the processors that fetch the loss.
     """
 
-    def __init__(self, graph: Graph, layers: Layers, terms: Terms, cost: PlacedOperators, launch_ns: float) -> None:
-        self._layers, self._terms, self._launch = layers, terms, launch_ns
+    def __init__(
+        self,
+        graph: Graph,
+        layers: Layers,
+        terms: Terms,
+        cost: PlacedOperators,
+        launch_ns: float,
+        ports: frozenset[int],
+    ) -> None:
+        self._layers, self._terms, self._launch, self._ports = layers, terms, launch_ns, ports
         self._before = _ancestors(graph)
         # Where an operator gives a part of a gradient, not every task waits for each operator after it.
         self._whole = not any(cost.partial(*edge) for edge in cost.edges)
@@ -94,9 +103,9 @@ class Relaxation:
                             self.bounds += self._along(path, start, end)
 
     def _load(self, lane: int) -> Bound:
-        """What a processor has to do, the fetch of the loss included, or what a link has to carry."""
+        """What a processor has to do, a fetch of the loss included, or what a link has to carry."""
         terms = self._terms
-        bound = Bound(self._launch if lane < terms.processors else 0.0)
+        bound = Bound(self._launch if lane in self._ports else 0.0)
         for operator, tables in terms.work.items() if lane < terms.processors else ():
             for work in tables:
                 self._add(bound, (operator,), work[:, lane])
@@ -114,7 +123,7 @@ class Relaxation:
         if end == len(path) - 1 or self._whole:
             for processor in range(self._terms.processors):
                 bound = self._chain(path, start, end, latest=False)
-                yield self._left(bound, path[end], processor, fetched=end == len(path) - 1)
+                yield self._left(bound, path[end], processor, fetched=end == len(path) - 1 and processor in self._ports)
         if end < len(path) - 1:
             edge = path[end], path[end + 1]
             if self._whole:

@@ -1,6 +1,9 @@
 """Symmetry: the ways to exchange processors that leave a machine as it is.
 
-0 - 1   2 - 3      two hosts with two equal processors each: 0 and 1 may be exchanged, 2 and 3, and the hosts
+0 - 1   2 - 3      two hosts with two equal GPUs each, all ranks: 0 and 1 may be exchanged, 2 and 3, and the hosts
+
+The first processor of a memory is like no other there: inputs arrive at it, and a CPU copies what is sent. The first of
+a rank also fetches the loss.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from maniple.runtime.machine import Machine
+    from maniple.runtime.machine_part import Processor
 
 __all__: list[str] = []
 
@@ -37,6 +41,8 @@ def _keeps(machine: Machine, exchange: Exchange) -> bool:
     memory_of: dict[int, int] = {}
     for processor in machine.processors:
         image = machine.processors[exchange[processor.id]]
+        if _role(machine, image) != _role(machine, processor):
+            return False
         if replace(image, id=processor.id, memory=processor.memory, name=processor.name) != processor:
             return False
         if memory_of.setdefault(processor.memory, image.memory) != image.memory:
@@ -57,3 +63,9 @@ def _keeps(machine: Machine, exchange: Exchange) -> bool:
             if any(links.setdefault(a, b) != b for a, b in zip(here, there, strict=True)):
                 return False
     return True
+
+
+def _role(machine: Machine, processor: Processor) -> tuple[bool, bool]:
+    """Whether a processor is the first of its memory, and of its rank."""
+    rank = machine.memories[processor.memory].rank
+    return machine.processors_of(processor.memory)[0] == processor.id, machine.first_of(rank) == processor.id

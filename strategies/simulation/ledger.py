@@ -155,7 +155,17 @@ class Ledger:
         tables.lighten(self._holds, self._load, _held(row_blocks), 1)
 
     def add_rows(self, block: RowBlock) -> Placed:
-        """Add rows; they get times in `settle`."""
+        """Add rows; they get times in `settle`.
+
+        Raises:
+            RequestError: a row holds a lane for longer than the tables can say.
+        """
+        longest = int(block.held[:, 1].astype(np.uint64).max(initial=0))  # what exceeds 63 bits came out negative
+        if longest > tables.LONGEST:
+            raise RequestError(
+                f"simulation: expected nothing to hold a processor or link for more than {tables.LONGEST // 10**9} s, "
+                f"got {longest // 10**9} s; look at the machine's rates, which are in bytes and operations per second"
+            )
         first, first_hold = self._take(_ROWS, len(block.columns)), self._take(_HOLDS, len(block.held))
         held = block.held[:, :2]
         tables.add_rows(self._tables, self._load, first, block.columns, first_hold, held, block.bases)

@@ -336,12 +336,13 @@ class Program:
         self._put(place, self._passing(name, processors, colors, found, regions, again))
 
     def _fetch(self) -> None:
-        """Set the launch that brings the loss to every memory."""
-        used = np.repeat(boxes_of([(0, Rect((), ()))]), len(self._ports), axis=0)
+        """Set the launch that brings the loss to every rank, into its first memory."""
+        machine = self.outline.machine
+        ports = self._ports[[machine.memories_of(rank)[0] for rank in sorted({m.rank for m in machine.memories})]]
+        used = np.repeat(boxes_of([(0, Rect((), ()))]), len(ports), axis=0)
         regions: tuple[tuple[RegionKey, int], ...] = ((("value", -1, self.outline.loss), READ),)
-        again = partial(self._bare_launch, "loss.fetch", partial(_numbered, self._ports), used, regions)
-        colors = np.arange(len(self._ports))
-        self._put(self.outline.fetch, self._passing("loss.fetch", self._ports, colors, used, regions, again))
+        again = partial(self._bare_launch, "loss.fetch", partial(_numbered, ports), used, regions)
+        self._put(self.outline.fetch, self._passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again))
 
     def _planned_home(self, tensor: int, plan: WeightPlan) -> WeightHome:
         return planned_home(self.outline.tensors[tensor].shape, plan, self.outline.machine)

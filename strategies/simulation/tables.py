@@ -38,6 +38,8 @@ NONE = -1
 LANE_BITS = 20
 LANE_MASK = (1 << LANE_BITS) - 1
 """A hold is (span << LANE_BITS) + lane."""
+LONGEST = (1 << 63 - LANE_BITS) - 1
+"""The longest span that fits: nearly two and a half hours."""
 
 NUMBER_BITS = 32
 NUMBER_MASK = (1 << NUMBER_BITS) - 1

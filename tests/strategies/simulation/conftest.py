@@ -1,11 +1,15 @@
-"""A naive simulator, event by event, as the oracle of the compiled ones."""
+"""A naive simulator, event by event, as the oracle of the compiled ones; the modules without tests are importable."""
 
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 Rows = dict[int, tuple[int, list[tuple[int, int]]]]
 """(duration, (lane, span) of each hold) by key."""

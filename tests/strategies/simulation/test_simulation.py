@@ -8,15 +8,12 @@ from random import Random
 
 import numpy as np
 import pytest
+from lowered_step import assert_as_lowered, drawn, expanded, lowered, planned
 
 from maniple.models import model
-from maniple.operators.expansion import Expansion
 from maniple.operators.graph import Graph
 from maniple.operators.home import default_homes
-from maniple.operators.optimizer import SGD
-from maniple.operators.plan import Plan
-from maniple.operators.program import FragmentCache, Program
-from maniple.operators.weight import weights
+from maniple.operators.program import Program
 from maniple.regions import movement_plan, privilege
 from maniple.regions.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
@@ -25,11 +22,8 @@ from maniple.runtime.composition import Composer
 from maniple.runtime.fragment import Fragment, FragmentKey, analyse, distance
 from maniple.runtime.launch import Launch, Requirement
 from maniple.runtime.machine import Machine
-from maniple.runtime.order import order
-from maniple.runtime.region_table import RegionTable
-from maniple.runtime.schedule import RowKind, Schedule
+from maniple.runtime.schedule import RowKind
 from maniple.runtime.use import PlacedUse
-from maniple.strategies.registry import lookup
 from maniple.strategies.simulation import merging
 from maniple.strategies.simulation.bits import Column
 from maniple.strategies.simulation.full import first_come, in_order
@@ -37,10 +31,8 @@ from maniple.strategies.simulation.history import ELEMENTS
 from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.use import NOWHERE, RegionCache, RegionRows, Shapes, Use, boxes_of
-from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
-OPTIMIZER = SGD(lr=0.1, momentum=0.9)
 SHAPES = Shapes()
 PRIVILEGES = {
     READ: privilege.READ,
@@ -48,43 +40,6 @@ PRIVILEGES = {
     WRITE_DISCARD: privilege.WRITE_DISCARD,
     REDUCE: privilege.reduce("+"),
 }
-MACHINES = ("cpu:2", "cpu:2x1", "cpu:2x2", "cpu:3x2", "p100x4", "p100x6", "k80x8", "v100x3")
-STRATEGIES = ("random", "random", "random", "data_parallel", "expert", "model_parallel", "spatial")
-
-
-def planned(graph: Graph, machine: Machine, strategy: str, seed: int) -> Plan:
-    chosen = lookup(strategy)()
-    return chosen.result(chosen.step(chosen.init(Problem(graph, machine, seed=seed))))
-
-
-def drawn(seed: int) -> tuple[Random, Graph, Machine, Plan]:
-    chance = Random(seed)
-    machine = Machine.preset(chance.choice(MACHINES))
-    graph = model(chance.choice(["digits_cnn", "mlp"]), batch=chance.choice([8, 12, 64]))
-    return chance, graph, machine, planned(graph, machine, chance.choice(STRATEGIES), seed)
-
-
-def expanded(graph: Graph, machine: Machine, plan: Plan) -> Program:
-    table = RegionTable()
-    held = weights(graph, plan, machine, OPTIMIZER, table)
-    return Expansion(graph, plan, machine, held, table).training_step(OPTIMIZER)
-
-
-def lowered(graph: Graph, machine: Machine, plan: Plan) -> tuple[Schedule, int]:
-    """The schedule that the runtime would run, and its makespan by the simulation that orders it."""
-    program = expanded(graph, machine, plan)
-    cache = FragmentCache(machine)
-    fragments = [cache.fragment(key) for key in program.keys(machine)]
-    composer = Composer(machine, program.launches, program.regions(), fragments)
-    schedule = composer.compose()
-    _, begin = order(composer.durations, composer.holds, schedule.successors)
-    return schedule, max(at + duration for at, duration in zip(begin, composer.durations, strict=True))
-
-
-def assert_as_lowered(simulation: Simulation) -> None:
-    schedule, makespan = lowered(simulation.graph, simulation.machine, simulation.plan)
-    assert simulation.makespan_ns == makespan
-    assert schedule.memory_bytes() == dict(enumerate(simulation.memory_bytes.tolist()))
 
 
 SMALL: tuple[tuple[str, int, dict[str, int]], ...] = (

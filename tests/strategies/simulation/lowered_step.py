@@ -1,0 +1,61 @@
+"""Training steps that are drawn, simulated, and lowered as the runtime does."""
+
+from __future__ import annotations
+
+from random import Random
+
+from maniple.models import model
+from maniple.operators.expansion import Expansion
+from maniple.operators.graph import Graph
+from maniple.operators.optimizer import SGD
+from maniple.operators.plan import Plan
+from maniple.operators.program import FragmentCache, Program
+from maniple.operators.weight import weights
+from maniple.runtime.composition import Composer
+from maniple.runtime.machine import Machine
+from maniple.runtime.order import order
+from maniple.runtime.region_table import RegionTable
+from maniple.runtime.schedule import Schedule
+from maniple.strategies.registry import lookup
+from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.strategy import Problem
+
+OPTIMIZER = SGD(lr=0.1, momentum=0.9)
+
+MACHINES = ("cpu:2", "cpu:2x1", "cpu:2x2", "cpu:3x2", "p100x4", "p100x6", "k80x8", "v100x3")
+STRATEGIES = ("random", "random", "random", "data_parallel", "expert", "model_parallel", "spatial")
+
+
+def planned(graph: Graph, machine: Machine, strategy: str, seed: int) -> Plan:
+    chosen = lookup(strategy)()
+    return chosen.result(chosen.step(chosen.init(Problem(graph, machine, seed=seed))))
+
+
+def drawn(seed: int) -> tuple[Random, Graph, Machine, Plan]:
+    chance = Random(seed)
+    machine = Machine.preset(chance.choice(MACHINES))
+    graph = model(chance.choice(["digits_cnn", "mlp"]), batch=chance.choice([8, 12, 64]))
+    return chance, graph, machine, planned(graph, machine, chance.choice(STRATEGIES), seed)
+
+
+def expanded(graph: Graph, machine: Machine, plan: Plan) -> Program:
+    table = RegionTable()
+    held = weights(graph, plan, machine, OPTIMIZER, table)
+    return Expansion(graph, plan, machine, held, table).training_step(OPTIMIZER)
+
+
+def lowered(graph: Graph, machine: Machine, plan: Plan) -> tuple[Schedule, int]:
+    """The schedule that the runtime would run, and its makespan by the simulation that orders it."""
+    program = expanded(graph, machine, plan)
+    cache = FragmentCache(machine)
+    fragments = [cache.fragment(key) for key in program.keys(machine)]
+    composer = Composer(machine, program.launches, program.regions(), fragments)
+    schedule = composer.compose()
+    _, begin = order(composer.durations, composer.holds, schedule.successors)
+    return schedule, max(at + duration for at, duration in zip(begin, composer.durations, strict=True))
+
+
+def assert_as_lowered(simulation: Simulation) -> None:
+    schedule, makespan = lowered(simulation.graph, simulation.machine, simulation.plan)
+    assert simulation.makespan_ns == makespan
+    assert schedule.memory_bytes() == dict(enumerate(simulation.memory_bytes.tolist()))
