@@ -22,6 +22,7 @@ from maniple.models import model
 from maniple.runtime.machine import Machine
 from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.soap.chains import TEMPERING, Tempering
+from maniple.strategies.soap.seeding import SEEDS
 from maniple.strategies.soap.soap import Soap
 from maniple.strategies.strategy import Problem
 
@@ -68,7 +69,7 @@ def main(cases: Sequence[str], settings: Sequence[str], proposals: int, seeds: i
         name, _, machine_name = case.partition("@")
         machine = Machine.preset(machine_name)
         problem = Problem(model(name), machine)
-        (start,) = best_s(problem, TEMPERING, [1])
+        (start,) = best_s(problem, TEMPERING, [len(SEEDS)])
         ends = [proposals // 4, proposals // 2, proposals]
         found = [best_s(replace(problem, seed=seed), SETTINGS[setting], ends) for seed in range(seeds)]
         shares = [geometric_mean(cost / start for cost in costs) for costs in zip(*found, strict=True)]

@@ -5,7 +5,8 @@
     trial     a proposal of one of the searches                       when each has made TRIAL proposals, or ended
     rest      a proposal of the search with the fastest plan          when it has ended, and those after it in turn
 
-The explanation of the plan is the table of all: the step time of the fastest plan of each.
+The explanation of the plan is the table of all: the step time of the fastest plan of each. After a runoff it tells of
+those that took part.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.plan import Predicted
 from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.memory_fit import excess
+from maniple.strategies.memory_fit import allocated_beyond, needed_bytes
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.seeding import SEEDS
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+STEP_S_OF = "step_s of "
+"""How terms of explanations begin that tell of a strategy's plan."""
 NEAR = 1.3
 """Plans come near that are predicted to take at most so many times what the fastest does: FlexFlow's own bound of what
 its simulator is off by (Jia et al., SysML 2019, figure 11) is 30 %."""
@@ -50,19 +52,19 @@ def finalists(problem: Problem, plans: Iterable[Plan]) -> tuple[Plan, ...]:
     Args:
         problem: what was searched.
         plans: of its graph and machine, to which the named ones are added; of equal ones the first is one, these before
-            all others, and those that do not fit in memory are none.
+            all others, and those that the runtime has no room for are none.
     """
     distinct: dict[object, Plan] = {}
     for plan in (*(seed().plan(problem) for seed in SEEDS), *plans):
-        distinct.setdefault((plan.operators, plan.weights), plan)
+        distinct.setdefault((plan.operators, plan.weights, plan.semantics, plan.edges, plan.stages), plan)
     simulated = [(Simulation(problem.graph, problem.machine, p, problem.costs), p) for p in distinct.values()]
-    fitting = [(one.makespan_ns, plan) for one, plan in simulated if excess(one)[0] <= 0]
+    fitting = [(one.makespan_ns, plan) for one, plan in simulated if max(allocated_beyond(one)) <= 0]
     fastest = min((makespan_ns for makespan_ns, _ in fitting), default=0)
     return tuple(plan for ns, plan in fitting if ns <= NEAR * fastest or plan.strategy == DataParallel.name)
 
 
 def decided(problem: Problem, costs: Repeated, result: Plan, plans: Sequence[Plan]) -> Plan:
-    """What a search gives: its result, or another of the plans; with the table of all.
+    """What a search gives: its result, or another of the plans; with the table of these, and of no others.
 
     Args:
         problem: what was searched.
@@ -77,16 +79,17 @@ def decided(problem: Problem, costs: Repeated, result: Plan, plans: Sequence[Pla
     fastest = min(range(len(plans)), key=lambda number: middle[number].makespan_ns)
     equal = [number for number in range(len(plans)) if number == fastest or not slower(passes[number], passes[fastest])]
     number = min(equal, key=lambda number: (middle[number].bytes, middle[number].makespan_ns))
-    told = dict(dict(result.explanation).get("", ()))
+    # What the result says of other plans was timed in other minutes.
+    told = {term: value for term, value in dict(result.explanation).get("", ()) if not term.startswith(STEP_S_OF)}
     told |= {"found by": plans[number].strategy}
-    told |= {f"step_s of {plan.strategy}": one.makespan_ns / 1e9 for plan, one in zip(plans, middle, strict=True)}
+    told |= {f"{STEP_S_OF}{plan.strategy}": one.makespan_ns / 1e9 for plan, one in zip(plans, middle, strict=True)}
     own = tuple((name, terms) for name, terms in plans[number].explanation if name)
     return replace(
         plans[number],
         strategy=result.strategy,
         seed=result.seed,
         explanation=(("", tuple(told.items())), *own),
-        predicted=Predicted(middle[number].makespan_ns / 1e9, plans[number].predicted.memory_bytes),
+        predicted=Predicted(middle[number].makespan_ns / 1e9, max(needed_bytes(middle[number]))),
     )
 
 

@@ -19,6 +19,7 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.launch import Launch
 from maniple.runtime.machine import Machine
 from maniple.runtime.roofline import task_ns
+from maniple.strategies import memory_fit, runoff
 from maniple.strategies.cost_model import measured
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import (
@@ -27,6 +28,7 @@ from maniple.strategies.cost_model.measurement import (
     read_measurements,
     write_measurements,
 )
+from maniple.strategies.cost_model.store import Store
 from maniple.strategies.data_parallel import DataParallel
 from maniple.strategies.expert import Expert
 from maniple.strategies.model_parallel import ModelParallel
@@ -200,21 +202,52 @@ def test_a_plan_that_lucky_measurements_found_is_not_taken(
     assert round(1e9 * (plan.predicted.step_s or 0.0)) == took["measured"]
 
 
-def test_an_interrupt_while_plans_are_timed_side_by_side_keeps_the_plan(
-    timer: Timer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_plan_that_the_runtime_has_no_room_for_is_not_taken(
+    timer: Timer, monkeypatch: pytest.MonkeyPatch, *, has_room: bool
 ) -> None:
-    survey = surveyed("measured", small(), MACHINE)
-    calls: list[int] = []
+    """Data parallelism comes out first, and fits by the estimate that searches go by; not by the runtime's plan."""
+    graph, named = wide(), DataParallel().plan(Problem(wide(), MACHINE))
+    monkeypatch.setattr(measured, "Measured", partial(measured.Measured, timer=LuckyTimer()))
+    sizes = [memory.capacity_bytes for memory in MACHINE.memories]
 
-    def interrupted(_: Measured) -> None:
+    def allocated(simulation: Simulation) -> tuple[int, ...]:
+        unfit = not has_room and simulation.plan.operators == named.operators
+        return tuple(size + (1 if unfit else -1) for size in sizes)
+
+    monkeypatch.setattr(memory_fit, "_counted_beyond", lambda _: (1,) * len(sizes))  # so all is looked at closely
+    monkeypatch.setattr(Simulation, "allocated_bytes", allocated)
+    plan = mp.search(graph, MACHINE, strategy="soap", proposals=300, costs="measured")
+    assert timer.calls == 0
+    assert (plan.operators == named.operators) == has_room
+    assert plan.predicted.memory_bytes is not None
+
+
+@pytest.mark.parametrize(
+    "place",
+    [(runoff, "finalists"), (Measured, "side_by_side"), (Store, "add"), (runoff, "decided")],
+    ids=["before", "timing", "keeping", "deciding"],
+)
+def test_an_interrupt_in_the_runoff_keeps_the_plan(
+    place: tuple[object, str], timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is predicted with what the cache has, so that others predict the same of it."""
+    costs, calls = NamedCosts("measured", wide(), MACHINE), list[int]()
+    survey = costs.surveyed()
+
+    def interrupted(*_: object) -> None:
         calls.append(timer.calls)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Measured, "side_by_side", interrupted)
-    plan = mp.search(small(), MACHINE, strategy="soap", proposals=40, costs="measured")
-    assert calls == [timer.calls]
+    monkeypatch.setattr(*place, interrupted)
+    plan = mp.search(wide(), MACHINE, strategy="soap", proposals=40, costs=costs)
+    assert len(calls) == 1
     assert "found by" not in dict(dict(plan.explanation)[""])
-    assert round(1e9 * (plan.predicted.step_s or 0.0)) == Simulation(small(), MACHINE, plan, survey).makespan_ns
+    assert round(1e9 * (plan.predicted.step_s or 0.0)) == Simulation(wide(), MACHINE, plan, survey).makespan_ns
+    assert costs.latest is not None
+    with costs_of("measured", wide(), MACHINE) as kept:
+        assert kept is not None
+        assert costs.latest.measurements.tasks == kept.measurements.tasks
 
 
 def test_what_a_survey_measured_and_no_cache_keeps_is_known_side_by_side(timer: Timer) -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from maniple import cli, search_command
 from maniple.operators.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.costs import NamedCosts
 
 pytestmark = pytest.mark.simulator
 
@@ -226,18 +233,26 @@ def test_compare_puts_plans_of_one_graph_side_by_side(
     assert "is for another graph than" in capsys.readouterr().err
 
 
-def test_the_seconds_of_a_search_begin_when_its_costs_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compiled and surveyed before the budget begins is not counted."""
-    now = [0.0]
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_measuring_is_not_counted_as_searching(monkeypatch: pytest.MonkeyPatch, *, interrupted: bool) -> None:
+    """Neither before the search begins nor after it ends, though a user has no patience for that."""
+    now, said = [0.0], list[str]()
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    surveys: list[float] = []
 
-    def survey() -> None:
-        now[0] += 60.0
-        surveys.append(now[0])
+    class Slow:
+        def surveyed(self) -> None:
+            now[0] += 60.0
 
-    tasks = search_command._Surveyed(survey)
-    assert tasks() is None
-    assert tasks.at_s == 60.0
-    assert tasks() is None
-    assert surveys == [60.0]
+        def side_by_side(self, plans: Sequence[Plan]) -> None:
+            now[0] += 30.0 * len(plans)
+            if interrupted:
+                raise KeyboardInterrupt
+
+    tasks = search_command._Clocked(cast("NamedCosts", Slow()), said.append)
+    tasks.surveyed()
+    now[0] += 10.0
+    with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
+        tasks.side_by_side([Plan("", "", (), ())] * 2)
+    now[0] += 1.0
+    assert tasks.since_s == 11.0
+    assert said == ["timing the tasks of the 2 fastest plans side by side"]

@@ -84,7 +84,7 @@ class NamedCosts:
             for plan in plans:
                 Simulation(graph, machine, plan, found)
             made = found.side_by_side()
-            self._latest = found.frozen()
+        self._latest = found.frozen()  # the cache has it now, so others predict the same
         return Repeated(self._latest, tuple(found.frozen(back) for back in range(made, 0, -1)))
 
 

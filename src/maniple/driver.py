@@ -231,12 +231,12 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
         return result
     from maniple.strategies.runoff import decided, finalists
 
-    plans = finalists(problem, (*strategy.alternatives(state), result))
     try:
+        plans = finalists(problem, (*strategy.alternatives(state), result))
         again = costs.side_by_side(plans) if len(plans) > 1 else None
+        return result if again is None else decided(problem, again, result, plans)
     except KeyboardInterrupt:
         return result
-    return result if again is None else decided(problem, again, result, plans)
 
 
 def _crew(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> Crew | None:

@@ -256,9 +256,10 @@ class _Clocked:
         """What the tasks of some plans take, timed in turn."""
         self._say(f"timing the tasks of the {len(plans)} fastest plans side by side")
         began_s = time.perf_counter()
-        found = self._costs.side_by_side(plans)
-        self._measuring_s = time.perf_counter() - began_s
-        return found
+        try:
+            return self._costs.side_by_side(plans)
+        finally:
+            self._measuring_s = time.perf_counter() - began_s
 
 
 def _found(plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None) -> Prediction:

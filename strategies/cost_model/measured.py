@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from bisect import bisect_left, insort
 from dataclasses import replace
@@ -171,8 +172,8 @@ class Measured:
             by head      1.4   1.5   2.0      2.2   2.0   2.0   1.9
                          minutes apart        side by side
 
-        Nothing is timed where each task has as many passes. Earlier passes stay where the time box leaves fewer than
-        settle a task.
+        Nothing is timed where each task has as many passes of one runoff. Earlier passes stay where the time box leaves
+        fewer than settle a task.
 
         Args:
             passes: how many.
@@ -182,18 +183,20 @@ class Measured:
         """
         tasks, made = self.measurements.tasks, 0
         fresh: dict[TaskKey, tuple[Pass, ...]] = dict.fromkeys(self._unsettled, ())
-        if fresh and all(len(tasks[key].passes) >= passes for key in fresh):
+        runoffs = {tasks[key].runoff for key in fresh}
+        if len(runoffs) == 1 and all(runoffs) and all(len(tasks[key].passes) >= passes for key in fresh):
             self._let_go()
             return passes
         while made < passes and self.measuring:
             fresh = {key: (*found, *self._timed(key).passes) for key, found in fresh.items()}
             made += 1
+        runoff = hashlib.blake2b(repr(sorted(fresh.items())).encode(), digest_size=8).hexdigest()
         for key, found in fresh.items():
             held = tasks[key]
             if made < self._passes:
-                tasks[key] = replace(held, passes=held.passes + found)
+                tasks[key] = replace(held, passes=held.passes + found, runoff="")
             else:
-                tasks[key] = replace(held, passes=found, dropped=held.timed)
+                tasks[key] = replace(held, passes=found, dropped=held.timed, runoff=runoff)
         self._let_go()
         return made
 
@@ -213,7 +216,7 @@ class Measured:
     def _measure(self, key: TaskKey) -> Measurement:
         """What a task's passes come to, after one more."""
         timed, held = self._timed(key), self.measurements.tasks.get(key)
-        found = timed if held is None else replace(held, passes=held.passes + timed.passes)
+        found = timed if held is None else replace(held, passes=held.passes + timed.passes, runoff="")
         self.measurements.tasks[key] = found
         return found
 

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 5
+VERSION = 6
 """The version of the file."""
-FIELDS = ("kind", "body", "shapes", "cores", "footprint", "passes", "work", "flops", "touched", "dropped")
+FIELDS = ("kind", "body", "shapes", "cores", "footprint", "passes", "work", "flops", "touched", "dropped", "runoff")
 """Of a task in it."""
 WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
 """Calls before timing; timed runs of a pass, each of as many calls as take LEAST_S."""
@@ -109,6 +109,7 @@ class Measurement:
         flops: operations of the task.
         touched: bytes that it reads and writes.
         dropped: how many earlier passes there were that count no more.
+        runoff: what the passes have in common with those of the tasks that were timed side by side; empty: none were.
     """
 
     passes: tuple[Pass, ...]
@@ -116,6 +117,7 @@ class Measurement:
     flops: float
     touched: int
     dropped: int = 0
+    runoff: str = ""
 
     @classmethod
     def of(cls, launch: Launch, point: int, median_ns: int, spread_ns: int) -> Measurement:
@@ -366,7 +368,8 @@ def read_measurements(path: str | os.PathLike[str]) -> Measurements:
         if not passes:
             raise task["passes"].problem("at least one pass")
         work, touched, dropped = (task[name].integer(0) for name in ("work", "touched", "dropped"))
-        found.tasks[key] = Measurement(passes, work, task["flops"].number(0), touched, dropped)
+        flops, runoff = task["flops"].number(0), task["runoff"].string()
+        found.tasks[key] = Measurement(passes, work, flops, touched, dropped, runoff)
     return found
 
 

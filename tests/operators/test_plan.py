@@ -1,4 +1,4 @@
-"""Plans: their file form, every refusal, homes of weights, and what they print."""
+"""Plans: their file form, every refusal, and what they print."""
 
 from __future__ import annotations
 
@@ -9,56 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_plans import GRAPH, MACHINE, cut, single, with_operator
 
 from maniple.operators.graph import Graph
-from maniple.operators.plan import OperatorPlan, Plan, Predicted, StagePlan, WeightPlan, default_home
+from maniple.operators.plan import OperatorPlan, Plan, Predicted, StagePlan, WeightPlan
 from maniple.regions.error import RequestError
-from maniple.regions.partition import blocks
-from maniple.regions.rectangle import Rect
 from maniple.runtime.machine import Machine
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MACHINE = Machine.preset("cpu:4")
-
-
-def network(batch: int = 6) -> Graph:
-    """A small network with one operator of each sort."""
-    g = Graph("small")
-    x, y = g.input("x", (batch, 1, 6, 6)), g.input("y", (batch,), dtype="int64")
-    h = g.max_pool2d(g.relu(g.conv2d(x, 4, 3, padding=1)), 2)
-    logits = g.linear(g.flatten(h), 10)
-    g.loss(g.cross_entropy(logits, y))
-    g.output("logits", logits)
-    return g
-
-
-GRAPH = network()
-
-
-def cut(graph: Graph, name: str, processors: tuple[int, ...], replicas: int = 1, **degrees: int) -> OperatorPlan:
-    """The configuration of an operator with some degrees, the others 1."""
-    node = next(node for node in graph.nodes if node.name == name)
-    factors = [factor.name for factor in graph.bound(node).factors]
-    assert set(degrees) <= set(factors)
-    return OperatorPlan(tuple((factor, degrees.get(factor, 1)) for factor in factors), processors, replicas)
-
-
-def single(graph: Graph = GRAPH) -> Plan:
-    """Everything on processor 0."""
-    return Plan(
-        graph=graph.fingerprint(),
-        machine=MACHINE.fingerprint(),
-        operators=tuple((node.name, cut(graph, node.name, (0,))) for node in graph.nodes),
-        weights=tuple((tensor.name, WeightPlan((1,) * len(tensor.shape), (0,))) for tensor in graph.parameters),
-    )
-
-
-def with_operator(name: str, operator: OperatorPlan) -> Plan:
-    """The plan with another configuration of one operator."""
-    plan = single()
-    return replace(plan, operators=tuple((key, operator if key == name else old) for key, old in plan.operators))
 
 
 def with_weight(name: str, weight: WeightPlan) -> Plan:
@@ -384,85 +343,3 @@ def test_lookups_name_the_nearest() -> None:
     assert single().weight("linear.bias").degrees == (1,)
     with pytest.raises(RequestError, match=r"did you mean 'linear.bias'"):
         single().weight("linear.bas")
-
-
-#       using operators                          parameter        home
-HOMES = [
-    ({"linear": ((0, 1), {"n": 2})}, "linear.weight", WeightPlan((2, 1), (0, 1))),
-    ({"linear": ((3, 1), {"n": 2})}, "linear.bias", WeightPlan((2,), (3, 1))),
-    ({"linear": ((3, 1, 2), {"n": 3})}, "linear.weight", WeightPlan((3, 1), (3, 1, 2))),
-    ({"linear": ((2, 1), {"k": 2})}, "linear.weight", WeightPlan((1, 2), (2, 1))),
-    ({"linear": ((2, 1), {"k": 2})}, "linear.bias", WeightPlan((1,), (2,))),
-    ({"linear": ((0, 1, 2, 3), {"n": 2, "k": 2})}, "linear.weight", WeightPlan((2, 2), (0, 1, 2, 3))),
-    ({"linear": ((0, 1, 2, 3), {"n": 2, "k": 2})}, "linear.bias", WeightPlan((2,), (0, 2))),
-    # Both processors use the whole weight: cut along its largest dimension.
-    ({"linear": ((1, 0), {"b": 2})}, "linear.weight", WeightPlan((1, 2), (0, 1))),
-    ({"linear": ((1, 0), {"b": 2})}, "linear.bias", WeightPlan((2,), (0, 1))),
-    # Two processors use each half: each half is cut over those two.
-    ({"linear": ((0, 1, 2, 3), {"b": 2, "n": 2})}, "linear.weight", WeightPlan((4, 1), (0, 2, 1, 3))),
-    # One processor runs both points: the weight stays there.
-    ({"linear": ((2, 2), {"b": 2})}, "linear.weight", WeightPlan((1, 1), (2,))),
-    ({"conv2d": ((3, 2, 1, 0), {"b": 4})}, "conv2d.bias", WeightPlan((4,), (0, 1, 2, 3))),
-    # Replicas are two users.
-    ({"linear": ((2, 1), {"replicas": 2})}, "linear.bias", WeightPlan((2,), (1, 2))),
-    ({}, "linear.bias", WeightPlan((1,), (0,))),
-]
-
-
-@pytest.mark.parametrize(("changes", "parameter", "home"), HOMES)
-def test_weights_stay_where_one_processor_uses_them(
-    changes: dict[str, tuple[tuple[int, ...], dict[str, int]]], parameter: str, home: WeightPlan
-) -> None:
-    operators = {
-        name: cut(GRAPH, name, changes[name][0], **changes[name][1]) if name in changes else old
-        for name, old in single().operators
-    }
-    assert default_home(GRAPH, operators, parameter, MACHINE) == home
-
-
-def test_a_home_has_at_most_one_block_per_index() -> None:
-    machine = Machine.preset("cpu:6")
-    operators = tuple(
-        (name, cut(GRAPH, name, (5, 4, 3, 2, 1, 0), b=6) if name == "conv2d" else old)
-        for name, old in single().operators
-    )
-    assert default_home(GRAPH, operators, "conv2d.bias", machine) == WeightPlan((4,), (0, 1, 2, 3))
-
-
-@settings(max_examples=100, deadline=None)
-@given(data=st.data())
-def test_a_home_holds_every_element_once_among_its_users(data: st.DataObject) -> None:
-    node = next(node for node in GRAPH.nodes if node.name == "linear")
-    bound = GRAPH.bound(node)
-    degrees = {factor.name: data.draw(st.integers(1, min(3, factor.highest_degree))) for factor in bound.factors}
-    tiles = bound.tiles(degrees)
-    processors = tuple(data.draw(st.lists(st.integers(0, 3), min_size=len(tiles), max_size=len(tiles))))
-    operators = tuple(
-        (name, cut(GRAPH, name, processors, **degrees) if name == "linear" else old) for name, old in single().operators
-    )
-    for place, tensor in ((1, GRAPH.parameters[2]), (2, GRAPH.parameters[3])):
-        home = default_home(GRAPH, operators, tensor.name, MACHINE)
-        users: dict[tuple[int, ...], set[int]] = {}
-        for tile, processor in zip(tiles, processors, strict=True):
-            rect = tile.operand_rects[place]
-            if rect is not None:
-                for element in rect.points():
-                    users.setdefault(element, set()).add(processor)
-        everyone = set().union(*users.values())
-        held = [
-            (element, home.of_block(block)[0])
-            for block, rect in enumerate(blocks(home.degrees).bind(Rect.of_shape(tensor.shape)).tiles)
-            for element in rect.points()
-        ]
-        assert sorted(element for element, _ in held) == sorted(Rect.of_shape(tensor.shape).points())
-        assert {processor for _, processor in held} <= everyone
-        alone = {rect for tile in tiles if (rect := tile.operand_rects[place]) is not None}
-        if sum(rect.volume for rect in alone) == len(users) and all(len(found) == 1 for found in users.values()):
-            assert all(users[element] == {processor} for element, processor in held)
-
-
-def test_homes_of_what_is_not_there() -> None:
-    with pytest.raises(RequestError, match=r"did you mean 'linear.bias'"):
-        default_home(GRAPH, single().operators, "linear.bas", MACHINE)
-    with pytest.raises(RequestError, match="processor 9 does not exist"):
-        default_home(GRAPH, with_operator("linear", cut(GRAPH, "linear", (9,))).operators, "linear.bias", MACHINE)

@@ -84,7 +84,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(runoff, "SEEDS", ())
     monkeypatch.setattr(runoff, "Simulation", simulation)
-    monkeypatch.setattr(runoff, "excess", lambda one: (int(one.name in unfit), 0))
+    monkeypatch.setattr(runoff, "allocated_beyond", lambda one: (-1, int(one.name in unfit)))
+    monkeypatch.setattr(runoff, "needed_bytes", lambda one: (1, 1000 * one.bytes))
     return unfit
 
 
@@ -106,8 +107,8 @@ def test_the_table_of_a_runoff() -> None:
     result = replace(plans()["soap"], strategy="auto", seed=3, explanation=(("", told), ("linear", (("why", 1),))))
     found = decided(problem(), repeated(PASSES_MS), result, last)
     assert (found.operators, found.weights) == (last[2].operators, last[2].weights)
-    assert (found.strategy, found.seed, found.predicted) == ("auto", 3, Predicted(0.0459))
-    table = {"soap": 0.0478, "spatial": 0.0641, "optcnn": 0.0462, "data_parallel": 0.0459, "expert": 0.0486}
+    assert (found.strategy, found.seed, found.predicted) == ("auto", 3, Predicted(0.0459, 7000))
+    table = {"soap": 0.0478, "optcnn": 0.0462, "data_parallel": 0.0459, "expert": 0.0486}
     assert dict(found.explanation) == {
         "": (
             ("proposals", 7),
@@ -158,3 +159,9 @@ def test_the_named_plans_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_of_equal_plans_the_first_takes_part() -> None:
     found = replace(plans()["data_parallel"], strategy="soap")
     assert finalists(problem(), (found, plans()["data_parallel"])) == (found,)
+
+
+def test_plans_that_keep_other_copies_are_not_equal() -> None:
+    found = plans()["data_parallel"]
+    other = replace(found, strategy="soap", edges=(("relu -> flatten", "redo"),))
+    assert finalists(problem(), (found, other)) == (found, other)

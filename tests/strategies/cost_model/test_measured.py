@@ -255,6 +255,26 @@ def test_where_one_task_was_timed_less_often_all_are_timed_anew() -> None:
         assert milliseconds(costs, asked) == pytest.approx(told)
 
 
+def test_tasks_of_different_runoffs_were_not_timed_side_by_side() -> None:
+    """Each has passes enough, of other minutes; so have those to which a runoff added the one it had time for."""
+    found, measurements, now = launches(model("digits_cnn", batch=8)), Measurements.here(), iter(range(100))
+    kinds = found[BY_SAMPLE], found[BY_HEAD]
+    runs = [(kinds[:1], [3.0] * 3), (kinds[1:], [1.0] * 3), (kinds, [2.0] * 4), (kinds[:1], []), (kinds, [])]
+    for asked, times in runs:
+        costs = Measured(MACHINE, measurements, timer=timed_in_turn(times), passes=2)
+        milliseconds(costs, asked)
+        assert costs.side_by_side(2) == 2
+    assert milliseconds(costs, kinds) == pytest.approx([2.0, 2.0])
+    timer = timed_in_turn([9.0] * 2)
+    short = Measured(MACHINE, measurements, timer=timer, time_box_s=1.0, clock=lambda: float(next(now)))
+    milliseconds(short, kinds)
+    assert short.side_by_side(5) == 1
+    again = Measured(MACHINE, measurements, timer=timed_in_turn([4.0] * 6), passes=2)
+    milliseconds(again, kinds)
+    assert again.side_by_side(3) == 3
+    assert milliseconds(again, kinds) == pytest.approx([4.0, 4.0])
+
+
 @pytest.mark.parametrize(("whole", "medians", "dropped"), [(0, [2.2, 1.5], 0), (2, [2.2, 2.0], 0), (3, [2.0, 2.0], 3)])
 def test_passes_that_are_too_few_to_stand_alone_are_added_to_the_earlier_ones(
     whole: int, medians: list[float], dropped: int
@@ -376,7 +396,7 @@ def test_files_give_measurements_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version": 5', '"version": 3', "version: expected version 5; measure again, got 3"),
+        ('"version": 6', '"version": 3', "version: expected version 6; measure again, got 3"),
         ('"median_ns": ', '"median_ns": -', r"tasks\[0\]\.passes\[0\]\.median_ns: expected an integer >= 1"),
         ('"cores"', '"cors"', r"tasks\[0\]\.cors: unknown key; did you mean 'cores'"),
     ],
