@@ -195,7 +195,7 @@ class Graph(GraphWriter):
         """The same graph with ``n`` samples.
 
         Raises:
-            RequestError: ``n`` is below 1.
+            RequestError: ``n`` is below 1, or it cannot be told which numbers of the graph count samples.
         """
         if n < 1:
             raise RequestError(f"graph '{self.name}': expected a batch of at least 1 sample, got {n}")
@@ -215,6 +215,7 @@ class Graph(GraphWriter):
         graph._loss, graph._outputs = self._loss, dict(self._outputs)
         graph._state, graph._values = self._state, self._values
         graph._assignments, graph._ties = dict(self._assignments), dict(self._ties)
+        graph._recount = self._recount
         return graph
 
     def recounted_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:

@@ -1,8 +1,8 @@
 """Injection: torch's dropout draws what a graph's operators draw, so that a module can be compared with its import.
 
 Dropout here is a function of (seed, step, operator, element), which torch's generator cannot give. Inside this context
-the calls that a module makes of dropout, of attention with dropout, and of what gives random tensors, are answered in
-their order by the graph's operators, run whole:
+the calls that a module makes of dropout, of attention and of recurrent layers with dropout, and of what gives random
+tensors, are answered in their order by the graph's operators, run whole:
 
     with mp.InjectedDropout(graph, seed=0, step=3):
         loss = module(x, y)          # the loss of step 3 of a trainer with seed 0
@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from maniple.operators.library.attention import Attention
 from maniple.operators.library.draw import Draw
 from maniple.operators.library.dropout import Dropout, DropoutVariant
+from maniple.operators.library.recurrent import Recurrent
 from maniple.operators.operator import TileContext
 from maniple.operators.random_stream import RandomStream
 from maniple.regions.error import RequestError
@@ -47,6 +48,7 @@ _DRAWS = _IN_PLACE | {
     *(torch.rand, torch.rand_like, torch.randn, torch.randn_like, torch.randint, torch.randint_like),
     *(torch.normal, torch.bernoulli, torch.Tensor.bernoulli),
 }
+_RECURRENT = (torch.lstm, torch.gru)
 _VARIANTS = (F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
 
 
@@ -95,6 +97,11 @@ class InjectedDropout(TorchFunctionMode):
             given = dict(zip(names, args, strict=False)) | named
             if given.get("dropout_p"):
                 return self._attention(*(given.get(name) for name in names[:4]))
+        elif func in _RECURRENT:
+            names = ("input", "hx", "params", "has_biases", "num_layers", "dropout", "train")
+            given = dict(zip(names, args, strict=False)) | named
+            if given["train"] and given["dropout"] and given["num_layers"] > 1:
+                return self._recurrent(given["input"], given["hx"], given["params"])
         elif func in _DRAWING_WITHIN:
             return self._within(func, args, named)
         return func(*args, **named)
@@ -172,12 +179,19 @@ class InjectedDropout(TorchFunctionMode):
         node = self._next(Attention, None)
         return cast("Attention", node.operator).forward(self._context(node), operands)
 
+    def _recurrent(self, x: torch.Tensor, first: Any, weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        node = self._next(Recurrent, None)
+        states = (first,) if isinstance(first, torch.Tensor) else first
+        return cast("Recurrent", node.operator).forward(self._context(node), (x, *states, *weights))
+
 
 def _drawing(graph: Graph) -> Iterator[Node]:
     """The nodes of a graph that draw random numbers when it trains."""
     for node in graph.nodes:
         operator = node.operator
-        if isinstance(operator, Draw | Dropout | DropoutVariant) or (
-            isinstance(operator, Attention) and operator.dropout_p
+        if (
+            isinstance(operator, Draw | Dropout | DropoutVariant)
+            or (isinstance(operator, Attention) and operator.dropout_p)
+            or (isinstance(operator, Recurrent) and operator.dropout and operator.num_layers > 1)
         ):
             yield node

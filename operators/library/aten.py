@@ -15,11 +15,12 @@ in the tile, so arguments that count elements follow the tile.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, nan
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, Self, final
 
 from maniple.operators.operator import BackwardReads
 from maniple.operators.rule import Halo, Rule, Shape
@@ -37,6 +38,10 @@ Slot = tuple[str, int, int, int, int]
 Value = Callable[[Mapping[str, object]], object]
 
 _CONSTANTS = {"inf": inf, "nan": nan}
+
+_NUMBER = re.compile(r"(?<![\w.])\d")
+_OF_DIMENSIONS = frozenset(("permute", "slice", "cat", "gather", "sum"))
+"""Operators whose numbers are dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,16 @@ class AtenCall(TorchOperator):
         """See ``AbstractOperator.result_dtypes``."""
         del dtypes, where
         return self.dtypes
+
+    def with_batch(self, before: int, after: int) -> Self:
+        """The same call, if none of its numbers may count samples; a graph of ``from_torch`` has them counted again."""
+        dimensions = re.split(r"[.(]", self.call, maxsplit=1)[0] in _OF_DIMENSIONS
+        if before != after and (self.sizes or (not dimensions and _NUMBER.search(self.call))):
+            raise RequestError(
+                f"{self.call!r} has numbers that may count samples, and a graph from a file does not say which; pass "
+                f"whole batches of {before}, or import the module anew and load_state_dict() the values"
+            )
+        return self
 
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor | tuple[Tensor, ...]:
         """The call; see ``TorchOperator.forward``."""

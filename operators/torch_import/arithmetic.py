@@ -19,7 +19,7 @@ from maniple.operators.torch_import.table import POINTWISE, handles
 from maniple.operators.torch_import.translation import Translation
 
 NAMED_POINTWISE = (
-    *("hardswish", "__and__", "__or__", "__xor__", "prelu", "subtract", "not_equal", "arctan2", "fix", "absolute"),
+    *("hardswish", "__and__", "__or__", "__xor__", "subtract", "not_equal", "arctan2", "fix", "absolute"),
     *("where", "log_sigmoid", "to", "type_as", "_to_copy", "copy", "fill", "masked_fill", "greater", "less"),
     *("greater_equal", "less_equal", "multiply", "divide", "true_divide", "negative", "clip", "rsub", "pow"),
     *("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "selu", "relu6", "isfinite", "isreal", "square"),
@@ -45,6 +45,16 @@ def pointwise(into: Translation, call: Call, **other: str) -> Any:
 @handles(POINTWISE, *NAMED_POINTWISE)
 def _pointwise(into: Translation, call: Call) -> Any:
     return pointwise(into, call)
+
+
+@handles("prelu")
+def _prelu(into: Translation, call: Call) -> Any:
+    """With one slope, or with a slope for every channel: dimension 1, whatever follows it."""
+    x, weight = into.tensor(call["self"]), into.tensor(call["weight"])
+    if prod(weight.shape) == 1:
+        return pointwise(into, call)
+    names = axes(x)
+    return into.apply(Aten("prelu(x0, x1)", text([names, names[1:2]], [names]), call.dtypes), (x, weight))[0]
 
 
 @handles("rrelu")

@@ -93,6 +93,18 @@ def _expand(into: Translation, call: Call) -> Any:
     return into.expanded(into.tensor(call["self"]), call.shape)
 
 
+@handles("repeat_interleave.self_int")
+def _repeat_interleave(into: Translation, call: Call) -> Any:
+    """Every element of a dimension several times in a row: a new dimension behind it, along which it repeats."""
+    tensor, repeats = into.tensor(call["self"]), call["repeats"]
+    if call["dim"] is None or not tensor.shape or not isinstance(repeats, int) or repeats < 1:
+        return None
+    after = dimension(call["dim"], len(tensor.shape)) + 1
+    single = reshape(into, tensor, (*tensor.shape[:after], 1, *tensor.shape[after:]))
+    repeated = into.expanded(single, (*tensor.shape[:after], repeats, *tensor.shape[after:]))
+    return reshape(into, repeated, call.shape)
+
+
 @handles("broadcast_tensors")
 def _broadcast(into: Translation, call: Call) -> Any:
     return [into.expanded(into.tensor(item), shape) for item, shape in zip(call["tensors"], call.shapes, strict=True)]

@@ -1,13 +1,17 @@
-"""Recounting: which numbers in an imported graph count samples, told by importing the module twice.
+"""Recounting: an imported graph for another number of samples, by importing the module once more.
 
-An exported program has numbers for the batch that it was exported with. Two imports of one module, for n and n + 1
-samples, differ in the numbers that count samples and in no others:
+An exported program has numbers for the batch that it was exported with, and how they follow the batch cannot be read
+off it. So the operators for n samples are those of an import with n samples. It must have the same nodes with the same
+rules, for a plan names these:
 
-| samples | expand | mean of a loss |
+| samples | mean of a loss | of the distances of all pairs |
 |---|---|---|
-| 4 | ``sizes={"b": 4}`` | ``div.Scalar(sum(x0), 32)`` |
-| 5 | ``sizes={"b": 5}`` | ``div.Scalar(sum(x0), 40)`` |
-| n | ``sizes={"b": n}`` | ``div.Scalar(sum(x0), 8 * n)`` |
+| 4 | ``div.Scalar(sum(x0), 32)`` | ``div.Scalar(sum(x0), 16)`` |
+| 5 | ``div.Scalar(sum(x0), 40)`` | ``div.Scalar(sum(x0), 25)`` |
+| 1 | ``div.Scalar(sum(x0), 8)`` | refused |
+
+In an import with one sample the sample dimension looks like one that repeats, so its rules are others. Its numbers are
+those on the line through two and three samples, if the numbers for more samples lie on it as well.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
     from maniple.operators.graph import Graph
+    from maniple.operators.node import Node
     from maniple.operators.operator import AbstractOperator
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
@@ -45,75 +50,97 @@ class Recount:
         constants: Mapping[str, torch.Tensor],
         again: Callable[[int], tuple[Graph, Mapping[str, torch.Tensor]]],
     ) -> None:
-        self._graph = graph
+        self._nodes = graph.nodes
+        self._batch, self._name = graph.batch, graph.name
         self._constants = constants
         self._again = again
-        self._other: Graph | None = None
+        self._known = {graph.batch: [node.operator for node in graph.nodes]}
 
     def __call__(self, samples: int) -> Sequence[AbstractOperator]:
         """The operators of all nodes, in order.
 
         Raises:
-            RequestError: The module calls other operators for another batch, or counts samples in a way that no
-                multiple of their number gives.
+            RequestError: The module calls other operators for another batch, or counts samples in a way that cannot
+                be told.
         """
-        if self._other is None:
-            self._other = self._checked(*self._again(self._graph.batch + 1))
-        found = []
-        for node, other in zip(self._graph.nodes, self._other.nodes, strict=True):
-            if isinstance(node.operator, AtenCall) and isinstance(other.operator, AtenCall):
-                found.append(self._recounted(node.operator, other.operator, samples))
-            elif isinstance(node.operator, Draw) and isinstance(other.operator, Draw):
-                found.append(node.operator.with_sizes(self._sizes(node.operator.sizes, other.operator.sizes, samples)))
-            else:
-                found.append(node.operator)
-        return found
+        if samples not in self._known:
+            self._known[samples] = self._imported(samples) if samples > 1 else self._of_one()
+        return self._known[samples]
 
-    def _recounted(self, first: AtenCall, second: AtenCall, samples: int) -> AbstractOperator:
-        """The operator of two imports for another number of samples."""
-        if len(first.windows) != len(second.windows):
-            raise self._refusal(first.call)
-        return replace(
-            first,
-            call=self._text(first.call, second.call, samples),
-            text=self._text(first.text, second.text, samples),
-            sizes=self._sizes(first.sizes, second.sizes, samples),
-            windows=tuple(
-                (mine[0], *(self._line(a, b, samples) for a, b in zip(mine[1:], theirs[1:], strict=True)))  # type: ignore[misc]
-                for mine, theirs in zip(first.windows, second.windows, strict=True)
-            ),
-        )
-
-    def _text(self, first: str, second: str, samples: int) -> str:
-        """A call or a rule of two imports for another number of samples."""
-        if _NUMBER.sub("", first) != _NUMBER.sub("", second):
-            raise self._refusal(first)
-        numbers, others = (map(int, _NUMBER.findall(text)) for text in (first, second))
-        counted = iter([self._line(*pair, samples) for pair in zip(numbers, others, strict=True)])
-        return _NUMBER.sub(lambda _: str(next(counted)), first)
-
-    def _sizes(self, first: Sizes, second: Sizes, samples: int) -> Sizes:
-        """Extents of two imports for another number of samples."""
-        sizes = dict(second)
-        return tuple((name, self._line(size, sizes.get(name, size), samples)) for name, size in first)
-
-    def _line(self, at_batch: int, at_next: int, samples: int) -> int:
-        """A number that is linear in the samples, from its values for n and n + 1 of them."""
-        return at_batch + (at_next - at_batch) * (samples - self._graph.batch)
-
-    def _checked(self, other: Graph, constants: Mapping[str, torch.Tensor]) -> Graph:
-        """The other graph; refuse a module whose operators, or constants, depend on the number of samples otherwise."""
-        mine, theirs = ([node.name for node in graph.nodes] for graph in (self._graph, other))
-        if mine != theirs:
-            raise self._refusal(next(iter(sorted({*mine} ^ {*theirs})), mine[0]))
+    def _imported(self, samples: int) -> list[AbstractOperator]:
+        """The operators of an import; refuse one with other nodes, rules or constants."""
+        try:
+            graph, constants = self._again(samples)
+        except RequestError as error:
+            raise RequestError(f"graph '{self._name}' cannot be made for {samples} samples: {error}") from error
         for name, value in self._constants.items():
             if name not in constants or not torch.equal(value, constants[name]):
-                raise self._refusal(name)
-        return other
+                raise self._refusal(name, samples)
+        mine, theirs = ([_form(node) for node in nodes] for nodes in (self._nodes, graph.nodes))
+        if mine != theirs:
+            pairs = zip(mine, theirs, strict=False)
+            raise self._refusal(next((own[0] for own, other in pairs if own != other), mine[-1][0]), samples)
+        return [node.operator for node in graph.nodes]
 
-    def _refusal(self, what: str) -> RequestError:
+    def _of_one(self) -> list[AbstractOperator]:
+        """The operators for one sample, from those for two, three and more."""
+        known = [self(samples) for samples in (2, 3, max(4, self._batch))]
+        return [self._one(node, *operators) for node, *operators in zip(self._nodes, *known, strict=True)]
+
+    def _one(self, node: Node, *operators: AbstractOperator) -> AbstractOperator:
+        """An operator for one sample."""
+        calls = [operator for operator in operators if isinstance(operator, AtenCall)]
+        if calls:
+            windows = tuple(
+                (slots[0][0], *(self._line(node, numbers) for numbers in zip(*(s[1:] for s in slots), strict=True)))
+                for slots in zip(*(call.windows for call in calls), strict=True)
+            )
+            return replace(
+                calls[0],
+                call=self._text(node, [call.call for call in calls]),
+                text=self._text(node, [call.text for call in calls]),
+                sizes=self._sizes(node, [call.sizes for call in calls]),
+                windows=windows,  # type: ignore[arg-type]
+            )
+        draws = [operator for operator in operators if isinstance(operator, Draw)]
+        if draws:
+            return draws[0].with_sizes(self._sizes(node, [draw.sizes for draw in draws]))
+        if any(operator != operators[0] for operator in operators):
+            raise self._refusal(node.name, 1)
+        return operators[0]
+
+    def _text(self, node: Node, texts: Sequence[str]) -> str:
+        """A call or a rule for one sample."""
+        if len({_NUMBER.sub("", text) for text in texts}) > 1:
+            raise self._refusal(node.name, 1)
+        numbers = zip(*(map(int, _NUMBER.findall(text)) for text in texts), strict=True)
+        counted = iter([self._line(node, found) for found in numbers])
+        return _NUMBER.sub(lambda _: str(next(counted)), texts[0])
+
+    def _sizes(self, node: Node, sizes: Sequence[Sizes]) -> Sizes:
+        """Extents for one sample."""
+        each = [dict(found) for found in sizes]
+        return tuple((name, self._line(node, [found[name] for found in each])) for name, _ in sizes[0])
+
+    def _line(self, node: Node, numbers: Sequence[int]) -> int:
+        """A number for one sample, from those for two, for three and for more of them."""
+        two, three, more = numbers
+        if more != two + (three - two) * (max(4, self._batch) - 2):
+            raise self._refusal(node.name, 1)
+        return 2 * two - three
+
+    def _refusal(self, what: str, samples: int) -> RequestError:
+        ways = f"pass whole batches of {self._batch}"
+        if self._batch == 1:
+            ways += ", or import the module with a batch of at least 2"
         return RequestError(
-            f"graph '{self._graph.name}': {what!r} depends on the number of samples in a way that cannot be told from "
-            f"{self._graph.batch} and {self._graph.batch + 1} of them; pass whole batches of {self._graph.batch}, or "
-            "import the module with a batch of at least 2"
+            f"graph '{self._name}': {what!r} depends on the number of samples in a way that cannot be told for "
+            f"{samples} from an import with {self._batch}; {ways}"
         )
+
+
+def _form(node: Node) -> tuple[object, ...]:
+    """What a node must have in common with that of another import: what a plan names, and where operands are from."""
+    operator = node.operator
+    text = operator.text if isinstance(operator, AtenCall | Draw) else ""
+    return node.name, type(operator), node.given, node.own, node.results, _NUMBER.sub("", text)

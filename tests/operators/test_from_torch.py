@@ -87,6 +87,65 @@ def test_numbers_that_count_samples_follow_the_batch() -> None:
     assert graph.with_batch(1).batch == 1
 
 
+class Pairs(nn.Module):
+    """The mean over all pairs of samples, whose count is no multiple of theirs; ``halves`` adds a half of the batch."""
+
+    def __init__(self, *, halves: bool = False) -> None:
+        super().__init__()
+        self.linear, self.halves = nn.Linear(3, 2), halves
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.linear(x)
+        pairs = (z[:, None] - z[None]).square().mean()
+        return pairs + z[: x.shape[0] // 2].sin().sum() / (x.shape[0] // 2) if self.halves else pairs
+
+
+@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("batch", [2, 3, 5, 8])
+def test_numbers_that_are_no_multiple_of_the_samples_are_those_of_an_import(halves: bool, batch: int) -> None:
+    torch.manual_seed(0)
+    module, x = Pairs(halves=halves).double(), torch.randn(6, 3, dtype=torch.float64)
+    graph = mp.from_torch(module, (x,))
+    again = graph.with_batch(4).with_batch(batch)
+    assert again.fingerprint() == mp.from_torch(module, (x.new_zeros(batch, 3),)).fingerprint()
+    if batch < 6:
+        plan = mp.search(graph, mp.Machine.cpu(2), strategy="data_parallel")
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1)) as trainer:
+            assert trainer.step(x[:batch]) == pytest.approx(module(x[:batch]).item(), rel=1e-12)
+
+
+def test_numbers_for_one_sample_lie_on_a_line_or_are_refused() -> None:
+    class Mean(nn.Module):
+        def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+            return (x * weight).flatten().sum() / (3 * x.shape[0] + 1)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.mean = nn.Parameter(torch.tensor([1.0, 2.0])), Mean()
+
+        def forward(self, x: Tensor) -> Tensor:
+            loss: Tensor = self.mean(x, self.weight)
+            return loss
+
+    for batch in (2, 3, 6):
+        graph = mp.from_torch(Net(), (torch.zeros(batch, 2),))
+        (divided,) = (node.operator for node in graph.with_batch(1).nodes if node.name == "mean.div")
+        assert "4)" in str(divided)
+    graph = mp.from_torch(Pairs(), (torch.zeros(6, 3),))
+    with pytest.raises(RequestError, match=r"'mean' depends on.* told for 1 .*whole batches of 6$"):
+        graph.with_batch(1)
+
+
+def test_a_graph_from_a_file_refuses_another_batch_where_a_number_may_count_samples(tmp_path: object) -> None:
+    path = f"{tmp_path}/graph.json"
+    mp.from_torch(Pairs(), (torch.zeros(6, 3),)).save(path)
+    graph = mp.Graph.load(path)
+    assert graph.with_batch(6).fingerprint() == graph.fingerprint()
+    with pytest.raises(RequestError, match=r"'div.*, 72\)' has numbers that may count samples.*whole batches of 6"):
+        graph.with_batch(5)
+
+
 def test_what_nothing_needs_is_left_out() -> None:
     class Wasteful(nn.Module):
         def __init__(self) -> None:

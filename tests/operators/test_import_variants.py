@@ -53,6 +53,16 @@ VARIANTS: dict[str, tuple[Forward, tuple[nn.Module, ...], str]] = {
     "borders of a constant": (lambda _, h: F.pad(h, (1, -2, 2, 0), value=1.5).sin().sum(), (), "pad"),
     "triangles": (lambda _, h: (h.tril(1) @ h.triu(-1).T).sum(), (), "tril"),
     "scaled products and sums": (lambda _, h: torch.addmm(h, h, h[:6], beta=0.5, alpha=-2).sum(), (), "addmm"),
+    "a slope for every channel": (
+        lambda m, h: m.layers[0](h.view(-1, 3, 2, 1).expand(-1, -1, -1, 3)).square().sum(),
+        (nn.PReLU(3),),
+        "prelu",
+    ),
+    "elements repeated in a row": (
+        lambda _, h: (h.repeat_interleave(2, 1) * torch.linspace(0, 1, 12, dtype=h.dtype)).square().sum(),
+        (),
+        "repeat_interleave",
+    ),
     "bounded norms": (lambda _, h: torch.renorm(h, 2, 0, 0.7).square().sum(), (), "renorm"),
 }
 

@@ -53,6 +53,31 @@ def test_a_module_with_injected_masks_has_the_losses_of_the_trainer() -> None:
             assert trainer.step(x, y) == pytest.approx(loss.item(), rel=0, abs=1e-12)
 
 
+class Layers(nn.Module):
+    """Recurrent layers with dropout between them, and one layer that has nothing to drop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.LSTM(6, 4, 3, dropout=0.4, batch_first=True)
+        self.second = nn.GRU(4, 3, 2, dropout=0.3, batch_first=True, bidirectional=True)
+        self.last = nn.GRU(6, 3, batch_first=True)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss."""
+        h = self.last(self.second(self.first(x)[0])[0])[0]
+        return F.cross_entropy(h.flatten(0, 1), y.flatten())
+
+
+def test_recurrent_layers_are_injected() -> None:
+    torch.manual_seed(0)
+    module = Layers().double()
+    x, y = batch()
+    graph = mp.from_torch(module, (x, y))
+    plan = mp.search(graph, mp.Machine.cpu(2), strategy="data_parallel")
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), seed=1) as trainer, mp.InjectedDropout(graph, 1, 0):
+        assert trainer.step(x, y) == pytest.approx(module(x, y).item(), rel=0, abs=1e-12)
+
+
 class Heads(nn.Module):
     """torch's own multi-head attention, once with the weights and once by the fused function; queries without heads."""
 
