@@ -98,8 +98,8 @@ class InjectedDropout(TorchFunctionMode):
             if given.get("dropout_p"):
                 return self._attention(*(given.get(name) for name in names[:4]))
         elif func in _RECURRENT:
-            names = ("input", "hx", "params", "has_biases", "num_layers", "dropout", "train")
-            given = dict(zip(names, args, strict=False)) | named
+            options = ("input", "hx", "params", "has_biases", "num_layers", "dropout", "train")
+            given = dict(zip(options, args, strict=False)) | named
             if given["train"] and given["dropout"] and given["num_layers"] > 1:
                 return self._recurrent(given["input"], given["hx"], given["params"])
         elif func in _DRAWING_WITHIN:

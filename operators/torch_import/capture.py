@@ -13,6 +13,7 @@ import torch
 from numba.core.compiler_lock import global_compiler_lock
 from torch import Tensor
 
+from maniple.operators.torch_import.hooks import users_frames, without_hooks
 from maniple.operators.torch_import.request import Step
 from maniple.regions.error import RequestError
 
@@ -31,9 +32,10 @@ def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
     operators that it calls. Layers stay one operator each.
 
     Raises:
-        RequestError: The module's Python asks for values that are not there, or fails; names the line.
+        RequestError: The module's Python asks for values that are not there, changes gradients, or fails; names the
+            line.
     """
-    with exporting():
+    with exporting(), without_hooks():
         try:
             return torch.export.export(step, examples, strict=False)
         except RequestError:
@@ -59,23 +61,13 @@ def _refusal(name: str, error: Exception) -> RequestError:
     line = next((text for text in str(error).splitlines() if text.strip()), type(error).__name__)
     place = "".join(
         f" at {frame.filename}:{frame.lineno}: {(frame.line or '').strip()!r}"
-        for frame in _own(traceback.extract_tb(error.__traceback__))[-1:]
+        for frame in users_frames(traceback.extract_tb(error.__traceback__))[-1:]
     )
     return RequestError(
         f"from_torch: {name} cannot be imported{place}: {line.strip()}; two ways out: write the line with tensor "
         "operators (torch.where for a branch on values, a fixed number of turns for a loop), or compute it before the "
         "step and pass the result as an input"
     )
-
-
-def _own(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """The frames of neither torch nor this package."""
-    found = []
-    for frame in frames:
-        path = Path(frame.filename)
-        if path.exists() and not path.resolve().is_relative_to(_TORCH) and path.resolve().parent != _HERE:
-            found.append(frame)
-    return found
 
 
 def source(node: Node) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import torch
@@ -76,10 +77,9 @@ class Recount:
         for name, value in self._constants.items():
             if name not in constants or not torch.equal(value, constants[name]):
                 raise self._refusal(name, samples)
-        mine, theirs = ([_form(node) for node in nodes] for nodes in (self._nodes, graph.nodes))
-        if mine != theirs:
-            pairs = zip(mine, theirs, strict=False)
-            raise self._refusal(next((own[0] for own, other in pairs if own != other), mine[-1][0]), samples)
+        for node, other in zip_longest(self._nodes, graph.nodes):
+            if node is None or other is None or _form(node) != _form(other):
+                raise self._refusal((node or other).name, samples)
         return [node.operator for node in graph.nodes]
 
     def _of_one(self) -> list[AbstractOperator]:
@@ -100,7 +100,7 @@ class Recount:
                 call=self._text(node, [call.call for call in calls]),
                 text=self._text(node, [call.text for call in calls]),
                 sizes=self._sizes(node, [call.sizes for call in calls]),
-                windows=windows,  # type: ignore[arg-type]
+                windows=windows,
             )
         draws = [operator for operator in operators if isinstance(operator, Draw)]
         if draws:

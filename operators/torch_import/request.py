@@ -9,6 +9,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from maniple.operators.torch_import.hooks import check_hooks
 from maniple.regions.error import RequestError
 
 Examples = Sequence[object] | Mapping[str, object]
@@ -42,12 +43,13 @@ class Request:
 
         Raises:
             RequestError: No module, arguments that forward does not take, targets without a loss, a tensor on another
-                device than the module's, or a parameter that cannot be trained here.
+                device than the module's, or a parameter that cannot be trained here or has a hook.
         """
         if not isinstance(module, nn.Module):
             raise RequestError(f"from_torch: expected a torch.nn.Module, got {type(module).__name__}")
         _check_parameters(module)
         _check_norms(module)
+        check_hooks(module)
         found, fixed = _bound(type(module).__name__, module.forward, examples, 0)
         given: dict[str, Tensor] = {}
         if loss is None and targets is not None:

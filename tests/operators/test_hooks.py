@@ -1,0 +1,81 @@
+"""What changes gradients beside forward's operators is refused, and leaves torch as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import maniple as mp
+from maniple.regions.error import RequestError
+
+
+class Sevenfold(torch.autograd.Function):
+    """The identity, with a gradient that is none of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """The identity."""
+        del ctx
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        """Seven times the gradient."""
+        del ctx
+        return 7 * gradient
+
+
+class Net(nn.Module):
+    """A layer, and what is done with its result."""
+
+    def __init__(self, then: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.then = nn.Linear(3, 2), then
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss."""
+        return F.cross_entropy(self.then(self.layer, x), y)
+
+
+def hooked(layer: nn.Module, x: Tensor) -> Tensor:
+    h: Tensor = layer(x)
+    h.register_hook(lambda gradient: 10 * gradient)
+    return h
+
+
+FOUND: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
+    "Sevenfold, a function": lambda layer, x: Sevenfold.apply(layer(x)),  # type: ignore[no-any-return, no-untyped-call]
+    "register_hook, whose": hooked,
+    "CheckpointFunction, a function": lambda layer, x: checkpoint(layer, x, use_reentrant=True),
+}
+X, Y = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("found", FOUND)
+def test_what_forward_adds_to_backward_is_refused(found: str) -> None:
+    before = (vars(torch.autograd.Function)["apply"], torch.Tensor.register_hook)
+    with pytest.raises(RequestError, match=rf"forward uses {found}.* at .*test_hooks.py:\d+, and gradients here"):
+        mp.from_torch(Net(FOUND[found]), (X, Y))
+    assert (vars(torch.autograd.Function)["apply"], torch.Tensor.register_hook) == before
+
+
+def test_hooks_of_a_module_and_of_a_parameter_are_refused() -> None:
+    module = Net(lambda layer, x: layer(x))
+    kept = module.layer.register_full_backward_hook(lambda *_: None)
+    with pytest.raises(RequestError, match="BackwardHookFunction"):
+        mp.from_torch(module, (X, Y))
+    kept.remove()
+    module.layer.weight.register_hook(lambda gradient: 0 * gradient)
+    with pytest.raises(RequestError, match=r"parameter 'layer.weight' has a hook"):
+        mp.from_torch(module, (X, Y))
+
+
+def test_a_checkpoint_that_adds_nothing_is_imported() -> None:
+    graph = mp.from_torch(Net(lambda layer, x: checkpoint(layer, x, use_reentrant=False)), (X, Y))
+    assert [node.name for node in graph.nodes] == ["layer", "cross_entropy_loss"]
