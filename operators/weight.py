@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from maniple.operators.optimizer import SGD
 from maniple.operators.task_placement import replicas
+from maniple.regions.error import RequestError
 from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
 
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
     from maniple.operators.configuration import WeightPlan
     from maniple.operators.graph import Graph
-    from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.fragment import Home
@@ -55,7 +56,13 @@ def weights(graph: Graph, plan: Plan, machine: Machine, optimizer: SGD, table: R
     """Give every parameter and buffer (by name) the regions of its value and optimizer state, and its home.
 
     Replicas of a block whose processors share a memory would keep one copy between them: only the first is kept.
+
+    Raises:
+        RequestError: the optimizer is of another library.
     """
+    if not isinstance(optimizer, SGD):
+        theirs = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+        raise RequestError(f"optimizer: expected mp.SGD(lr=...), which runs as tasks on each block; got {theirs}")
     found = {}
     for tensor in graph.lasting:
         points, rects, home = at_home(tensor.shape, plan.weight(tensor.name), machine)

@@ -273,6 +273,16 @@ def test_a_closed_trainer_says_so() -> None:
         refused(trainer, call, "the trainer is closed; make another")
 
 
+def test_an_optimizer_of_torch_is_refused_and_none_is_exchanged_later(trainer: mp.Trainer) -> None:
+    graph = network()
+    theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    with pytest.raises(RequestError, match=r"expected mp.SGD\(lr=...\), .*; got torch.optim.sgd.SGD"):
+        mp.Trainer(graph, plan_for(graph), optimizer=theirs, world=World.solo(processors=2))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="optimizer"):
+        trainer.optimizer = mp.SGD(lr=0.0)  # type: ignore[misc]
+    assert trainer.optimizer is SGD
+
+
 def test_a_graph_without_outputs_cannot_be_evaluated() -> None:
     with make(graph=network(outputs=False)) as trainer:
         refused(trainer, lambda: trainer.evaluate(batch(0)["x"]), "'small' has no output to evaluate")

