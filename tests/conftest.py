@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,11 @@ def reference_data() -> Path:
     if not folder.is_dir():
         pytest.fail(f"MANIPLE_REFERENCE_DATA names {folder}, which is no folder")
     return folder
+
+
+@pytest.fixture
+def pythons_handler() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, whatever other tests, or a shell in whose background they run, have left."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

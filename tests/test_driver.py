@@ -147,6 +147,7 @@ def test_a_search_ends_at_its_number_of_proposals(counting: type[Counting]) -> N
     assert steps_of(mp.search(network(), MACHINE, strategy="counting", proposals=7, budget=0.25)) == 3
 
 
+@pytest.mark.usefixtures("pythons_handler")
 def test_an_interrupted_search_ends_its_step_and_keeps_the_best(
     counting: type[Counting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +196,7 @@ def test_what_the_program_has_frozen_stays_frozen(counting: type[Counting]) -> N
         gc.unfreeze()
 
 
+@pytest.mark.usefixtures("pythons_handler")
 def test_an_interrupted_soap_search_gives_a_plan_that_fits() -> None:
     def interrupt(progress: Progress, elapsed_s: float) -> None:
         if progress.proposals == 9:

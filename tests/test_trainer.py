@@ -516,14 +516,6 @@ class Interrupted:
         return self.function(*args, **kwargs)
 
 
-@pytest.fixture
-def pythons_handler() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, whatever other tests of this process have left in place."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("pythons_handler")
 @pytest.mark.parametrize("where", ["prepare", "commit", "_feed"])
 def test_an_interrupted_step_is_made_whole_or_not_at_all(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
