@@ -73,7 +73,7 @@ def search(
         strategy: a name that `maniple list strategies` shows.
         objective: what to minimise.
         budget: seconds, for strategies that need a budget; compiling or loading the simulator is not counted, and
-            neither is measuring.
+            neither is measuring, nor what is simulated to decide between plans whose tasks were measured again.
         proposals: how many plans to evaluate, instead of a budget or within one; some searches evaluate a few before
             anything else. The explanation of a plan that was found in seconds says its number: the same number and seed
             find the same plan.
@@ -244,7 +244,8 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
     from maniple.strategies.runoff import decided, finalists
 
     try:
-        plans = finalists(problem, (*alternatives, result)) if (alternatives := strategy.alternatives(state)) else ()
+        alternatives = strategy.alternatives(state)
+        plans = finalists(problem, (*alternatives, result)) if alternatives else ()
         again = costs.side_by_side(plans) if len(plans) > 1 else None
         return result if again is None else decided(problem, again, result, plans)
     except KeyboardInterrupt:
