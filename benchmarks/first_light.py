@@ -1,6 +1,6 @@
 """First light's speed: one processor against plain torch, and two nodes against torch with two threads.
 
-    python benchmarks/first_light.py             prints a table and one JSON object
+    python benchmarks/first_light.py             prints tables and one JSON object
     python benchmarks/first_light.py --json      prints the JSON object alone
 
 Both sides train the same model on the same batches in one process, in turn, a few steps each, and every figure is the
@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
@@ -163,6 +164,16 @@ def launched(count: int, steps: int) -> dict[str, object]:
         return found
 
 
+def table(part: dict[str, Any]) -> str:
+    """One comparison in Markdown: the faster side of torch's is what the others are compared with."""
+    moved = part.get("bytes", {})
+    lines = ["| side | ms per step | / faster torch | bytes moved per step |", "|---|---|---|---|"]
+    for side, value in part["ms_per_step"].items():
+        crossed = f"{moved[side]['measured']:,}" if side in moved else ""
+        lines.append(f"| {side} | {value:.2f} | {part['ratio_to_baseline'][side]:.2f} | {crossed} |")
+    return "\n".join(lines)
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="print the JSON object alone")
 @click.option("--rounds", "count", default=11, show_default=True, help="rounds; figures are medians over them")
@@ -188,9 +199,7 @@ def main(*, as_json: bool, count: int, steps: int, pair: str | None) -> None:
     }
     if not as_json:
         for title, part in (*results["one_processor"].items(), ("mlp, two nodes", results["two_nodes_mlp"])):  # type: ignore[attr-defined]
-            print(title)
-            for side, value in part["ms_per_step"].items():
-                print(f"  {side:16s} {value:9.2f} ms/step   x{part['ratio_to_baseline'][side]:.2f}")
+            print(f"{title}\n\n{table(part)}\n")
     print(json.dumps(results))
 
 

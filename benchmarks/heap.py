@@ -15,8 +15,8 @@ import subprocess
 import sys
 import time
 
+from accuracy_models import wide
 from batch import batch_of
-from simulator_accuracy import wide
 
 import maniple as mp
 from maniple.models import model

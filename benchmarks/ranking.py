@@ -50,7 +50,9 @@ def pairs(measured: Sequence[Sequence[float]], least: float, odd: int = ODD) -> 
     return sum(order(*both, least, odd) != 0 for both in combinations(measured, 2))
 
 
-def kendall(predicted: Sequence[float], measured: Sequence[Sequence[float]], least: float, odd: int = ODD) -> float:
+def kendall(
+    predicted: Sequence[float], measured: Sequence[Sequence[float]], least: float, odd: int = ODD
+) -> float | None:
     """Kendall's tau over the pairs that are told apart; a pair that is predicted alike agrees and disagrees by half.
 
     Args:
@@ -60,14 +62,14 @@ def kendall(predicted: Sequence[float], measured: Sequence[Sequence[float]], lea
         odd: likewise.
 
     Returns:
-        Agreeing less disagreeing pairs, as a share of all; 1 where no pair is told apart.
+        Agreeing less disagreeing pairs, as a share of all; None where no pair is told apart.
     """
     agree = 0
     for one, other in combinations(range(len(predicted)), 2):
         found = order(measured[one], measured[other], least, odd)
         agree += found * ((predicted[one] > predicted[other]) - (predicted[one] < predicted[other]))
     total = pairs(measured, least, odd)
-    return agree / total if total else 1.0
+    return agree / total if total else None
 
 
 def over_luckiest(predicted: Sequence[float], measured: Sequence[Sequence[float]]) -> float:

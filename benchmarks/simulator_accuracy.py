@@ -1,12 +1,15 @@
 """The simulator's truth: predicted against measured steps of many plans, here.
 
-    maniple run --nodes 2 --cores 1 benchmarks/simulator_accuracy.py --machine here.toml [--plans 8] [--json FILE]
-        [--plot FILE]
+    python benchmarks/simulator_accuracy.py --machine here.toml [--model NAME ...] [--json FILE] [--plot FILE]
 
-Run it on two one-core processors with nothing else going on, after `maniple calibrate -o here.toml`. Every model is
-trained under named and random plans; each task is measured on rank 0, and all ranks use those measurements. Prints
-relative errors, Kendall's tau over pairs further apart than the noise, and how far the plan predicted fastest is from
-the fastest (see `ranking`).
+Run it on two idle cores, after `maniple calibrate -o here.toml`. Each of ten models (`accuracy_models`) is taken in
+turn. First its plans are made: ten drawn by SEED, and those of named strategies and searches that differ from these.
+Then this process times their tasks, as a search with measured costs does, and predicts their steps; only then two
+one-core nodes are started, which train under each plan. So nothing of a prediction is known from the steps, from their
+minute, or from their processes.
+
+Prints relative errors; Kendall's tau over all pairs of plans whose middle rounds differ by more than the noise; and how
+much longer the plan that is predicted fastest takes than the fastest.
 """
 
 from __future__ import annotations
@@ -14,65 +17,36 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
-import torch
+from accuracy_models import graphs
 from batch import batch_of
 from ranking import kendall, middle, noise, over_fastest, over_luckiest, pairs
 
 import maniple as mp
-from maniple.models import model
 from maniple.operators.graph import Graph
 from maniple.operators.plan import Plan
 from maniple.runtime.machine import Machine
-from maniple.runtime.world import current
-from maniple.strategies.cost_model.measured import Measured
+from maniple.strategies.cost_model.measured import RUNOFF_PASSES, Measured
 from maniple.strategies.cost_model.measurement import Measurements, step_bytes
 from maniple.strategies.simulation.simulation import Simulation
 
+SEED = 20261123
+"""Of the plans that are drawn: the day on which these models were chosen. Plan i of each model has SEED + i."""
+DRAWN = 10
 NAMED, FOUND = ("data_parallel", "model_parallel", "expert", "spatial"), ("optcnn", "soap")
 PROPOSALS = 2000
 """Of the searches, whose costs are the roofline's."""
 WARM_UP, STEPS, ROUNDS = 2, 5, 9
 TIME_BOX_S = 600.0
-
-
-def wide(batch: int) -> Graph:
-    """Convolutions with many channels and few weights in the end."""
-    g = mp.Graph("wide")
-    x, y = g.input("x", (batch, 3, 32, 32)), g.input("y", (batch,), dtype="int64")
-    h = g.relu(g.conv2d(x, out_channels=32, kernel_size=3, padding=1))
-    h = g.relu(g.conv2d(h, out_channels=64, kernel_size=3, stride=2, padding=1))
-    h = g.relu(g.conv2d(h, out_channels=64, kernel_size=3, stride=2, padding=1))
-    g.loss(g.cross_entropy(g.linear(g.flatten(h), out_features=10), y))
-    return g
-
-
-def deep(batch: int) -> Graph:
-    """Dense layers that get smaller."""
-    g = mp.Graph("deep")
-    x, y = g.input("x", (batch, 1024)), g.input("y", (batch,), dtype="int64")
-    h = x
-    for width in (1024, 1024, 512, 512, 256, 256, 128):
-        h = g.relu(g.linear(h, out_features=width))
-    g.loss(g.cross_entropy(g.linear(h, out_features=10), y))
-    return g
-
-
-def branched(batch: int) -> Graph:
-    """Two branches that operators could share out."""
-    g = mp.Graph("branched")
-    x, y = g.input("x", (batch, 1024)), g.input("y", (batch,), dtype="int64")
-    left, right = (g.relu(g.linear(x, out_features=1024)) for _ in range(2))
-    g.loss(g.cross_entropy(g.linear(g.add(left, right), out_features=10), y))
-    return g
-
-
-GRAPHS = (model("digits_cnn", 256), model("mlp", 128), wide(32), deep(64), branched(128))
+WANTED_MEDIAN, WANTED_WORST = 0.08, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,38 +58,43 @@ class Row:
     predicted_s: float
     rounds_s: list[float]
 
+    @property
+    def error(self) -> float:
+        """How far off the prediction is, of what was measured; negative where the step took longer."""
+        return self.predicted_s / middle(self.rounds_s) - 1
 
-def plans_of(graph: Graph, machine: Machine, count: int) -> dict[str, Plan]:
-    """Named, found and random plans, the same ones on every rank; of equal ones only the first."""
+
+def plans_of(graph: Graph, machine: Machine) -> dict[str, Plan]:
+    """Drawn, named and found plans; of equal ones only the first."""
+    drawn = ((f"drawn {seed}", mp.search(graph, machine, strategy="random", seed=SEED + seed)) for seed in range(DRAWN))
     named = ((name, mp.search(graph, machine, strategy=name)) for name in NAMED)
     found = ((name, mp.search(graph, machine, strategy=name, proposals=PROPOSALS, cores=1)) for name in FOUND)
-    drawn = ((f"random {seed}", mp.search(graph, machine, strategy="random", seed=seed)) for seed in range(count))
     plans: dict[str, Plan] = {}
-    for name, plan in chain(named, found, drawn):
-        if len(plans) < count and all(plan.operators != other.operators for other in plans.values()):
+    for name, plan in chain(drawn, named, found):
+        if all(plan.operators != other.operators for other in plans.values()):
             plans[name] = plan
     return plans
 
 
-def steps(graph: Graph, machine: Machine, plans: dict[str, Plan]) -> list[tuple[float, list[float]]]:
-    """Seconds of a step of each plan: what is predicted on rank 0, and what each round measures.
+def predicted(graph: Graph, machine: Machine, plans: dict[str, Plan]) -> list[float]:
+    """Seconds of a step of each plan, by tasks that are timed now and here."""
+    costs = Measured(
+        machine, Measurements.here(), time_box_s=TIME_BOX_S, passes=RUNOFF_PASSES, footprint=step_bytes(graph)
+    )
+    for plan in plans.values():
+        Simulation(graph, machine, plan, costs)
+    costs.settle()
+    return [Simulation(graph, machine, plan, costs.frozen()).makespan_ns / 1e9 for plan in plans.values()]
 
-    A round times every task once, alone, as a search does, and then STEPS steps of each plan, each waited for. A
-    computer that is slower for a while is slower for all of them; predictions and steps of different minutes would
-    differ by what else its host does.
-    """
-    footprint = step_bytes(graph)
-    costs = Measured(machine, Measurements.here(), time_box_s=TIME_BOX_S, passes=ROUNDS, footprint=footprint)
-    rank, batch = current().rank, batch_of(graph)
+
+def measured(graph: Graph, plans: list[Plan]) -> list[list[float]]:
+    """Seconds of a step of each plan, round by round; a round has STEPS steps of each, each waited for."""
+    batch = batch_of(graph)
     found: list[list[float]] = [[] for _ in plans]
     with ExitStack() as stack:
         optimizer = mp.SGD(lr=0.01, momentum=0.9)
-        trainers = [stack.enter_context(mp.Trainer(graph, plan, optimizer=optimizer)) for plan in plans.values()]
-        for turn in range(ROUNDS):
-            if rank == 0 and turn:  # while the others wait in a step
-                costs.again()
-            elif rank == 0:
-                _ = [Simulation(graph, machine, plan, costs) for plan in plans.values()]
+        trainers = [stack.enter_context(mp.Trainer(graph, plan, optimizer=optimizer)) for plan in plans]
+        for _ in range(ROUNDS):
             for rounds, trainer in zip(found, trainers, strict=True):
                 times = []
                 for _ in range(WARM_UP + STEPS):
@@ -123,38 +102,73 @@ def steps(graph: Graph, machine: Machine, plans: dict[str, Plan]) -> list[tuple[
                     trainer.step(**batch)
                     times.append(time.perf_counter() - begun)
                 rounds.append(statistics.median(times[WARM_UP:]))
-    costs.settle()
-    if rank:
-        return [(0.0, rounds) for rounds in found]
-    return [
-        (Simulation(graph, machine, plan, costs).makespan_ns / 1e9, rounds)
-        for plan, rounds in zip(plans.values(), found, strict=True)
-    ]
+    return found
+
+
+def taken(name: str, plans: dict[str, Plan]) -> list[list[float]]:
+    """What `measured` gives in two one-core nodes, which are started for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, plan in enumerate(plans.values()):
+            plan.save(Path(folder) / f"{number:03d}.json")
+        command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", "2", "--cores", "1", __file__]
+        subprocess.run([*command, "--steps-of", folder, "--model", name], check=True)
+        found: list[list[float]] = json.loads((Path(folder) / "rounds").read_text())
+        return found
+
+
+def serve(name: str, folder: Path) -> None:
+    """What every rank of these nodes runs; rank 0 writes down what was measured."""
+    plans = [Plan.load(file) for file in sorted(folder.glob("*.json"))]
+    found = measured(graphs()[name], plans)
+    if mp.world().rank == 0:
+        (folder / "rounds").write_text(json.dumps(found))
+
+
+def of_model(rows: list[Row]) -> dict[str, object]:
+    """The figures of one model's plans: those that were asked for first, then what luck has no part in."""
+    forecast, rounds = [row.predicted_s for row in rows], [row.rounds_s for row in rows]
+    least = statistics.median(map(noise, rounds))
+    return {
+        "plans": len(rows),
+        "noise": least,
+        "median_error": statistics.median(abs(row.error) for row in rows),
+        "worst_error": max(abs(row.error) for row in rows),
+        "pairs": pairs(rounds, least, odd=ROUNDS),
+        "kendall_tau": kendall(forecast, rounds, least, odd=ROUNDS),
+        "chosen_over_fastest": over_luckiest(forecast, rounds),
+        "span": max(map(middle, rounds)) / min(map(middle, rounds)),
+        "pairs_told_apart": pairs(rounds, least),
+        "kendall_tau_told_apart": kendall(forecast, rounds, least),
+        "chosen_over_fastest_without_luck": over_fastest(forecast, rounds),
+    }
 
 
 def summary(rows: list[Row]) -> dict[str, object]:
-    """The figures that the issue asks for, by model and over all."""
-    result: dict[str, object] = {}
-    for name in dict.fromkeys(row.model for row in rows):
-        mine = [row for row in rows if row.model == name]
-        predicted, measured = [row.predicted_s for row in mine], [row.rounds_s for row in mine]
-        least = statistics.median(map(noise, measured))
-        result[name] = {
-            "plans": len(mine),
-            "span": max(map(middle, measured)) / min(map(middle, measured)),
-            "pairs": pairs(measured, least),
-            "kendall_tau": kendall(predicted, measured, least),
-            "kendall_tau_by_noise_alone": kendall(predicted, measured, least, odd=ROUNDS),
-            "chosen_over_fastest": over_fastest(predicted, measured),
-            "chosen_over_luckiest": over_luckiest(predicted, measured),
-            "noise": least,
-        }
-    errors = [abs(row.predicted_s / middle(row.rounds_s) - 1) for row in rows]
-    return {**result, "median_error": statistics.median(errors), "worst_error": max(errors)}
+    """The figures by model and over all."""
+    result: dict[str, object] = {
+        name: of_model([row for row in rows if row.model == name]) for name in dict.fromkeys(row.model for row in rows)
+    }
+    errors = [abs(row.error) for row in rows]
+    return {**result, "median_error": statistics.median(errors), "worst_error": max(errors), "plans": len(rows)}
+
+
+def table(found: dict[str, object]) -> str:
+    """The figures as a table in Markdown."""
+    columns = ("plans", "noise", "median_error", "worst_error", "pairs", "kendall_tau", "chosen_over_fastest", "span")
+    head = "| model | plans | noise | median error | worst | pairs | tau | chosen / fastest | slowest / fastest |"
+    lines = [head, "|---|" + "---|" * len(columns)]
+    for name, figures in found.items():
+        if isinstance(figures, dict):
+            cells = [
+                "-" if figures[key] is None else f"{figures[key]:.1%}" if key in columns[1:4] else f"{figures[key]:.4g}"
+                for key in columns
+            ]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """A picture of measured against predicted steps, with the lines of 0 and 30 % error."""
+    """A picture of measured against predicted steps, with the lines of no error and of the worst that is wanted."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -163,42 +177,46 @@ def draw(rows: list[Row], path: Path) -> None:
     axes = figure.subplots()
     for name in dict.fromkeys(row.model for row in rows):
         mine = [row for row in rows if row.model == name]
-        axes.scatter(
-            [1e3 * row.predicted_s for row in mine], [1e3 * middle(row.rounds_s) for row in mine], s=18, label=name
-        )
-    ends = [0.0, max(axes.get_xlim()[1], axes.get_ylim()[1])]
-    for slope, style in ((1.0, "-"), (1.3, ":"), (0.7, ":")):
-        axes.plot(ends, [slope * end for end in ends], style, color="grey", linewidth=0.8)
-    axes.set(xlabel="predicted step, ms", ylabel="measured step, ms")
-    axes.legend(frameon=False)
+        forecast, steps = [1e3 * row.predicted_s for row in mine], [1e3 * middle(row.rounds_s) for row in mine]
+        axes.scatter(forecast, steps, s=14, label=name)
+    ends = [1e3 * end(middle(row.rounds_s) for row in rows) for end in (min, max)]
+    for off, style in ((0.0, "-"), (WANTED_WORST, ":"), (-WANTED_WORST, ":")):
+        axes.plot([(1 + off) * end for end in ends], ends, style, color="grey", linewidth=0.8)
+    axes.set(xlabel="predicted step, ms", ylabel="measured step, ms", xscale="log", yscale="log")
+    axes.legend(frameon=False, fontsize="small")
     figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
-    """Measure, and print a table and JSON on rank 0."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Predict, measure, and print a table and JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machine", type=Path, help="what `maniple calibrate -o` wrote; default: priors")
-    parser.add_argument("--plans", type=int, default=10, help="plans of each model; at least a third are random")
+    parser.add_argument("--model", action="append", choices=list(graphs()), help="only these; may be repeated")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path, help="write a picture (needs matplotlib)")
+    parser.add_argument("--steps-of", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    world = current()
-    machine = Machine.detect() if given.machine is None else Machine.load(given.machine)
+    if given.steps_of is not None:
+        serve(given.model[0], given.steps_of)
+        return
+    machine = Machine.cpu(1, ranks=2, cores=1) if given.machine is None else Machine.load(given.machine)
     rows: list[Row] = []
-    for graph in GRAPHS:
-        plans = plans_of(graph, machine, given.plans)
-        for name, (predicted, rounds) in zip(plans, steps(graph, machine, plans), strict=True):
-            rows.append(Row(graph.name, name, predicted, rounds))
-            if world.rank == 0:
-                times = f"{1e3 * predicted:9.2f} ms predicted {1e3 * middle(rounds):9.2f} ms measured"
-                print(f"{graph.name:12s} {name:16s} {times}", flush=True)
-    if world.rank == 0:
-        result = {"summary": summary(rows), "rows": [asdict(row) for row in rows], "cores": torch.get_num_threads()}
-        print(json.dumps(result["summary"], indent=1))
-        if given.json is not None:
-            given.json.write_text(json.dumps(result), encoding="utf-8")
-        if given.plot is not None:
-            draw(rows, given.plot)
+    for name, graph in graphs().items():
+        if given.model and name not in given.model:
+            continue
+        plans = plans_of(graph, machine)
+        forecast = predicted(graph, machine, plans)
+        for plan, step_s, rounds in zip(plans, forecast, taken(name, plans), strict=True):
+            rows.append(Row(name, plan, step_s, rounds))
+            times = f"{1e3 * step_s:9.2f} ms predicted {1e3 * middle(rounds):9.2f} ms measured {rows[-1].error:+7.1%}"
+            print(f"{name:12s} {plan:16s} {times}", flush=True)
+    found = summary(rows)
+    print(table(found))
+    print(json.dumps(found, indent=1))
+    if given.json is not None:
+        given.json.write_text(json.dumps({"summary": found, "rows": [asdict(row) for row in rows]}), encoding="utf-8")
+    if given.plot is not None:
+        draw(rows, given.plot)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,23 @@ def line(entry: dict[str, object]) -> str:
     return f"{place} empty task {entry['empty_task_us']:10.2f} us   METG {known}"
 
 
+def table(found: Sequence[dict[str, object]]) -> str:
+    """METG in microseconds as Markdown, a row for each pattern; in brackets how many times the static schedule's."""
+    columns = list(dict.fromkeys((entry["payload_bytes"], entry["system"]) for entry in found))
+    cells = {(entry["pattern"], entry["payload_bytes"], entry["system"]): entry["metg_us"] for entry in found}
+    lines = [f"| pattern | {' | '.join(f'{system}, {size} B' for size, system in columns)} |"]
+    lines.append("|---|" + "---|" * len(columns))
+    for pattern in dict.fromkeys(entry["pattern"] for entry in found):
+        row = [str(pattern)]
+        for size, system in columns:
+            own, least = cells[pattern, size, system], cells.get((pattern, size, "static"))
+            known = isinstance(own, float) and isinstance(least, float) and system != "static"
+            over = f" ({own / least:.1f})" if known else ""  # type: ignore[operator]
+            row.append("-" if own is None else f"{own:.1f}{over}")
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--system", "names", multiple=True, default=("maniple", "static"), help=f"Of {', '.join(SYSTEMS)}.")
 @click.option("--pattern", "patterns", multiple=True, default=("stencil_1d",), help=f"all, or {', '.join(PATTERNS)}.")
@@ -120,6 +137,7 @@ def main(
     if not as_json:
         for entry in found:
             print(line(entry))
+        print(table(found))
     host = {"machine": platform.machine(), "cores": NODES, "python": platform.python_version()}
     print(json.dumps({"host": host, "results": found}))
 

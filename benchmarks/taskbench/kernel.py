@@ -7,6 +7,7 @@ from typing import Any
 import llvmlite.ir as llvm
 import numpy as np
 from numba import carray, njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from maniple.regions.error import RunError
@@ -48,6 +49,19 @@ def release(typing: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def copy(typing: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy bytes from one address to another, by the C library's memcpy."""
+    del typing, target, source, size
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        ends = [builder.inttoptr(end, llvm.IntType(8).as_pointer()) for end in arguments[:2]]
+        cgutils.raw_memcpy(builder, ends[0], ends[1], arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})

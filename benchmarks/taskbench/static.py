@@ -19,12 +19,13 @@ from numba import njit
 
 from maniple.regions.error import RunError
 from taskbench.graph import PAIR_BYTES, TaskGraph
-from taskbench.kernel import acquire, complaint, compute, fill, release, wrong
+from taskbench.kernel import acquire, complaint, compute, copy, fill, release, wrong
 from taskbench.system import NODES, System, Worker
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+LINE = 64
 LINES = 128  # bytes of two cache lines, which processors fetch together: what tasks of two points write lies apart
 PATIENCE = 1 << 14  # looks at a counter before the core is offered to others
 SLICE = 1 << 18  # iterations, about a millisecond's
@@ -34,11 +35,12 @@ START_IN_NS = 3_000_000  # what it takes to tell both processes when to start
 
 @njit(nogil=True, cache=True)
 def scheduled(row: int, iterations: int) -> int:
-    """Run one task of the schedule, as soon as what it waits for is done.
+    """Run one task of the schedule, as soon as what it waits for is done, and push its output to those who read it.
 
     Args:
-        row: address of the task's row: step, point, pairs, address of its output and of its counter; how many counters
-            it waits for, and their addresses; how many inputs it has, and each one's point and address.
+        row: address of the task's row: step, point, pairs, addresses of its output and its counter; how many counters
+            it waits for, and their addresses; how many inputs it has, and each one's point and address; to how many
+            other processes its output goes, and for each where to, and the counter there.
         iterations: of the kernel.
 
     Returns:
@@ -47,6 +49,7 @@ def scheduled(row: int, iterations: int) -> int:
     step = acquire(row)
     point = acquire(row + 8)
     pairs = acquire(row + 16)
+    output = acquire(row + 24)
     at = row + 48
     for _ in range(acquire(row + 40)):
         counter = acquire(at)
@@ -61,9 +64,13 @@ def scheduled(row: int, iterations: int) -> int:
         address = acquire(at + 16 + 16 * number)
         if wrong(address, pairs, step - 1, acquire(at + 8 + 16 * number)):
             return address
-    fill(acquire(row + 24), pairs, step, point)
+    fill(output, pairs, step, point)
     if compute(iterations) == 0.0:  # never so; see `execute`
         return 0
+    at += 8 + 16 * inputs
+    for number in range(acquire(at)):
+        copy(acquire(at + 8 + 16 * number), output, pairs * PAIR_BYTES)
+        release(acquire(at + 16 + 16 * number), step + 1)
     release(acquire(row + 32), step + 1)
     return DONE
 
@@ -71,17 +78,19 @@ def scheduled(row: int, iterations: int) -> int:
 class Schedule:
     """One process's tasks, in the order in which it runs them: a table of rows in memory, and their addresses.
 
-    A task waits for the tasks of other processes that it reads, and for those that still read the buffer that it
-    writes; payloads lie in two buffers, by the parity of the step. Within a step a process first runs the points that
-    others wait for. Width 4, stencil_1d:
+    A process has a place for every payload that its tasks write or read. A task writes into its own process's, and
+    copies that once to each other process that reads it: what a core writes again and again stays in its caches, and a
+    payload that two points read crosses once. A task waits for what others push to it, and for those that still read
+    what it pushed before to the same place; payloads have two places, by the parity of the step. Within a step a
+    process first runs the points that others wait for. Width 4, stencil_1d:
 
-        process 0   1 0   1 0   1 0  ...      point 1 waits for point 2 of the step before
-        process 1   2 3   2 3   2 3  ...      point 2 waits for point 1 of the step before
+        process 0   1> 0   1> 0   1> 0  ...      point 1 waits for point 2 of the step before; > is a push
+        process 1   2> 3   2> 3   2> 3  ...      point 2 waits for point 1 of the step before
 
     Args:
         graph: the graph.
         process: which process.
-        memory: address of the memory that all map: for both parities a counter and a payload per point.
+        memory: address of the memory that all map.
     """
 
     def __init__(self, graph: TaskGraph, process: int, memory: int) -> None:
@@ -92,19 +101,20 @@ class Schedule:
             for source in sources:
                 readers.setdefault((step - 1, source), []).append(point)
         mine = [task for task in graph.tasks() if owner[task[1]] == process]
-        awaited = {task: any(owner[reader] != process for reader in readers.get(task, ())) for task in mine}
-        mine.sort(key=lambda task: (task[0], not awaited[task], task[1]))
-        rows, starts = [], []
+        others = {task: sorted({owner[point] for point in readers.get(task, ())} - {process}) for task in mine}
+        mine.sort(key=lambda task: (task[0], not others[task], task[1]))
+        rows, starts, lead = [], [], before(graph)
         for step, point in mine:
-            waits = {*inputs[step, point], *readers.get((step - 2, point), ())}
-            remote = sorted(source for source in waits if owner[source] != process)
+            pushed = [memory + offset(graph, step - 1, one, process) for one in inputs[step, point]]
+            remote = [at for at, one in zip(pushed, inputs[step, point], strict=True) if owner[one] != process]
+            # Whoever read what lies where this goes to; what it wrote itself tells that it has.
+            late = [one for one in readers.get((step - 2, point), ()) if owner[one] != process]
+            remote += [memory + offset(graph, step - 1, one, owner[one]) for one in late]
             starts.append(len(rows))
-            counter = memory + offset(graph, step, point)
-            rows += [step, point, graph.pairs, counter + PAIR_BYTES, counter]
-            rows += [len(remote), *(memory + offset(graph, step - 1, source) for source in remote)]
-            rows += [len(inputs[step, point])]
-            for source in inputs[step, point]:
-                rows += [source, memory + offset(graph, step - 1, source) + PAIR_BYTES]
+            own, *targets = (memory + offset(graph, step, point, one) for one in (process, *others[step, point]))
+            rows += [step, point, graph.pairs, own + lead, own, len(remote), *remote, len(pushed)]
+            rows += [word for one, at in zip(inputs[step, point], pushed, strict=True) for word in (one, at + lead)]
+            rows += [len(targets), *(word for at in targets for word in (at + lead, at))]
         self._table = np.array(rows, np.int64)
         self.tasks = mine
         self.rows = [self._table.ctypes.data + 8 * start for start in starts]
@@ -132,10 +142,15 @@ class Schedule:
         return complaint(step, point, pairs, *(word for source, address in inputs for word in (source, 1, address)))
 
 
-def offset(graph: TaskGraph, step: int, point: int) -> int:
-    """Where a task's counter lies; its payload follows, so that a small one comes in the same cache line."""
-    stride = -(-(PAIR_BYTES + graph.payload) // LINES) * LINES
-    return (step % 2 * graph.width + point) * stride
+def before(graph: TaskGraph) -> int:
+    """Bytes from a counter to its payload: a small one comes in the same cache line, any other begins its own."""
+    return PAIR_BYTES if PAIR_BYTES + graph.payload <= LINE else LINE
+
+
+def offset(graph: TaskGraph, step: int, point: int, process: int) -> int:
+    """Where a process has a task's counter, which its payload follows."""
+    stride = -(-(before(graph) + graph.payload) // LINES) * LINES
+    return ((process * 2 + step % 2) * graph.width + point) * stride
 
 
 class Mapped:
@@ -174,14 +189,13 @@ def work(process: int, path: str) -> None:
             answer["iterations_per_s"] = peak(request["peak_s"])
         elif "graph" in request:
             graph = TaskGraph(**request["graph"])
-            memory = Mapped(path, offset(graph, 1, graph.width))
+            memory = Mapped(path, offset(graph, 0, 0, NODES))
             schedule = Schedule(graph, process, memory.address)
-            owned = [point for point in range(graph.width) if point * NODES // graph.width == process]
         elif "iterations" in request:
             counts = [graph.iterations(*task, request["iterations"]) for task in schedule.tasks]
             calls = list(zip(schedule.rows, counts, strict=True))
-            for step, point in product(range(2), owned):
-                memory.words[offset(graph, step, point) // 8] = 0
+            for step, point in product(range(2), range(graph.width)):
+                memory.words[offset(graph, step, point, process) // 8] = 0
         else:
             wait_until(request["start_ns"])
             try:

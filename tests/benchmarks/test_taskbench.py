@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from taskbench.graph import PATTERNS, TaskGraph
 from taskbench.regions import Program
-from taskbench.static import Mapped, Schedule, Static, offset
+from taskbench.static import Mapped, Schedule, Static, before, offset
 from taskbench.system import make
 
 from maniple.regions.error import RequestError, RunError
@@ -41,11 +41,11 @@ def test_static_runs_every_pattern_and_notices_what_is_wrong(monkeypatch: pytest
 def test_a_payload_that_changes_under_way_is_noticed(tmp_path: Path) -> None:
     graph = TaskGraph("no_comm", width=2, steps=2)
     (tmp_path / "memory").touch()
-    memory = Mapped(str(tmp_path / "memory"), offset(graph, 1, graph.width))
+    memory = Mapped(str(tmp_path / "memory"), offset(graph, 0, 0, 2))
     schedule = Schedule(graph, 0, memory.address)
     first, second = ((row, 0) for row in schedule.rows)
     schedule.run([first])
-    memory.words[offset(graph, 0, 0) // 8 + 2] = 5
+    memory.words[(offset(graph, 0, 0, 0) + before(graph)) // 8] = 5
     with pytest.raises(RunError, match=r"step 1, point 0.*expected \(0, 0\).*got \(5, 0\)"):
         schedule.run([second])
 
