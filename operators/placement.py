@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError
 from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
-from maniple.runtime.mapper import LaunchView
+from maniple.runtime.mapper import LaunchView, check_mapper
 from maniple.runtime.mapping import map_launch
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ def mapped(plan: Plan, graph: Graph, machine: Machine, mapper: Mapper) -> Plan:
     weight's home. A point's replicas appear as points with one more coordinate.
 
     Raises:
-        RequestError: an illegal answer, or replicas of one point on one processor.
+        RequestError: what was given is no mapper; an illegal answer, or replicas of one point on one processor.
     """
+    check_mapper(mapper, f"graph {graph.name!r}")
     operators = []
     for node in graph.nodes:
         config = plan.operator(node.name)

@@ -192,7 +192,7 @@ class Restriction(Partitioning):
         return tuple([self.extent.shift(move).intersect(parent) for move in moves])
 
 
-def blocks(counts: Sequence[int]) -> Partitioning:
+def blocks(counts: Sequence[int] | int) -> Partitioning:
     """The recipe that cuts axis a into ``counts[a]`` blocks.
 
     ===========  =====  ==================================
@@ -204,25 +204,27 @@ def blocks(counts: Sequence[int]) -> Partitioning:
     ===========  =====  ==================================
 
     Args:
-        counts: one positive number per axis of the boxes to be cut.
+        counts: one positive number per axis of the boxes to be cut; a number alone for boxes of one axis.
 
     Raises:
         RequestError: a count is not positive.
     """
-    return Blocks(_positive("blocks", counts))
+    return Blocks(_positive("blocks", (counts,) if isinstance(counts, int) else counts))
 
 
-def halo(base: Partitioning, widths: Sequence[int | tuple[int, int]]) -> Partitioning:
+def halo(base: Partitioning, widths: Sequence[int | tuple[int, int]] | int) -> Partitioning:
     """The recipe that grows every tile of ``base`` by a margin and clips it to the parent.
 
     Args:
         base: the recipe that is grown.
-        widths: per axis of the boxes to be cut, in points: the margin on both sides, or (below, above).
+        widths: per axis of the boxes to be cut, in points: the margin on both sides, or (below, above); a number alone
+            for boxes of one axis.
 
     Raises:
         RequestError: a width is negative.
     """
-    pairs = tuple([(width, width) if isinstance(width, int) else (width[0], width[1]) for width in widths])
+    each = (widths,) if isinstance(widths, int) else widths
+    pairs = tuple([(width, width) if isinstance(width, int) else (width[0], width[1]) for width in each])
     for axis, pair in enumerate(pairs):
         if min(pair) < 0:
             msg = f"expected halo widths of at least 0, got {pair} on axis {axis}: a halo only grows tiles"

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Protocol, final
 
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace, RectSet, as_one, shared, simplest, union, without
 from maniple.regions.rectangle import Rect, nothing, overlapping
+
+
+class Recipe(Protocol):
+    """What makes a partition of any index space, as the partitionings do."""
+
+    def bind(self, parent: IndexSpace) -> Partition:
+        """The partition of an index space."""
+        ...
 
 
 @final
@@ -18,7 +26,7 @@ class Partition:
     """The sub-spaces of one index space: one for every colour, which may overlap, leave gaps or be empty.
 
     Two partitions with the same colours are combined colour by colour: ``p | q`` is the union, ``p & q`` the
-    intersection and ``p - q`` the difference.
+    intersection and ``p - q`` the difference. A recipe on the right is bound to the parent first.
 
     Args:
         parent: the index space that is cut.
@@ -83,26 +91,28 @@ class Partition:
     def _volume(self) -> int:
         return sum([space.volume for space in self.subspaces])
 
-    def __or__(self, other: Partition) -> Partition:
+    def __or__(self, other: Partition | Recipe) -> Partition:
         """Colour by colour the points of either."""
         return self._combined(other, lambda one, two: union([one, two]))
 
-    def __and__(self, other: Partition) -> Partition:
+    def __and__(self, other: Partition | Recipe) -> Partition:
         """Colour by colour the points of both."""
         return self._combined(other, shared)
 
-    def __sub__(self, other: Partition) -> Partition:
+    def __sub__(self, other: Partition | Recipe) -> Partition:
         """Colour by colour the points that the other lacks."""
         return self._combined(other, _difference)
 
-    def cross(self, other: Partition) -> Partition:
+    def cross(self, other: Partition | Recipe) -> Partition:
         """The cross product: the colour (i, j) has the points that colour i of this has and colour j of the other."""
-        self._same_parent(other)
+        other = self._bound(other)
         colors = Rect((*self.colors.lo, *other.colors.lo), (*self.colors.hi, *other.colors.hi))
         return Partition(self.parent, colors, tuple([shared(a, b) for a in self.subspaces for b in other.subspaces]))
 
-    def _combined(self, other: Partition, combine: Callable[[IndexSpace, IndexSpace], IndexSpace]) -> Partition:
-        self._same_parent(other)
+    def _combined(
+        self, other: Partition | Recipe, combine: Callable[[IndexSpace, IndexSpace], IndexSpace]
+    ) -> Partition:
+        other = self._bound(other)
         if self.colors != other.colors:
             msg = f"expected partitions with the same colours, got {self.colors} and {other.colors}"
             raise RequestError(msg)
@@ -110,10 +120,13 @@ class Partition:
         found = [simplest(combine(one, two), self.parent.ndim) for one, two in pairs]
         return Partition(self.parent, self.colors, tuple(found))
 
-    def _same_parent(self, other: Partition) -> None:
+    def _bound(self, other: Partition | Recipe) -> Partition:
+        if not isinstance(other, Partition):
+            return other.bind(self.parent)
         if self.parent != other.parent:
             msg = f"expected partitions of one index space, got one of {self.parent} and one of {other.parent}"
             raise RequestError(msg)
+        return other
 
 
 def _difference(one: IndexSpace, other: IndexSpace) -> IndexSpace:

@@ -36,6 +36,38 @@ from maniple.regions.rectangle import Rect
 _NOTHING = Movements()
 
 
+class Clash(RequestError):  # noqa: N818 - it names what happened, as StopIteration does
+    """Two points of one launch write the same elements, or share them from memories apart.
+
+    Args:
+        one: the use of the one point.
+        other: the use of the other.
+    """
+
+    def __init__(self, one: Use, other: Use) -> None:
+        self.one = one
+        self.other = other
+        super().__init__(self.told(one.key, other.key))
+
+    def told(self, one: object, other: object) -> str:
+        """The message, with the points under names that the reader knows.
+
+        Args:
+            one: the name of the one point.
+            other: the name of the other.
+        """
+        both = shared(self.one.rect, self.other.rect)
+        if self.one.shared and self.other.shared:
+            return (
+                f"points {one} and {other} of one launch both use {both} under simultaneous coherence, in memories "
+                f"{self.one.memory} and {self.other.memory}: map them to one rank, so that they use one instance"
+            )
+        return (
+            f"points {one} and {other} of one launch both write {both}; make the partition disjoint, use reduce, "
+            "or ask for atomic coherence"
+        )
+
+
 class UnwrittenRead(RequestError):  # noqa: N818 - it names what happened, as StopIteration does
     """A read of points that no task has written.
 
@@ -216,7 +248,7 @@ class Validity:
         if privilege.writes:
             clash = interference(live)
             if clash is not None:
-                raise _clash_error(live[clash[0]], live[clash[1]])
+                raise Clash(live[clash[0]], live[clash[1]])
         plan = MovementPlan(near)
         if privilege.reduces:
             left = _reduced(self, live, plan)
@@ -260,19 +292,6 @@ class Validity:
 
 def _told(pending: Pending) -> str:
     return ", ".join([f"{entry.op}{entry.key} in {entry.memory}" for _, entry in pending])
-
-
-def _clash_error(one: Use, other: Use) -> RequestError:
-    both = shared(one.rect, other.rect)
-    if one.shared and other.shared:
-        return RequestError(
-            f"points {one.key} and {other.key} of one launch both use {both} under simultaneous coherence, in memories "
-            f"{one.memory} and {other.memory}: map them to one rank, so that they use one instance"
-        )
-    return RequestError(
-        f"points {one.key} and {other.key} of one launch both write {both}; make the partition disjoint, use reduce, "
-        "or ask for atomic coherence"
-    )
 
 
 def _ascending(cells: Sequence[Cell]) -> list[Cell]:

@@ -91,6 +91,11 @@ class Region:
         if isinstance(chosen, Partitioning | Partition):
             return PartitionedRegion(self, self.partition(chosen))
         names = (chosen,) if isinstance(chosen, str) else chosen
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise RequestError(
+                f"{self} is indexed by a partition or by fields, got {chosen!r}; for elements read() it, or launch on "
+                "a tile: region[mp.blocks(2)][0]"
+            )
         known = self.fields or ()
         for name in names:
             if name not in known:
@@ -189,6 +194,10 @@ class Region:
     def _root(self) -> Region:
         return self.root or self
 
+    def __repr__(self) -> str:
+        """Print what `str` gives."""
+        return f"<{self}>"
+
     def __str__(self) -> str:
         """Print name, elements and type."""
         if len(self.columns) == 1 and self.space == self.columns[0].bounds:
@@ -258,6 +267,11 @@ class PartitionedRegion:
         """
         frame = self.region.columns[0].bounds
         return dependent.preimage(self.partition, pointers.pointers(), pointers.space, frame)
+
+    def __repr__(self) -> str:
+        """Print the region and the colours of its tiles."""
+        projected = "" if self.projection is None else ", projected"
+        return f"<{self.region} in tiles {self.partition.colors}{projected}>"
 
     @property
     def atomic(self) -> PartitionedRegion:

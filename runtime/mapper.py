@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from maniple.regions.error import RequestError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -235,3 +237,23 @@ class Mapper:
 
         They are exchanged at every `fence()`. Replays are not among them, for no mapper is asked about those.
         """
+
+
+def check_mapper(mapper: object, who: str) -> None:
+    """Refuse what is given for a mapper and is none.
+
+    Args:
+        mapper: what was given; None for the default.
+        who: what it was given to, as the message begins.
+
+    Raises:
+        RequestError: it is no object of a class that derives from `Mapper`.
+    """
+    if mapper is None or isinstance(mapper, Mapper):
+        return
+    msg = f"{who}: expected an object of a class that derives from mp.Mapper, got {mapper!r}"
+    if isinstance(mapper, type):
+        msg += f"; make one: {mapper.__name__}()"
+    elif isinstance(mapper, str):
+        msg += "; names are for `maniple run --mapper` and mp.register_mapper"
+    raise RequestError(msg)

@@ -14,12 +14,12 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
 from maniple.runtime.launch import Requirement
+from maniple.runtime.mapper import Mapper, check_mapper
 from maniple.runtime.tiles import Tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.runtime.mapper import Mapper
     from maniple.runtime.task import Task
 
 __all__: list[str] = []
@@ -72,8 +72,12 @@ class Operation:
         A replay asks this of every launch, so what is the same object is compared by identity alone. A future among
         the values is waited for.
         """
-        if task is not self.task or len(args) != self._count:
+        if task is not self.task:
             return None
+        if len(args) != self._count:
+            args = task.completed(args)
+            if len(args) != self._count:
+                return None
         if domain is not self.domain and (domain is None or self.domain is None or bounds(domain) != self.domain):
             return None
         try:
@@ -196,7 +200,9 @@ def state(
     if space is not None and space.is_empty:
         msg = f"task {task.name}: the launch domain {space} is empty"
         raise RequestError(msg)
+    check_mapper(mapper, f"task {task.name}")
     wanted = [parameter for parameter in task.parameters if not parameter.is_color]
+    args = task.completed(args)
     if len(args) != len(wanted):
         msg = f"task {task} takes {len(wanted)} arguments at launch, got {len(args)}"
         raise RequestError(msg)

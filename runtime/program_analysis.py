@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import crossing, shared
 from maniple.regions.privilege import READ, Coherence
-from maniple.regions.validity import Near, UnwrittenRead
+from maniple.regions.validity import Clash, Near, UnwrittenRead
 from maniple.runtime.analysis import RegionAnalysis
 from maniple.runtime.capacity import NOTHING, Occupancy
 from maniple.runtime.failure import UnwrittenRegion
@@ -197,7 +197,9 @@ class ProgramAnalysis:
         except UnwrittenRead as error:
             raise UnwrittenRegion.of(launch, requirement.region, error) from error
         except RequestError as error:
-            msg = f"launch {launch.name}, region {requirement.region.name}: {error}"
+            # A key of the analysis is the number of the launch and the point's colour; a program knows the colour.
+            told = error.told(error.one.key[1:], error.other.key[1:]) if isinstance(error, Clash) else error
+            msg = f"launch {launch.name}, region {requirement.region.name}: {told}"
             raise RequestError(msg) from error
 
     def _use(self, requirement: Requirement, tasks: Sequence[PlacedUse], advance: Advance) -> AnalysedUse:

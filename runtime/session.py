@@ -70,22 +70,23 @@ class Session:
     def region(
         self,
         shape: Sequence[int] | IndexSpace,
-        dtype: str = "float32",
+        dtype: str | torch.dtype = "float32",
         name: str | None = None,
-        fields: Lookup[str, str] | None = None,
+        fields: Lookup[str, str | torch.dtype] | None = None,
     ) -> Region:
         """Make a region.
 
         Args:
             shape: extents, at least 1 each, () for a scalar; or an index space, dense or sparse.
-            dtype: such as `float32`.
+            dtype: such as `float32`, or torch's own.
             name: what errors call it.
             fields: instead of a dtype, the name and dtype of each field.
         """
         space = shape if isinstance(shape, IndexSpace) else extents(name, shape)
         if space.is_empty:
             raise RequestError(f"region {name or ''}: expected an index space with at least one point, got {space}")
-        types = {"": dtype} if fields is None else dict(fields)
+        asked = {"": dtype} if fields is None else fields
+        types = {field: str(kind).removeprefix("torch.") for field, kind in asked.items()}
         if not types:
             raise RequestError(f"region {name or ''}: expected at least one field, got none")
         self._tell(lambda: f"region {name or ''} of {space}, {types}", tuple)
@@ -160,12 +161,12 @@ class Session:
             RequestError: another shape or dtype.
         """
         wanted = torch_dtype(region.logical.dtype)
+        expected = f"{region}: expected a tensor of shape {region.shape} and dtype {wanted}, "
+        if not isinstance(values, torch.Tensor):
+            kind = f"{type(values).__module__}.{type(values).__qualname__}"
+            raise RequestError(f"{expected}got a {kind}; make a tensor of it: torch.as_tensor(...)")
         if tuple(values.shape) != region.shape or values.dtype != wanted:
-            msg = (
-                f"{region}: expected a tensor of shape {region.shape} and dtype {wanted}, "
-                f"got {tuple(values.shape)} and {values.dtype}"
-            )
-            raise RequestError(msg)
+            raise RequestError(f"{expected}got {tuple(values.shape)} and {values.dtype}")
         self.future(Future, write, None, (values.detach().clone(), region), everywhere=True)
 
     def copy(self, source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints, overload
 
@@ -35,6 +35,10 @@ ReduceMax = Annotated[torch.Tensor, reduce("max")]
 """The task takes maxima into the rectangle: it sees the least value of the dtype."""
 
 
+NO_DEFAULT = inspect.Parameter.empty
+"""What stands for the default of a parameter that has none."""
+
+
 class _ColorMark:
     """Marks a parameter that receives the point of the launch domain."""
 
@@ -51,11 +55,13 @@ class Parameter:
         name: its name.
         privilege: how the task uses the region given for it; None for a plain value.
         is_color: whether it receives the point of the launch domain.
+        default: the value where a launch gives none; `NO_DEFAULT` where it must.
     """
 
     name: str
     privilege: Privilege | None
     is_color: bool = False
+    default: object = NO_DEFAULT
 
 
 @dataclass(eq=False)
@@ -79,6 +85,20 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the body directly, outside the runtime."""
         return self.function(*args, **kwargs)
+
+    def completed(self, args: Sequence[object]) -> Sequence[object]:
+        """The arguments of a launch, with the defaults of the parameters that were left out at the end.
+
+        Args:
+            args: for each parameter but that of the colour, from the first.
+        """
+        given = (parameter for parameter in self.parameters if not parameter.is_color)
+        missing = [parameter.default for parameter in given][len(args) :]
+        return args if NO_DEFAULT in missing else (*args, *missing)
+
+    def __repr__(self) -> str:
+        """Print the signature with privileges."""
+        return f"<task {self}>"
 
     def __str__(self) -> str:
         """Print the signature with privileges."""
@@ -138,21 +158,21 @@ def _make(function: Callable[P, R], name: str | None) -> Task[P, R]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             msg = f"task {function.__qualname__}: parameter {parameter} is variadic; declare each argument by name"
             raise RequestError(msg)
-        parameters.append(_parameter(parameter.name, hints.get(parameter.name)))
+        parameters.append(_parameter(parameter, hints.get(parameter.name)))
     chosen = name or f"{function.__module__}.{function.__qualname__}"
     made = Task(chosen, function, tuple(parameters), _version(function))
     made.variants["cpu"] = make_variant("cpu", function)
     return made
 
 
-def _parameter(name: str, hint: object) -> Parameter:
+def _parameter(parameter: inspect.Parameter, hint: object) -> Parameter:
     if get_origin(hint) is Annotated:
         for mark in get_args(hint)[1:]:
             if isinstance(mark, Privilege):
-                return Parameter(name, mark)
+                return Parameter(parameter.name, mark)
             if isinstance(mark, _ColorMark):
-                return Parameter(name, None, is_color=True)
-    return Parameter(name, None)
+                return Parameter(parameter.name, None, is_color=True)
+    return Parameter(parameter.name, None, default=parameter.default)
 
 
 def _version(function: Callable[..., object]) -> str:

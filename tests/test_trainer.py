@@ -339,6 +339,8 @@ def test_a_mapper_moves_tasks_and_changes_no_result() -> None:
 def test_an_illegal_answer_is_refused_before_the_first_step() -> None:
     with pytest.raises(RequestError, match=r"mapper Wrong\.shard answered 7 for .*legal: ranks \[0\]"):
         make(mapper=Wrong())
+    with pytest.raises(RequestError, match=r"expected an object of a class .* make one: Wrong\(\)"):
+        make(mapper=Wrong)
 
 
 def test_a_label_out_of_range_leaves_the_parameters_and_a_new_trainer_goes_on() -> None:

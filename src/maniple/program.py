@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    import torch
+
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.rectangle import Rect
     from maniple.runtime.handle import PartitionedRegion, Region
@@ -44,15 +46,15 @@ def session() -> Session:
 
 def region(
     shape: Sequence[int] | IndexSpace,
-    dtype: str = "float32",
+    dtype: str | torch.dtype = "float32",
     name: str | None = None,
-    fields: Mapping[str, str] | None = None,
+    fields: Mapping[str, str | torch.dtype] | None = None,
 ) -> Region:
     """Make a logical region.
 
     Args:
         shape: extents; or an index space, dense or sparse.
-        dtype: such as `float32`.
+        dtype: such as `float32`, or torch's own.
         name: what errors call it.
         fields: instead of a dtype, the name and dtype of each field.
     """

@@ -133,3 +133,19 @@ SQUARE = Rect.of_shape((4, 4))
 def test_what_does_not_fit_is_refused(wrong: Callable[[], object], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         wrong()
+
+
+def test_a_number_alone_stands_for_one_axis() -> None:
+    line = Rect.of_shape((8,))
+    assert blocks(2) == blocks((2,))
+    assert halo(blocks(2), 1) == halo(blocks((2,)), (1,))
+    assert [str(tile) for tile in halo(blocks(2), 1).bind(line).subspaces] == ["[0:5]", "[3:8]"]
+
+
+def test_a_recipe_on_the_right_is_bound_to_the_parent_of_the_left() -> None:
+    line = Rect.of_shape((8,))
+    halves, grown = blocks(2).bind(line), halo(blocks(2), 1).bind(line)
+    assert grown - blocks(2) == grown - halves
+    assert grown & blocks(2) == halves
+    assert halves | halo(blocks(2), 1) == halves | grown
+    assert grown.cross(blocks(2)) == grown.cross(halves)

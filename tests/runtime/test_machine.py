@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,10 +15,7 @@ from maniple.runtime import environment
 from maniple.runtime import machine as machine_module
 from maniple.runtime.inventory import Inventory, announce, take_inventory
 from maniple.runtime.machine import BETWEEN_HOSTS, CORE_BANDWIDTH, CORE_FLOPS_PER_S, WITHIN_HOST, Machine
-from maniple.runtime.machine_part import Link, Rate
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from maniple.runtime.machine_part import Host, Link, Memory, Processor, Rate
 
 SIZES = st.integers(1, 4)
 
@@ -242,3 +240,16 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) ->
     with pytest.raises(RequestError, match="cannot be written"):
         Machine.preset("cpu:1").save(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["machine.toml"]
+
+
+def test_the_file_of_the_page_is_a_machine_and_its_table_names_every_key(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "machines.md").read_text(encoding="utf-8")
+    section = page.partition("## A file of one's own")[2].partition("\n## ")[0]
+    text = section.partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "unequal.toml").write_text(text, encoding="utf-8")
+    machine = Machine.load(tmp_path / "unequal.toml")
+    assert machine.processors[0].flops_per_s == 2 * machine.processors[1].flops_per_s
+    assert machine.memories[0].capacity_bytes == 2 * machine.memories[1].capacity_bytes
+    told = set(re.findall(r"`(\w+)`", section.partition("| table |")[2]))
+    of_parts = {field.name for part in (Host, Memory, Processor) for field in fields(part)}
+    assert of_parts | {"version", "name", "links", "switches", "within_host", "between_hosts"} <= told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from launched import Place, fill, liar, made, summed, wait, where
@@ -168,3 +169,19 @@ def test_illegal_answers_are_refused_with_the_legal_ones(
         "legal: ",
     )
     assert session.index_launch(where, 2)[1] == [1]
+
+
+def test_indices_arrays_and_mappers_that_are_none_are_refused_with_the_next_step(session: Session) -> None:
+    x = session.region((8,), name="x")
+    for chosen in (3, slice(0, 3), ("f", 1)):
+        refused(session, lambda chosen=chosen: x[chosen], "x#", repr(chosen), "read() it", "region[mp.blocks(2)][0]")  # type: ignore[misc]
+    refused(session, lambda: x.write(np.zeros(8, "float32")), "(8,)", "a numpy.ndarray", "torch.as_tensor")  # type: ignore[arg-type]
+    refused(session, lambda: session.launch(fill, 1.0, x, mapper="default"), "got 'default'", "register_mapper")  # type: ignore[arg-type]
+    refused(session, lambda: session.launch(fill, 1.0, x, mapper=Place), "make one: Place()")  # type: ignore[arg-type]
+
+
+def test_points_that_write_the_same_are_told_by_their_colours(session: Session) -> None:
+    x = session.region((4, 4), name="x")
+    x.fill(0.0)
+    tiles = mp.halo(mp.blocks((2, 2)), (1, 1))
+    refused(session, lambda: session.index_launch(fill, tiles.colors, 1.0, x[tiles]), "points (0, 0) and (0, 1) of")

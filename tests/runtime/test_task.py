@@ -8,6 +8,7 @@ import torch
 import maniple as mp
 from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
+from maniple.runtime.session import Session
 from maniple.runtime.task import Parameter
 
 
@@ -92,3 +93,27 @@ def test_the_version_is_that_of_the_source() -> None:
     first = "import maniple as mp\n@mp.task\ndef f(a: float) -> float:\n    return a + 1\n"
     assert made(first) == made(first)
     assert made(first) != made(first.replace("a + 1", "a * 2"))
+
+
+def test_defaults_stand_for_arguments_that_a_launch_leaves_out(session: Session) -> None:
+    @mp.task
+    def filled(x: mp.WriteDiscard, value: float = 3.0, more: float = 0.5) -> None:
+        x.fill_(value + more)
+
+    @mp.task
+    def pair(x: mp.WriteDiscard, value: float) -> None: ...
+
+    x = session.region((4,), name="x")
+    for args, expected in (((), 3.5), ((1.0,), 1.5), ((1.0, 2.0), 3.0)):
+        for _ in range(3):  # recorded, then replayed
+            with session.trace(f"{len(args)} given"):
+                session.launch(filled, x, *args)
+        assert x.read().tolist() == [expected] * 4
+    with pytest.raises(RequestError, match="takes 2 arguments at launch, got 1"):
+        session.launch(pair, x)
+    with pytest.raises(RequestError, match="takes 3 arguments at launch, got 0"):
+        session.launch(filled)
+
+
+def test_the_representation_is_the_signature() -> None:
+    assert repr(scale) == f"<task {scale}>"
