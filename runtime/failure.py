@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError, RunError
 
 if TYPE_CHECKING:
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.validity import UnwrittenRead
     from maniple.runtime.launch import Launch
@@ -16,7 +17,12 @@ __all__: list[str] = []
 
 
 class TaskFailed(RunError):  # noqa: N818  (says what happened; ManipleError names the family)
-    """The body of a task raised; the body's exception is chained."""
+    """The body of a task raised; the body's exception is chained.
+
+    `here` says whether it ran on this rank: another one tells its user.
+    """
+
+    here: bool = True
 
     @classmethod
     def of(cls, schedule: Schedule, row: int, place: str, error: BaseException) -> TaskFailed:
@@ -47,6 +53,18 @@ class TaskFailed(RunError):  # noqa: N818  (says what happened; ManipleError nam
         )
         failure.__cause__ = error
         return failure
+
+
+class PoisonedRegion(RunError):  # noqa: N818  (says what is wrong; ManipleError names the family)
+    """A task or the program would read what a failed task was to write; the failure is chained."""
+
+    @classmethod
+    def of(cls, launch: Launch, region: LogicalRegion, space: IndexSpace, cause: BaseException) -> PoisonedRegion:
+        """Name the task, the region, the elements and the first cause."""
+        return cls(
+            f"{launch.name} reads {region.name}{space}, which was not written because {cause}; "
+            "fill or write it whole, or make the region again"
+        )
 
 
 class UnwrittenRegion(RequestError):  # noqa: N818  (says what is wrong; ManipleError names the family)

@@ -85,6 +85,7 @@ class Session:
         space = shape if isinstance(shape, IndexSpace) else extents(name, shape)
         if space.is_empty:
             raise RequestError(f"region {name or ''}: expected an index space with at least one point, got {space}")
+        self._hear("region")
         types = {"": dtype} if fields is None else dict(fields)
         if not types:
             raise RequestError(f"region {name or ''}: expected at least one field, got none")
@@ -104,6 +105,7 @@ class Session:
         freed = self.untraced.free_dropped()
         if freed:
             self.tracing.forget(freed)
+            self.runtime.recovery.forget(freed)
             self._mapped.forget(freed)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
@@ -219,8 +221,7 @@ class Session:
         must_epoch: bool,
     ) -> Call:
         """Start a launch that no replay took."""
-        if inside_task():
-            self.runtime.refuse_inside_a_task("launch")
+        self._hear("launch")
         if must_epoch:
             self.tracing.pause("a must-epoch launch")
         for region in handles(args):
@@ -243,13 +244,17 @@ class Session:
         mapped = known or self._place(operation, mapper)
         tell(Kind.MAPPED)
         launch, mapping, parts = mapped.launch, mapped.mapping, mapped.parts
+        self.runtime.recovery.check((launch,))
+        call.serial = self.runtime.recovery.next_serial()
         if mapping.layouts:
             self.untraced.lay_out(launch, mapping, mapper)
         self._tell(lambda: f"launch {operation} on {mapped.places}", lambda: (mapped.digest, call.values))
         if len(parts) > 1:
             self.untraced.analysis.check_written(launch)
         for part, ranked in parts:
-            self.untraced.issue(part, ranked, call, together=operation.must_epoch, again=known is not None)
+            self.untraced.issue(
+                part, ranked, call, serial=call.serial, together=operation.must_epoch, again=known is not None
+            )
         for requirement in launch.requirements:
             if requirement.fills:
                 self.runtime.fill(requirement.region, cast("float", call.values[0]))
@@ -293,6 +298,12 @@ class Session:
         if self.runtime.world.size > 1:
             self.runtime.world.control.call(text(), digest(values()))
 
+    def _hear(self, what: str) -> None:
+        """Raise what failed, before anything else is said or done; a task may not ask."""
+        if inside_task():
+            self.runtime.refuse_inside_a_task(what)
+        self.runtime.recovery.hear()
+
     def _own(self, region: Region) -> None:
         """Refuse a region of another program; its number may be that of one of ours."""
         if region.session is not self:
@@ -324,6 +335,7 @@ class Session:
 
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy; between the elements of a sparse one are zeros."""
+        self._hear("read")
         self._own(region)
         self.tracing.pause(f"read of {region}")
         found: list[torch.Tensor] = []
@@ -340,9 +352,12 @@ class Session:
 
             return copy
 
+        launch = Launch("read", points, (requirement,), binder)
+        self.runtime.recovery.check((launch,))
         self._tell(lambda: f"read {region}", tuple)
-        self.untraced.issue(Launch("read", points, (requirement,), binder))
+        self.untraced.issue(launch)
         self.runtime.await_event(arrived)
+        self.runtime.recovery.heed()
         return found[0]
 
     def fence(self) -> None:
@@ -355,6 +370,7 @@ class Session:
         self.tracing.pause("a fence")
         self.runtime.drain()
         self.runtime.check()
+        self.runtime.recovery.agree()
         if self.untraced.profiler.asked:
             self.mapper.report_profiling(self.untraced.profiler.exchange(self.runtime.world))
 

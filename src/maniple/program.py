@@ -32,7 +32,11 @@ _latest: list[Session] = []
 
 
 def session() -> Session:
-    """Give the session of this process, made on first use and again after a failure in a world of one rank."""
+    """Give the session of this process, made on first use, and again in a world of one rank that cannot go on.
+
+    Raises:
+        RunError: something failed that the program has not heard of.
+    """
     if _latest and _latest[0].runtime.error is None and is_current(_latest[0].runtime.world):
         return _latest[0]
     world = current()
