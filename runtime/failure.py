@@ -24,6 +24,12 @@ class TaskFailed(RunError):  # noqa: N818  (says what happened; ManipleError nam
 
     here: bool = True
 
+    def again(self) -> TaskFailed:
+        """Give it as a new exception, to be raised once more: the traceback of one that is raised again grows."""
+        made = type(self)(*self.args)
+        made.__cause__, made.here = self.__cause__, self.here
+        return made
+
     @classmethod
     def of(cls, schedule: Schedule, row: int, place: str, error: BaseException) -> TaskFailed:
         """Describe the failure of a row: its task, where it ran, the regions that it used, and the cause."""

@@ -271,7 +271,7 @@ class RankRuntime:
             RunError: a task failed, here or on another rank.
         """
         if self.last is not None:
-            self.last.wait()
+            self.last.finish()
         self.await_issued()
 
     def await_issued(self) -> None:

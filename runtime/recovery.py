@@ -55,6 +55,9 @@ class Recovery:
         """What the program knows to be poisoned, after all its launches so far."""
         self.noted: dict[Place, Failure] = {}
         """The failures of this rank that the program has not heard of; looked at by every lane."""
+        self.possible = runtime.world.size == 1 or runtime.world.stepper is None
+        """Whether the program can go on; not where one thread makes the programs of several ranks, none of which may
+        wait for another."""
         self._runtime = runtime
         self._lock = threading.Lock()
         self._serial = 0
@@ -148,7 +151,7 @@ class Recovery:
         Raises:
             TaskFailed: a task failed, on whatever rank; the same on all.
         """
-        if not self._log:
+        if not self._log or not self.possible:
             return
         if self._runtime.world.size > 1:
             self.exchange(b"")
@@ -169,6 +172,8 @@ class Recovery:
         if self._runtime.world.size == 1:
             self.hear()
             return [payload]
+        if not self.possible:
+            return self._runtime.world.control.gather(payload)
         self._runtime.drain()
         parts = self._runtime.world.control.gather((b"!" if self.noted else b" ") + payload)
         if any(part.startswith(b"!") for part in parts):

@@ -324,7 +324,7 @@ class Untraced:
                     bound.heard.add(number)
                 run = watched
             guarded = self.runtime.guard(run, launch, number)
-            if serial and call is not None:
+            if serial and call is not None and self.runtime.recovery.possible:
                 ended = partial(call.put, body.point, None) if isinstance(body, BoundTask) else _nothing
                 guarded = self.runtime.recovery.attempt(run, launch, number, serial, ended)
             measure = None
