@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Lookup
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -14,6 +13,7 @@ from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ
 from maniple.runtime.call import Call
+from maniple.runtime.debugging import Debugging
 from maniple.runtime.digest import digest
 from maniple.runtime.footprint import whole
 from maniple.runtime.future import Future, FutureMap
@@ -388,16 +388,11 @@ class Session:
         self._tell(lambda: f"tunable {name} is {value!r}", tuple)
         return value
 
-    @contextmanager
-    def debug(self) -> Iterator[None]:
-        """Check, for launches inside, that no task writes an argument that it declared as read.
+    def debug(self, *, on: bool = True) -> Debugging:
+        """Check from now on, or until the end of a `with` block, that tasks use their arguments as they declare.
 
-        Operators of steps inside are checked for NaN.
+        Args:
+            on: False to stop.
         """
-        self.tracing.pause("debugging")
-        before, self.debugging = self.debugging, True
-        self.runtime.debugging = True
-        try:
-            yield
-        finally:
-            self.debugging = self.runtime.debugging = before
+        self._hear("debug")
+        return Debugging(self, on=on)

@@ -80,7 +80,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Traced:
-    """A run of the trace `make 0; shift 0 1; fold 1 2`, with the points of each that fail."""
+    """A run of the trace `make 2 0; shift 0 1; fold 1 2`, with the points of each that fail."""
 
     bad: tuple[tuple[int, ...], ...]
 
@@ -203,7 +203,7 @@ class Program:
     def trace(self, traced: Traced) -> None:
         self.runs += 3
         first = self.runs - 2
-        steps = [Launch("make", 0, 0, traced.bad[0]), Launch("shift", 0, 1, traced.bad[1]), Launch("fold", 1, 2)]
+        steps = [Launch("make", 2, 0, traced.bad[0]), Launch("shift", 0, 1, traced.bad[1]), Launch("fold", 1, 2)]
         recorded = "t" in self.session.tracing.traces
         started: list[FutureMap] = []
 
@@ -215,7 +215,7 @@ class Program:
                     started.append(launch() if recorded else self.heard(launch))
             return True
 
-        reason = self.oracle.of(0, slice(0, SIZE)) or self.oracle.of(1, slice(0, SIZE))
+        reason = self.oracle.of(2, slice(0, SIZE)) or self.oracle.of(1, slice(0, SIZE))
         done = self.accepted(block, reason)
         for place, future in enumerate(started if done or not recorded else ()):
             self.made.append((future, self.oracle.run(first + place, steps[place], 2.0)))
