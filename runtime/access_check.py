@@ -68,7 +68,7 @@ class CheckedArgument:
     def bare(self, pattern: int) -> torch.Tensor:
         """Say of which of its elements, in their order, a pattern is all that is there."""
         bits = _elements(self.view)
-        same = (bits == _word(pattern, bits.dtype)).reshape(*self.view.shape, -1).all(dim=-1)
+        same = bits == _word(pattern, bits.dtype)
         return same[positions(self.space)] if self.space.volume != self.view.numel() else same.reshape(-1)
 
 
@@ -164,9 +164,7 @@ def _word(pattern: int, dtype: torch.dtype) -> int:
 
 
 def _elements(view: torch.Tensor) -> torch.Tensor:
-    """View elements as whole numbers of the same size; complex ones as two each."""
-    if view.is_complex():
-        view = torch.view_as_real(view)
+    """View elements as whole numbers of the same size."""
     return view.view(_BITS[view.element_size()])
 
 

@@ -215,4 +215,6 @@ class CompiledLane:
             task()
         except Exception as error:
             raise StepFailed(entry.row, index) from error
-        raise StepFailed(entry.row, index) from RunError("the compiled body raised, and did not when it was called again")
+        raise StepFailed(entry.row, index) from RunError(
+            "the compiled body raised, and did not when it was called again"
+        )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from maniple.regions.error import RequestError
 from maniple.runtime.control import RankStopped
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from maniple.regions.error import ManipleError
     from maniple.runtime.control import Control
     from maniple.runtime.head_control import HeadControl
 
@@ -58,6 +60,14 @@ def is_consequence(error: BaseException | None) -> bool:
     return any(isinstance(each, RankStopped) for each in _chain(error))
 
 
+def broken_off() -> bool:
+    """Say whether an exception that the interpreter has printed ended the program: then nothing is waited for.
+
+    At a prompt the program goes on after one.
+    """
+    return getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+
+
 def await_stop(control: Control) -> bool:
     """Wait until the rank where a task failed has had the run stopped; says whether it has."""
     stopped = threading.Event()
@@ -65,16 +75,19 @@ def await_stop(control: Control) -> bool:
     return stopped.wait(PATIENCE_S)
 
 
-def end_of_failure(control: Control, error: TaskFailed) -> bool:
-    """Have the run stopped of a failure that its program has not heard of before it ended.
+def end_badly(control: Control, error: ManipleError) -> NoReturn:
+    """End this process with status 1, for what its program has not heard of before it ended.
 
-    Returns:
-        Whether this rank tells its user: another one does if the task ran there.
+    Where a task failed on another rank, that one tells its user.
     """
-    if not error.here and await_stop(control):
-        return False
-    control.fail("the end of the program", f"{type(error).__name__}: {error}")
-    return True
+    elsewhere = isinstance(error, TaskFailed) and not error.here and await_stop(control)
+    if not elsewhere:
+        control.fail("the end of the program", f"{type(error).__name__}: {error}")
+        sys.stderr.write(f"error: {error}\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    control.close()
+    os._exit(1)
 
 
 def _failed_elsewhere(error: BaseException) -> bool:

@@ -67,8 +67,9 @@ class PoisonedRegion(RunError):  # noqa: N818  (says what is wrong; ManipleError
     @classmethod
     def of(cls, launch: Launch, region: LogicalRegion, space: IndexSpace, cause: BaseException) -> PoisonedRegion:
         """Name the task, the region, the elements and the first cause."""
+        reader = f"launch {launch.name}" if launch.provenance else "the program"
         return cls(
-            f"{launch.name} reads {region.name}{space}, which was not written because {cause}; "
+            f"{reader} reads {region.name}{space}, which was not written because {cause}; "
             "fill or write it whole, or make the region again"
         )
 

@@ -62,9 +62,7 @@ class LaneProgram:
         tasks: hears of bodies that raise, and knows which are left out for that.
     """
 
-    def __init__(
-        self, processor: int, entries: list[Entry], progress: Progress, wire: Wire, tasks: Tasks
-    ) -> None:
+    def __init__(self, processor: int, entries: list[Entry], progress: Progress, wire: Wire, tasks: Tasks) -> None:
         self.processor = processor
         self._tasks = tasks
         self.entries = entries

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
-import sys
 import threading
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,7 @@ from maniple.runtime.capacity import Resident, check_schedule, passing, roomy
 from maniple.runtime.control import RankStopped
 from maniple.runtime.device import open_device
 from maniple.runtime.device_lane import Milestones
-from maniple.runtime.ending import end_of_failure
+from maniple.runtime.ending import broken_off, end_badly
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.heap import keep_freed
@@ -361,7 +359,7 @@ class RankRuntime:
 
     def _end(self) -> None:
         """At the end of the program: let what was launched finish, and do not end well if it failed unseen."""
-        if is_current(self.world) and not _broken_off() and not self._told:
+        if is_current(self.world) and not broken_off() and not self._told:
             try:
                 if self.before_end is not None:
                     self.before_end()
@@ -373,12 +371,7 @@ class RankRuntime:
             except RankStopped:
                 pass
             except ManipleError as error:
-                if not isinstance(error, TaskFailed) or end_of_failure(self.world.control, error):
-                    sys.stderr.write(f"error: {error}\n")
-                sys.stdout.flush()
-                sys.stderr.flush()
-                self.world.control.close()
-                os._exit(1)
+                end_badly(self.world.control, error)
         for way in (self.engine, self._post):
             if way is not None:
                 way.close()
@@ -397,14 +390,6 @@ class RankRuntime:
         for way in (self.engine, self._post):
             if way is not None:
                 way.close()
-
-
-def _broken_off() -> bool:
-    """Say whether an exception that the interpreter has printed ended the program: then nothing is waited for.
-
-    At a prompt the program goes on after one.
-    """
-    return getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
 
 
 # From when a runtime is made until it is closed: its threads keep it, and it keeps its world.

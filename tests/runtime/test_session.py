@@ -238,7 +238,9 @@ def test_a_task_that_raises_is_named_with_its_point_place_source_and_cause(sessi
             again()
         assert other.value is not caught.value
     for read in (x.read, lambda: session.launch(summed, x)):
-        with pytest.raises(PoisonedRegion, match=r"reads x\[0:[24]\], which was not written because task .*explode") as bad:
+        with pytest.raises(
+            PoisonedRegion, match=r"reads x\[0:[24]\], which was not written because task .*explode"
+        ) as bad:
             read()
         assert isinstance(bad.value.__cause__, TaskFailed)
         assert isinstance(bad.value.__cause__.__cause__, ZeroDivisionError)
