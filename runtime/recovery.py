@@ -253,7 +253,7 @@ class Recovery:
     def forget(self, regions: Collection[int]) -> None:
         """Forget regions that nobody can name any more."""
         for region in regions if self.poison else ():
-            self.poison = self.poison.without(region)
+            self.poison, self._before = self.poison.without(region), self._before.without(region)
         self._prune()
 
 

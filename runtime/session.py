@@ -323,6 +323,7 @@ class Session:
         Raises:
             RequestError: the launches differ from the recording; none of this run was started.
         """
+        self._hear("trace")
         return Traced(self.tracing, name, on_mismatch)
 
     def auto_trace(self, *, on: bool = True) -> None:
@@ -384,6 +385,7 @@ class Session:
         Raises:
             RequestError: the answer has another type.
         """
+        self._hear("tunable")
         value = ask_tunable(self.mapper, TunableView(name, default, self.machine))
         self._tell(lambda: f"tunable {name} is {value!r}", tuple)
         return value
