@@ -1,9 +1,9 @@
 """Access checks: what `debug()` looks for around a body, namely writes of what it may only read, and writes left out.
 
 Storage that a task is to write and does not see holds whatever was there. Before the body runs it is filled with a
-pattern of bits that values seldom have. Where the pattern is still there afterwards, the body has either written nothing
-or exactly that; so it runs once more, on the arguments of the first time and over another pattern, and what bears both
-was written in neither run:
+pattern of bits that values seldom have. Where the pattern is still there afterwards, the body has either written
+nothing or exactly that; so it runs once more, on the arguments of the first time and over another pattern, and what
+bears both was written in neither run:
 
     first run    c5a5 c5a5  1.0  c5a5        second run    3a5a 3a5a  1.0  c5a5
                  -- left --      written                   -- left --      written: it is the value
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from maniple.regions.error import RunError
+from maniple.regions.index_space import RectSet
 from maniple.runtime.kernels import positions
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class CheckedArgument:
         """Say of which of its elements, in their order, a pattern is all that is there."""
         bits = _elements(self.view)
         same = bits == _word(pattern, bits.dtype)
-        return same[positions(self.space)] if self.space.volume != self.view.numel() else same.reshape(-1)
+        return same[positions(self.space)] if isinstance(self.space, RectSet) else same.reshape(-1)
 
 
 def checked(body: Callable[..., object], arguments: Sequence[CheckedArgument]) -> Callable[..., object]:

@@ -36,7 +36,7 @@ def install() -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if is_consequence(error) or (_failed_elsewhere(error) and all([await_stop(c) for c in _controls])):
+        if is_consequence(error) or (_failed_elsewhere(error) and all(map(await_stop, _controls))):
             raise SystemExit(1)
         request = isinstance(error, RequestError)
         for control in _controls:

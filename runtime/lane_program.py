@@ -71,8 +71,8 @@ class LaneProgram:
         self._publish = progress.publisher(processor)
         self._compiled: CompiledLane | None = None
         self._runs = 0
-        tasks = (entry.call for entry in entries if isinstance(entry.call, BoundTask))
-        self._frames = next((task.frames for task in tasks), None)  # a trace's, the same for all its tasks
+        bound = (entry.call for entry in entries if isinstance(entry.call, BoundTask))
+        self._frames = next((task.frames for task in bound), None)  # a trace's, the same for all its tasks
         self._turn = 0 if self._frames is None else self._frames.turn
         self._calls: Calls | None = None
         self._base: dict[int, int] = {}

@@ -106,7 +106,7 @@ class RankRuntime:
         """
         found = _RUNTIMES.get(world)
         if found is not None and found.error is not None and world.size == 1:
-            if not found._told:
+            if not found._told:  # noqa: SLF001  (of its own kind)
                 found.check()
             found.close()
             found = None

@@ -1,4 +1,4 @@
-"""The end of a program: what it launched still runs, and a failure that nobody waited for is told, whatever came since."""
+"""The end of a program: what it launched still runs, and a failure that nobody waited for is told."""
 
 from __future__ import annotations
 

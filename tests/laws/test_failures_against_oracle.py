@@ -1,8 +1,8 @@
 """Failures reach what depends on them and nothing else: programs whose tasks fail at drawn places, against numpy.
 
 Hypothesis draws programs over three regions of eight elements in tiles of two. The oracle runs them one launch after
-the other and keeps beside each element which failure it goes back to. Whatever the program reads must be the value, or an
-error that names that failure; whatever is refused must be refused for it; and each failure must be told.
+the other and keeps beside each element which failure it goes back to. Whatever the program reads must be the value, or
+an error that names that failure; whatever is refused must be refused for it; and each failure must be told.
 """
 
 from __future__ import annotations
@@ -169,14 +169,17 @@ class Program:
             try:
                 return call()
             except TaskFailed as error:
-                causes = named(error)
-                assert causes
-                assert causes[0] == min(causes)
-                assert set(causes) <= self.oracle.roots, "what failed was told, and nothing else"
-                assert not set(causes) & self.oracle.told, "nothing is told twice"
-                self.oracle.told |= set(causes)
-                self.said.append(causes)
-                assert isinstance(error.__cause__, ValueError) == error.here
+                self.hear(error)
+
+    def hear(self, failure: TaskFailed) -> None:
+        causes = named(failure)
+        assert causes
+        assert causes[0] == min(causes)
+        assert set(causes) <= self.oracle.roots, "what failed was told, and nothing else"
+        assert not set(causes) & self.oracle.told, "nothing is told twice"
+        self.oracle.told |= set(causes)
+        self.said.append(causes)
+        assert isinstance(failure.__cause__, ValueError) == failure.here
 
     def start(self, launch: Launch, number: int) -> FutureMap:
         x, y = (self.regions[r] for r in (launch.source, launch.target))
@@ -196,12 +199,15 @@ class Program:
         try:
             return self.heard(call)
         except PoisonedRegion as error:
-            assert reason() is not None
-            assert named(error)
-            assert set(named(error)) <= self.oracle.told
-            assert isinstance(error.__cause__, TaskFailed)
-            self.said.append(str(error))
+            self.refused(error, reason())
             return None
+
+    def refused(self, refusal: PoisonedRegion, reason: Cause | None) -> None:
+        assert reason is not None
+        assert named(refusal)
+        assert set(named(refusal)) <= self.oracle.told
+        assert isinstance(refusal.__cause__, TaskFailed)
+        self.said.append(str(refusal))
 
     def trace(self, traced: Traced) -> None:
         self.runs += 3
@@ -261,9 +267,7 @@ class Program:
         try:
             found = self.heard(self.regions[number].read)
         except PoisonedRegion as error:
-            assert cause is not None
-            assert named(error) == [cause]
-            self.said.append(str(error))
+            self.refused(error, cause if named(error) == [cause] else None)
             return
         assert cause is None
         assert found.tolist() == self.oracle.values[number].tolist()
