@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from maniple.regions.error import RunError
 from maniple.regions.index_space import RectSet
+from maniple.runtime.access_check import CheckedArgument, checked
 from maniple.runtime.footprint import SparseArgument, label
 from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.variant import CompiledBody
@@ -40,9 +40,10 @@ class TaskBinder:
         bodies: the chosen variant of each point.
         frames: the calls of the runs.
         number: which call of a run is this launch's.
-        debug: whether to check that arguments declared as read are left alone.
+        debug: whether to check that arguments are used as they are declared.
         fields: for each parameter with a privilege how many fields its body sees as a tuple, 0 for one by itself; none
             say so of all.
+        alone: whether a body may run by itself, as those that wait for each other may not; a check may run one again.
     """
 
     task: Task[..., Any]
@@ -53,6 +54,7 @@ class TaskBinder:
     number: int
     debug: bool
     fields: tuple[int, ...] = ()
+    alone: bool = True
 
     @property
     def pure(self) -> bool:
@@ -70,7 +72,7 @@ class TaskBinder:
         variant = self.bodies[point]
         arguments: list[object] = []
         holes: list[int] = []
-        seen = _Seen(point, zip(self.requirements, views, strict=True), debug=self.debug)
+        seen = _Seen(point, zip(self.requirements, views, strict=True), debug=self.debug, alone=self.alone)
         fields = iter(self.fields)
         for parameter in self.task.parameters:
             if parameter.is_color:
@@ -83,7 +85,7 @@ class TaskBinder:
             count = next(fields, 0)
             arrays = tuple([variant.array(seen.next(parameter.name)) for _ in range(count or 1)])
             arguments.append(arrays if count else arrays[0])
-        body = _guarded(variant.call, seen.guarded) if seen.guarded else variant.call
+        body = checked(variant.call, seen.checked) if seen.checked else variant.call
         if seen.private:
             body = _private(body, seen.private)
         return BoundTask(self, point, body, arguments, tuple(enumerate(holes)), tuple(seen.identities))
@@ -96,13 +98,16 @@ class _Seen:
         point: which task.
         given: its requirements, each with the view of its elements.
         debug: whether to check what the body does.
+        alone: whether it may run by itself.
     """
 
-    def __init__(self, point: int, given: Iterator[tuple[Requirement, torch.Tensor | None]], *, debug: bool) -> None:
+    def __init__(
+        self, point: int, given: Iterator[tuple[Requirement, torch.Tensor | None]], *, debug: bool, alone: bool
+    ) -> None:
         self.identities: list[tuple[torch.Tensor, float]] = []
-        self.guarded: list[tuple[str, torch.Tensor]] = []
+        self.checked: list[CheckedArgument] = []
         self.private: list[SparseArgument] = []
-        self._point, self._given, self._debug = point, given, debug
+        self._point, self._given, self._debug, self._alone = point, given, debug, alone
 
     def next(self, parameter: str) -> torch.Tensor:
         """Give the array of the next requirement."""
@@ -112,14 +117,20 @@ class _Seen:
             return label(torch.empty((0,) * region.bounds.ndim, dtype=torch_dtype(region.dtype)), space)
         if privilege.op is not None:
             self.identities.append((view, privilege.op.identity(region.dtype)))
+            self._check(parameter, requirement, view)
             return label(view, space)
         if isinstance(space, RectSet) and (privilege.writes or self._debug):
             private = SparseArgument(view, space, privilege, blank=self._debug)
             self.private.append(private)
             view = private.array
-        if self._debug and not privilege.writes:
-            self.guarded.append((parameter, view))
+        self._check(parameter, requirement, view)
         return label(view, space)
+
+    def _check(self, parameter: str, requirement: Requirement, view: torch.Tensor) -> None:
+        privilege = requirement.privilege
+        if self._debug and (self._alone or not (privilege.writes or privilege.reduces)):
+            space = requirement.rects[self._point]
+            self.checked.append(CheckedArgument(parameter, requirement.region.name, view, space, privilege))
 
 
 class BoundTask:
@@ -184,23 +195,3 @@ def _private(body: Callable[..., object], private: Sequence[SparseArgument]) -> 
         return found
 
     return call
-
-
-def _guarded(body: Callable[..., object], reads: Sequence[tuple[str, torch.Tensor]]) -> Callable[..., object]:
-    """Wrap a body so that it fails if it writes what it may only read."""
-
-    def checked(*arguments: object) -> object:
-        before = [view.clone() for _, view in reads]
-        found = body(*arguments)
-        for (name, view), held in zip(reads, before, strict=True):
-            if not torch.equal(_bits(view), _bits(held)):
-                msg = f"the body wrote its argument {name!r}, which it declares as read; declare it ReadWrite"
-                raise RunError(msg)
-        return found
-
-    return checked
-
-
-def _bits(view: torch.Tensor) -> torch.Tensor:
-    """View values as bytes, so that a NaN equals itself."""
-    return view.contiguous().reshape(-1).view(torch.uint8)

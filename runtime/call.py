@@ -27,9 +27,10 @@ class Call:
         launch: the mapped launch; None until it is known.
         begin: called before somebody waits, to have tasks started that are held back; None once nothing holds them.
         run: the run of a recorded sequence that it is part of, if any.
+        number: which of the sequence.
     """
 
-    __slots__ = ("_run", "_waiters", "begin", "launch", "results", "shared", "values")
+    __slots__ = ("_run", "_waiters", "begin", "launch", "number", "results", "serial", "shared", "values")
 
     def __init__(
         self,
@@ -38,14 +39,22 @@ class Call:
         launch: Launch | None = None,
         begin: Callable[[], object] | None = None,
         run: Calls | None = None,
+        number: int = 0,
     ) -> None:
         self.values = values
+        self.serial = 0
+        self.number = number
         self.results: list[object] = [PENDING] * points
         self.launch = launch
         self.begin = begin
         self.shared = False
         self._run = run
         self._waiters: dict[int, threading.Event] | None = None
+
+    @property
+    def standing(self) -> tuple[int, int]:
+        """The number of the launch in the program and 0, or that of its run of a trace and its place in it."""
+        return (self.serial, 0) if self.serial or self._run is None else (self._run.serial, self.number)
 
     def put(self, point: int, value: object) -> None:
         """Give what a task returned; the task's own thread calls this."""
@@ -94,7 +103,7 @@ class Calls:
         begin: see `Call`.
     """
 
-    __slots__ = ("_begin", "_launches", "_made", "awaited", "returned", "table", "values")
+    __slots__ = ("_begin", "_launches", "_made", "awaited", "returned", "serial", "table", "values")
 
     def __init__(
         self,
@@ -103,6 +112,7 @@ class Calls:
         begin: Callable[[], object] | None = None,
     ) -> None:
         self.values: list[tuple[object, ...]] = [] if values is None else values
+        self.serial = 0
         self.returned: set[int] = set()
         """The processors of this rank on which all tasks of the run have returned."""
         self.awaited: list[tuple[Call, int]] = []
@@ -126,7 +136,7 @@ class Calls:
         made = self._made.get(number)
         if made is None:
             launch = self._launches[number]
-            call = Call(self.values[number], len(launch.points), launch, self._begin, self)
+            call = Call(self.values[number], len(launch.points), launch, self._begin, self, number)
             made = self._made.setdefault(number, call)  # of two threads one makes it
         return made
 

@@ -190,7 +190,7 @@ class CompiledLane:
             index = stretch.start + stretch.at.index(at)
             entry = self._entries[index]
             if outcome == kernel.FAILED:
-                self._raise(entry)
+                self._raise(entry, index)
             if lent:
                 if outcome == kernel.WAITING and self._progress.spins(since):
                     continue
@@ -204,8 +204,8 @@ class CompiledLane:
                 if not self._progress.wait(where, reached):
                     return index, partial(self._progress.wait, where, reached)
 
-    def _raise(self, entry: Entry) -> None:
-        """Raise what a compiled body raised, which is known only once it is called again; its regions are lost anyway.
+    def _raise(self, entry: Entry, index: int) -> None:
+        """Raise what a compiled body raised, known only once it is called again; what it writes is poisoned anyway.
 
         Raises:
             StepFailed: always.
@@ -214,5 +214,7 @@ class CompiledLane:
         try:
             task()
         except Exception as error:
-            raise StepFailed(entry.row) from error
-        raise StepFailed(entry.row) from RunError("the compiled body raised, and did not when it was called again")
+            raise StepFailed(entry.row, index) from error
+        raise StepFailed(entry.row, index) from RunError(
+            "the compiled body raised, and did not when it was called again"
+        )

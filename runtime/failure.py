@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError, RunError
 
 if TYPE_CHECKING:
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.validity import UnwrittenRead
     from maniple.runtime.launch import Launch
@@ -16,7 +17,18 @@ __all__: list[str] = []
 
 
 class TaskFailed(RunError):  # noqa: N818  (says what happened; ManipleError names the family)
-    """The body of a task raised; the body's exception is chained."""
+    """The body of a task raised; the body's exception is chained.
+
+    `here` says whether it ran on this rank: another one tells its user.
+    """
+
+    here: bool = True
+
+    def again(self) -> TaskFailed:
+        """Give it as a new exception, to be raised once more: the traceback of one that is raised again grows."""
+        made = type(self)(*self.args)
+        made.__cause__, made.here = self.__cause__, self.here
+        return made
 
     @classmethod
     def of(cls, schedule: Schedule, row: int, place: str, error: BaseException) -> TaskFailed:
@@ -47,6 +59,19 @@ class TaskFailed(RunError):  # noqa: N818  (says what happened; ManipleError nam
         )
         failure.__cause__ = error
         return failure
+
+
+class PoisonedRegion(RunError):  # noqa: N818  (says what is wrong; ManipleError names the family)
+    """A task or the program would read what a failed task was to write; the failure is chained."""
+
+    @classmethod
+    def of(cls, launch: Launch, region: LogicalRegion, space: IndexSpace, cause: BaseException) -> PoisonedRegion:
+        """Name the task, the region, the elements and the first cause."""
+        reader = f"launch {launch.name}" if launch.provenance else "the program"
+        return cls(
+            f"{reader} reads {region.name}{space}, which was not written because {cause}; "
+            "fill or write it whole, or make the region again"
+        )
 
 
 class UnwrittenRegion(RequestError):  # noqa: N818  (says what is wrong; ManipleError names the family)

@@ -60,6 +60,12 @@ class Launched:
     def _call(self) -> Call:
         return _call_of(self._made, self._number)
 
+    def _vouch(self, *numbers: int) -> None:
+        """Raise what reached one of some tasks, which then has no value."""
+        call = self._call
+        for number in numbers:
+            self._program.runtime.recovery.fate(*call.standing, started(call).points[number])
+
 
 class Future(Launched):
     """The value that one task will return; a plain number, string, truth value, None, or a list of these."""
@@ -79,6 +85,7 @@ class Future(Launched):
         """
         call = self._call
         share(self._program, call)
+        self._vouch(0)
         return call.results[0]
 
 
@@ -100,6 +107,7 @@ class FutureMap(Launched, Mapping[tuple[int, ...], Any]):
             msg = f"the launch had no point {chosen}; it had {', '.join(map(str, colors))}"
             raise RequestError(msg)
         share(self._program, self._call)
+        self._vouch(colors.index(chosen))
         return self._call.results[colors.index(chosen)]
 
     def reduce(self, op: str) -> Any:
@@ -114,6 +122,7 @@ class FutureMap(Launched, Mapping[tuple[int, ...], Any]):
         if op not in _FOLDS:
             raise RequestError(f"unknown reduction {op!r}{nearest(op, tuple(_FOLDS))}")
         share(self._program, self._call)
+        self._vouch(*range(len(self)))
         found, *rest = self._call.results
         for value in rest:
             found = _FOLDS[op](found, value)
@@ -155,7 +164,8 @@ def share(program: Program, call: Call) -> None:
     """Wait for the values of a call and give every rank all of them.
 
     Raises:
-        RunError: a task failed, or returned what no message can carry.
+        TaskFailed: a task failed.
+        RunError: it returned what no message can carry.
     """
     if call.shared:
         return
@@ -168,6 +178,7 @@ def share(program: Program, call: Call) -> None:
         if machine.rank_of(point.processor) == runtime.world.rank
     ]
     runtime.check()
+    runtime.recovery.hear()
     try:
         packed = cast("bytes", msgpack.packb(mine))
     except (TypeError, ValueError) as error:
@@ -176,7 +187,7 @@ def share(program: Program, call: Call) -> None:
             "return plain numbers, strings or lists of them, and write tensors to regions"
         )
         raise RunError(msg) from error
-    for part in runtime.world.control.gather(packed):
+    for part in runtime.recovery.exchange(packed):
         for number, value in msgpack.unpackb(part, strict_map_key=True):
             call.results[number] = value
     call.shared = True

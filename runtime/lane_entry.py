@@ -64,8 +64,9 @@ class StepFailed(Exception):  # noqa: N818  (it says what happened; nobody outsi
 
     Args:
         row: the step's row.
+        index: its place in the lane, where compiled code took it; else -1.
     """
 
-    def __init__(self, row: int) -> None:
-        super().__init__(row)
-        self.row = row
+    def __init__(self, row: int, index: int = -1) -> None:
+        super().__init__(row, index)
+        self.row, self.index = row, index

@@ -17,7 +17,7 @@ from __future__ import annotations
 from array import array
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from maniple.runtime.body import BoundTask
 from maniple.runtime.compiled_lane import CompiledLane, compilable, elsewhere
@@ -27,11 +27,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from maniple.runtime.call import Calls
+    from maniple.runtime.compiled_lane import Stretch
     from maniple.runtime.kernels import Wire
     from maniple.runtime.lane_entry import Entry, Pause
     from maniple.runtime.progress import Progress
 
 __all__: list[str] = []
+
+
+class Tasks(Protocol):
+    """What a lane asks of its tasks, and tells of them."""
+
+    def troubled(self, processor: int) -> bool:
+        """Say whether tasks may have to be left out."""
+        ...
+
+    def reached(self, processor: int, row: int) -> bool:
+        """Say whether the task of a row must be."""
+        ...
+
+    def note(self, processor: int, row: int, error: BaseException) -> bool:
+        """Hear that the body of a row raised, and say whether the lane goes on."""
+        ...
 
 
 class LaneProgram:
@@ -42,18 +59,20 @@ class LaneProgram:
         entries: the steps.
         progress: counters, and waits for them.
         wire: counts what the lane writes to other ranks.
+        tasks: hears of bodies that raise, and knows which are left out for that.
     """
 
-    def __init__(self, processor: int, entries: list[Entry], progress: Progress, wire: Wire) -> None:
+    def __init__(self, processor: int, entries: list[Entry], progress: Progress, wire: Wire, tasks: Tasks) -> None:
         self.processor = processor
+        self._tasks = tasks
         self.entries = entries
         self.progress = progress
         self.wire = wire
         self._publish = progress.publisher(processor)
         self._compiled: CompiledLane | None = None
         self._runs = 0
-        tasks = (entry.call for entry in entries if isinstance(entry.call, BoundTask))
-        self._frames = next((task.frames for task in tasks), None)  # a trace's, the same for all its tasks
+        bound = (entry.call for entry in entries if isinstance(entry.call, BoundTask))
+        self._frames = next((task.frames for task in bound), None)  # a trace's, the same for all its tasks
         self._turn = 0 if self._frames is None else self._frames.turn
         self._calls: Calls | None = None
         self._base: dict[int, int] = {}
@@ -113,10 +132,12 @@ class LaneProgram:
         """
         end = len(self.entries)
         while self._at < end:
+            if self._ready is not None and self._tasks.troubled(self.processor):
+                self._ready = None  # compiled code leaves nothing out
             ready = self._ready
             stretch = None if ready is None else ready.stretch(self._at)
             if ready is not None and stretch is not None and stretch.start <= self._at:
-                self._at, pause = ready.take(stretch, self._at, self._times, lent=lent)
+                self._at, pause = self._take(ready, stretch, lent=lent)
             elif lent:
                 return elsewhere
             else:
@@ -131,10 +152,24 @@ class LaneProgram:
         self.lasted_ns = perf_counter_ns() - self._since
         return None
 
+    def _take(self, ready: CompiledLane, stretch: Stretch, *, lent: bool) -> tuple[int, Pause | None]:
+        """Take compiled steps, up to a body that raised."""
+        try:
+            return ready.take(stretch, self._at, self._times, lent=lent)
+        except StepFailed as failed:
+            error = failed.__cause__ or failed
+            if failed.index < 0 or not self._tasks.note(self.processor, failed.row, error):
+                raise
+            steps = self.entries[failed.index].steps
+            if steps:
+                self._publish(self._base[self.processor] + steps)
+            return failed.index + 1, None
+
     def _interpret(self, end: int) -> Pause | None:
         """Take steps up to one of them without compiled code."""
         now, publish, base = perf_counter_ns, self._publish, self._base
         (begun, ended), taken, entries = self._times, base[self.processor], self.entries
+        tasks, mine = self._tasks, self.processor
         for index in range(self._at, end):
             first, row, call, waits, lands, steps = entries[index]
             if waits:
@@ -145,13 +180,15 @@ class LaneProgram:
                         return partial(wait, where, base[counter] + value)
                 for before, landed in lands:
                     begun[before], ended[landed] = waiting, now()
-            begun[first] = now()
-            if call is not None:
-                try:
-                    call()
-                except BaseException as error:
-                    raise StepFailed(row) from error
-            ended[row] = now()
+            if not (row >= 0 and tasks.troubled(mine) and tasks.reached(mine, row)):
+                begun[first] = now()
+                if call is not None:
+                    try:
+                        call()
+                    except BaseException as error:
+                        if not tasks.note(mine, row, error):
+                            raise StepFailed(row) from error
+                ended[row] = now()
             if steps:
                 publish(taken + steps)
         self._at = end

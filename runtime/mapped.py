@@ -70,7 +70,9 @@ class Mapped:
         task = operation.task
         bodies = tuple([task.variants[variant] for variant in mapping.variants])
         fields = tuple([len(tiles.columns) * tiles.several for tiles in operation.arguments if tiles is not None])
-        binder = TaskBinder(task, points, requirements, bodies, Frames([Calls()]), 0, checked, fields)
+        binder = TaskBinder(
+            task, points, requirements, bodies, Frames([Calls()]), 0, checked, fields, not operation.must_epoch
+        )
         launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
         parts = tuple(
             (part, replace(mapping, priorities=tuple([mapping.priorities[point] for point in chosen])))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
-import sys
 import threading
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
@@ -16,6 +14,7 @@ from maniple.runtime.capacity import Resident, check_schedule, passing, roomy
 from maniple.runtime.control import RankStopped
 from maniple.runtime.device import open_device
 from maniple.runtime.device_lane import Milestones
+from maniple.runtime.ending import broken_off, end_badly
 from maniple.runtime.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.heap import keep_freed
@@ -26,6 +25,7 @@ from maniple.runtime.post import Post
 from maniple.runtime.processor import CpuProcessor, GpuProcessor, inside_task
 from maniple.runtime.progress import Progress
 from maniple.runtime.recorder import silent
+from maniple.runtime.recovery import Recovery
 from maniple.runtime.region_table import RegionTable
 from maniple.runtime.replay import Replay, Run
 from maniple.runtime.scratch import ScratchTable
@@ -34,6 +34,7 @@ from maniple.runtime.world import is_current
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
+    from types import TracebackType
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.launch import Launch
@@ -73,6 +74,8 @@ class RankRuntime:
         self.last: Run | None = None
         self.under_way = 0
         self.error: BaseException | None = None
+        self._raised_in: TracebackType | None = None
+        self.recovery = Recovery(self)
         self.before_end: Callable[[], object] | None = None
         self.recorder: Recorder | None = None
         self.debugging = False
@@ -97,9 +100,14 @@ class RankRuntime:
         """Give the world's runtime at this rank, made on first use.
 
         In a world of one rank a runtime that failed is replaced, so that a notebook goes on after an error.
+
+        Raises:
+            RunError: it failed, and nobody was told before.
         """
         found = _RUNTIMES.get(world)
         if found is not None and found.error is not None and world.size == 1:
+            if not found._told:  # noqa: SLF001  (of its own kind)
+                found.check()
             found.close()
             found = None
         if found is None:
@@ -261,7 +269,7 @@ class RankRuntime:
             RunError: a task failed, here or on another rank.
         """
         if self.last is not None:
-            self.last.wait()
+            self.last.finish()
         self.await_issued()
 
     def await_issued(self) -> None:
@@ -299,7 +307,7 @@ class RankRuntime:
         with self.lock:
             first = self.error is None
             if first:
-                self.error = error
+                self.error, self._raised_in = error, error.__traceback__
             self.finished.notify_all()
         if first and not isinstance(error, RankStopped):
             self.world.control.fail("", f"{type(error).__name__}: {error}")
@@ -308,7 +316,8 @@ class RankRuntime:
         """Raise the failure, if there was one."""
         if self.error is not None:
             self._told = True
-            raise self.error
+            # One exception for all who ask; its traceback must not grow with each.
+            raise self.error.with_traceback(self._raised_in)
 
     def guard(self, call: Callable[[], object], launch: Launch, point: int) -> Callable[[], object]:
         """Wrap a task's body so that its failure names the task."""
@@ -350,22 +359,19 @@ class RankRuntime:
 
     def _end(self) -> None:
         """At the end of the program: let what was launched finish, and do not end well if it failed unseen."""
-        # Set where the interpreter has printed an exception that ended the program: then nothing is waited for.
-        if is_current(self.world) and getattr(sys, "last_value", None) is None and not self._told:
+        if is_current(self.world) and not broken_off() and not self._told:
             try:
                 if self.before_end is not None:
                     self.before_end()
                 self.drain()
                 self.check()
+                self.recovery.agree()
                 if self.world.record is not None:
                     recording.save(self, self.world.record)
             except RankStopped:
                 pass
             except ManipleError as error:
-                sys.stderr.write(f"error: {error}\n")
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(1)
+                end_badly(self.world.control, error)
         for way in (self.engine, self._post):
             if way is not None:
                 way.close()

@@ -17,6 +17,8 @@ from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.lane import Layout, StepKind
 from maniple.runtime.lane_entry import Entry, Meeting, StepFailed
 from maniple.runtime.lane_program import LaneProgram
+from maniple.runtime.poison import place_of
+from maniple.runtime.run import Run as Run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -33,36 +35,6 @@ __all__: list[str] = []
 
 # A lane that was over sooner than this may be taken by the program's own thread, which is then not interrupted.
 LENT_NS = 10_000_000
-
-
-class Run:
-    """One run of a replay, perhaps still going on at this rank.
-
-    Args:
-        replay: what runs.
-        number: the submission, counted over all replays of the rank; also the account of its bytes.
-        slot: which of the replay's two sets of times it uses.
-        left: lanes and movements between hosts that have not ended.
-        base: the value of every counter when it began.
-    """
-
-    def __init__(self, replay: Replay, number: int, slot: int, left: int, base: dict[int, int]) -> None:
-        self.replay = replay
-        self.number = number
-        self.slot = slot
-        self.left = left
-        self.base = base
-
-    def wait(self) -> None:
-        """Block until this rank's share is done.
-
-        Raises:
-            RunError: a task failed, here or on another rank.
-        """
-        runtime = self.replay.runtime
-        if self.left:
-            runtime.help()
-            runtime.await_done(lambda: not self.left)
 
 
 class Share:
@@ -140,6 +112,8 @@ class Replay:
         self._met: dict[tuple[int, int], int] = {}
         self._now: dict[int, Run] = {}
         self._reserved = shared is None or not schedule.total_bytes
+        self.failure: TaskFailed | None = None
+        """The first failure of a run of a trainer's; from then on no task of it runs."""
         self.besides: Mapping[int, Sequence[Resident]] = {}  # of all ranks, what a run takes beside what outlives it
 
     def needs(self) -> dict[int, int]:
@@ -174,16 +148,22 @@ class Replay:
             runtime.current = self
         before = self._runs[self._submitted % 2]
         if before is not None:
-            before.wait()
+            before.finish()
         runtime.check()
+        if self.failure is not None:
+            raise self.failure.again()
         if not self._reserved:
             self._reserve()
         if self._storage.stale():
             runtime.drain()
             self._bind()
 
-    def commit(self) -> Run:
-        """Start the run that `prepare` made ready; neither waits nor fails, and must not be interrupted."""
+    def commit(self, serial: int = 0) -> Run:
+        """Start the run that `prepare` made ready; neither waits nor fails, and must not be interrupted.
+
+        Args:
+            serial: its number in a program of launches, if it is part of one.
+        """
         runtime = self.runtime
         slot = self._submitted % 2
         base = {-1 - row: self._submitted for row in self.lanes.engine}
@@ -193,7 +173,7 @@ class Replay:
         self._submitted += 1
         work = [processor for processor, steps in self.lanes.steps.items() if steps]
         movements, outgoing, incoming = self._moving[slot]
-        run = Run(self, runtime.next_submission(), slot, len(work) + len(movements), base)
+        run = Run(self, runtime.next_submission(), slot, len(work) + len(movements), base, serial)
         self._runs[slot] = run
         runtime.last = run
         if runtime.engine is not None and movements:
@@ -236,8 +216,7 @@ class Replay:
         except StepFailed as failed:
             error = failed.__cause__ or failed
             if failed.row >= 0 and error is not self.runtime.error:
-                told = TaskFailed.of(self.schedule, failed.row, self.runtime.world.place(), error)
-                told.__cause__, error = error, told
+                error = self._named(failed.row, error)
             self.runtime.fail(error)
             return None
         except BaseException as error:  # noqa: BLE001  (whatever a task's body raises is the task's failure)
@@ -248,6 +227,50 @@ class Replay:
             shared.wrote(wire.take(), run.number)
         self._one_less(run)
         return None
+
+    def _named(self, row: int, error: BaseException) -> TaskFailed:
+        return TaskFailed.of(self.schedule, row, self.runtime.world.place(), error)
+
+    def reached(self, processor: int, row: int) -> bool:
+        """Say whether a failure has reached the task of a row, in the run that a processor is at."""
+        run = self._now[processor]
+        point = int(self.schedule.point[row])
+        if point < 0:
+            return False
+        if not run.serial:
+            run.failure = run.failure or self.failure
+            return run.failure is not None
+        index = int(self.schedule.launch[row])
+        return self.runtime.recovery.reached(run.serial, index, self.schedule.launches[index].points[point])
+
+    def note(self, processor: int, row: int, error: BaseException) -> bool:
+        """Note that the body of a row raised; says whether the lane can go on all the same.
+
+        It cannot where the row is no task, or the task of a step of several ranks: those hear of nothing before the
+        step's end.
+        """
+        run = self._now[processor]
+        point = int(self.schedule.point[row]) if row >= 0 else -1
+        if point < 0 or error is self.runtime.error or not self._goes_on(run):
+            return False
+        failure = self._named(row, error)
+        if run.serial:
+            index = int(self.schedule.launch[row])
+            self.runtime.recovery.note(
+                place_of(run.serial, index, self.schedule.launches[index].points[point]), failure
+            )
+            return True
+        with self.runtime.lock:
+            self.failure = self.failure or failure
+            run.failure = run.failure or self.failure
+        return True
+
+    def _goes_on(self, run: Run) -> bool:
+        return self.runtime.recovery.possible if run.serial else self.runtime.world.size == 1
+
+    def troubled(self, processor: int) -> bool:
+        """Say whether tasks of the run that a processor is at may have to be left out."""
+        return bool(self.runtime.recovery.noted) if self._now[processor].serial else self.failure is not None
 
     def _meet(self, processor: int, rank: int) -> int:
         """Wait until another rank has begun this run, and push to where it says that its instances are."""
@@ -343,7 +366,7 @@ class Replay:
                 call = self._call(processor, step)
                 program.append(Entry(first, step.row, call, waits, lands, index + 1 if step.told else 0))
             wire = self._binder.wires[processor]
-            self._programs[processor] = LaneProgram(processor, program, self._progress, wire)
+            self._programs[processor] = LaneProgram(processor, program, self._progress, wire, self)
         for slot in range(2):
             self._moving[slot] = self._binder.movements(partial(self._moved, slot))
 

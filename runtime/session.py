@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Lookup
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -14,6 +13,7 @@ from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ
 from maniple.runtime.call import Call
+from maniple.runtime.debugging import Debugging
 from maniple.runtime.digest import digest
 from maniple.runtime.footprint import whole
 from maniple.runtime.future import Future, FutureMap
@@ -85,6 +85,7 @@ class Session:
         space = shape if isinstance(shape, IndexSpace) else extents(name, shape)
         if space.is_empty:
             raise RequestError(f"region {name or ''}: expected an index space with at least one point, got {space}")
+        self._hear("region")
         asked = {"": dtype} if fields is None else fields
         types = {field: str(kind).removeprefix("torch.") for field, kind in asked.items()}
         if not types:
@@ -105,6 +106,7 @@ class Session:
         freed = self.untraced.free_dropped()
         if freed:
             self.tracing.forget(freed)
+            self.runtime.recovery.forget(freed)
             self._mapped.forget(freed)
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
@@ -220,8 +222,7 @@ class Session:
         must_epoch: bool,
     ) -> Call:
         """Start a launch that no replay took."""
-        if inside_task():
-            self.runtime.refuse_inside_a_task("launch")
+        self._hear("launch")
         if must_epoch:
             self.tracing.pause("a must-epoch launch")
         for region in handles(args):
@@ -244,13 +245,17 @@ class Session:
         mapped = known or self._place(operation, mapper)
         tell(Kind.MAPPED)
         launch, mapping, parts = mapped.launch, mapped.mapping, mapped.parts
+        self.runtime.recovery.check((launch,))
+        call.serial = self.runtime.recovery.next_serial()
         if mapping.layouts:
             self.untraced.lay_out(launch, mapping, mapper)
         self._tell(lambda: f"launch {operation} on {mapped.places}", lambda: (mapped.digest, call.values))
         if len(parts) > 1:
             self.untraced.analysis.check_written(launch)
         for part, ranked in parts:
-            self.untraced.issue(part, ranked, call, together=operation.must_epoch, again=known is not None)
+            self.untraced.issue(
+                part, ranked, call, serial=call.serial, together=operation.must_epoch, again=known is not None
+            )
         for requirement in launch.requirements:
             if requirement.fills:
                 self.runtime.fill(requirement.region, cast("float", call.values[0]))
@@ -294,6 +299,12 @@ class Session:
         if self.runtime.world.size > 1:
             self.runtime.world.control.call(text(), digest(values()))
 
+    def _hear(self, what: str) -> None:
+        """Raise what failed, before anything else is said or done; a task may not ask."""
+        if inside_task():
+            self.runtime.refuse_inside_a_task(what)
+        self.runtime.recovery.hear()
+
     def _own(self, region: Region) -> None:
         """Refuse a region of another program; its number may be that of one of ours."""
         if region.session is not self:
@@ -313,6 +324,7 @@ class Session:
         Raises:
             RequestError: the launches differ from the recording; none of this run was started.
         """
+        self._hear("trace")
         return Traced(self.tracing, name, on_mismatch)
 
     def auto_trace(self, *, on: bool = True) -> None:
@@ -325,6 +337,7 @@ class Session:
 
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy; between the elements of a sparse one are zeros."""
+        self._hear("read")
         self._own(region)
         self.tracing.pause(f"read of {region}")
         found: list[torch.Tensor] = []
@@ -341,9 +354,12 @@ class Session:
 
             return copy
 
+        launch = Launch("read", points, (requirement,), binder)
+        self.runtime.recovery.check((launch,))
         self._tell(lambda: f"read {region}", tuple)
-        self.untraced.issue(Launch("read", points, (requirement,), binder))
+        self.untraced.issue(launch)
         self.runtime.await_event(arrived)
+        self.runtime.recovery.heed()
         return found[0]
 
     def fence(self) -> None:
@@ -356,6 +372,7 @@ class Session:
         self.tracing.pause("a fence")
         self.runtime.drain()
         self.runtime.check()
+        self.runtime.recovery.agree()
         if self.untraced.profiler.asked:
             self.mapper.report_profiling(self.untraced.profiler.exchange(self.runtime.world))
 
@@ -369,20 +386,16 @@ class Session:
         Raises:
             RequestError: the answer has another type.
         """
+        self._hear("tunable")
         value = ask_tunable(self.mapper, TunableView(name, default, self.machine))
         self._tell(lambda: f"tunable {name} is {value!r}", tuple)
         return value
 
-    @contextmanager
-    def debug(self) -> Iterator[None]:
-        """Check, for launches inside, that no task writes an argument that it declared as read.
+    def debug(self, *, on: bool = True) -> Debugging:
+        """Check from now on, or until the end of a `with` block, that tasks use their arguments as they declare.
 
-        Operators of steps inside are checked for NaN.
+        Args:
+            on: False to stop.
         """
-        self.tracing.pause("debugging")
-        before, self.debugging = self.debugging, True
-        self.runtime.debugging = True
-        try:
-            yield
-        finally:
-            self.debugging = self.runtime.debugging = before
+        self._hear("debug")
+        return Debugging(self, on=on)

@@ -165,6 +165,9 @@ class Trace:
         """
         runtime = self._untraced.runtime
         runtime.check()
+        runtime.recovery.hear()
+        runtime.recovery.check(self.launches)
+        calls.serial = runtime.recovery.next_serial()
         table = self._frames.table
         if table is None or calls.values is not self._values:
             table = self._lay_out(calls.values)
@@ -184,7 +187,8 @@ class Trace:
                 calls.table = table.place(self._packed, self._frames.turn)
             self._frames.enter(calls)
             loaded.turn = self._frames.turn
-            run = loaded.replay.commit()
+            runtime.recovery.follow(calls.serial, self.launches)
+            run = loaded.replay.commit(calls.serial)
             if states is not None:
                 template = loaded.template
                 self._untraced.succeed({number: template.after(number, state) for number, state in states.items()})
@@ -274,7 +278,11 @@ class Replaying:
 
     def run(self) -> None:
         """Start what was made: all of the recording."""
-        self.trace.run(self.calls)
+        try:
+            self.trace.run(self.calls)
+        except BaseException:
+            self.abandon()
+            raise
         self.waiting = False
 
     def release(self) -> list[tuple[Operation, Call]]:

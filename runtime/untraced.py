@@ -149,6 +149,7 @@ class Untraced:
         mapping: Mapping | None = None,
         call: Call | None = None,
         *,
+        serial: int = 0,
         together: bool = False,
         again: bool = False,
     ) -> None:
@@ -158,6 +159,7 @@ class Untraced:
             launch: the launch.
             mapping: what the mapper said of it, if it was asked.
             call: the values that its bodies take, if they take any.
+            serial: its number in the program; 0 for what the runtime launches itself, which writes nothing.
             together: whether its tasks must run at the same time.
             again: whether its points and requirements are objects of an earlier launch.
 
@@ -171,8 +173,10 @@ class Untraced:
             self.runtime.current = None
             found = self.analysis.launch(launch, again=again)
             self.version += 1
+            if serial:
+                self.runtime.recovery.follow(serial, (launch,))
             try:
-                self._start(launch, found, mapping, call, together=together)
+                self._start(launch, found, mapping, call, 0 if together else serial, together=together)
             except BaseException as error:
                 # The analysis counts the launch as done already, so nothing after it would be right.
                 self.runtime.fail(RunError(f"launch {launch.name} could not be started: {error}"))
@@ -184,6 +188,7 @@ class Untraced:
         found: Sequence[AnalysedUse],
         mapping: Mapping | None,
         call: Call | None,
+        serial: int,
         *,
         together: bool,
     ) -> None:
@@ -208,7 +213,7 @@ class Untraced:
             bound = self._bind(launch, found, views, local)
             if call is not None:
                 self._keep(bound)
-        tasks = self._tasks(bound, nodes, mapping, call)
+        tasks = self._tasks(bound, nodes, mapping, call, serial)
         for use in found:
             self._issuer.link(self._live[use.region], use.edges)
         self._issuer.line_up(rows, tasks, together=together)
@@ -307,6 +312,7 @@ class Untraced:
         nodes: Sequence[list[tuple[LiveRegion, Node]]],
         mapping: Mapping | None,
         call: Call | None,
+        serial: int,
     ) -> list[Issued]:
         rows: list[Issued] = []
         launch = bound.launch
@@ -318,6 +324,9 @@ class Untraced:
                     bound.heard.add(number)
                 run = watched
             guarded = self.runtime.guard(run, launch, number)
+            if serial and call is not None and self.runtime.recovery.possible:
+                ended = partial(call.put, body.point, None) if isinstance(body, BoundTask) else _nothing
+                guarded = self.runtime.recovery.attempt(run, launch, number, serial, ended)
             measure = None
             if mapping is not None and mapping.options.profile:
                 if self.runtime.processors[processor].device is None:
@@ -385,3 +394,7 @@ class Untraced:
             RunError: a task failed, here or on another rank.
         """
         self._issuer.drain()
+
+
+def _nothing() -> None:
+    """Stand for what is told of the end of a task that has no value."""

@@ -34,7 +34,11 @@ _latest: list[Session] = []
 
 
 def session() -> Session:
-    """Give the session of this process, made on first use and again after a failure in a world of one rank."""
+    """Give the session of this process, made on first use, and again in a world of one rank that cannot go on.
+
+    Raises:
+        RunError: something failed that the program has not heard of.
+    """
     if _latest and _latest[0].runtime.error is None and is_current(_latest[0].runtime.world):
         return _latest[0]
     world = current()
@@ -168,9 +172,14 @@ def world() -> World:
     return current()
 
 
-def debug() -> AbstractContextManager[None]:
-    """Check, for launches inside, that no task writes what it reads; for steps, that no operator gives a NaN.
+def debug(on: bool = True) -> AbstractContextManager[None]:  # noqa: FBT001, FBT002
+    """Check that tasks use their arguments as they declare: from now on, or in `with mp.debug(): ...` until its end.
 
-    Of a sparse argument a task then sees NaN (zero in whole numbers) between the elements that are its own.
+    A launch fails whose task writes what it reads, or leaves out some of what it writes and does not read; a body that
+    seems to have left something out runs once more, to be sure. Of a sparse argument a task sees NaN (zero in whole
+    numbers) between the elements that are its own. Steps fail whose operators give a NaN. Nothing is traced meanwhile.
+
+    Args:
+        on: False to stop.
     """
-    return session().debug()
+    return session().debug(on=on)

@@ -46,17 +46,23 @@ class StepRun:
     begun_ns: int
     loss: float | None = None
 
-    def written(self) -> int:
-        """Count the updates of parameters and buffers that have begun at this rank."""
+    def stopped(self) -> bool:
+        """Say whether a failure ended it, at this rank or before it got here."""
+        return self.run.failure is not None or (self.run.replay.runtime.error is not None and self.run.left > 0)
+
+    def written(self) -> tuple[str, ...]:
+        """Name what the updates of parameters and buffers write that have begun at this rank, one name for each."""
         replay = self.run.replay
         schedule, (begun, _) = replay.schedule, replay.times[self.run.slot]
-        return sum(
-            begun[row] >= self.begun_ns
+        updates = [
+            schedule.launches[schedule.launch[row]]
             for row in range(len(schedule))
             if replay.here(row)
             and schedule.point[row] >= 0
+            and begun[row] >= self.begun_ns
             and isinstance(schedule.launches[schedule.launch[row]].binder, UpdateBinder | AssignBinder)
-        )
+        ]
+        return tuple([next(r.region.name for r in each.requirements if r.privilege.writes) for each in updates])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +79,16 @@ class StoppedStep:
 
     @classmethod
     def first(cls, steps: Iterable[StepRun], error: BaseException) -> StoppedStep | None:
-        """Give the first of some steps that this rank has not done its share of; None where there is none."""
-        stopped = min((step for step in steps if step.run.left), key=lambda step: step.number, default=None)
+        """Give the first of some steps that a failure ended; None where there is none."""
+        stopped = min((step for step in steps if step.stopped()), key=lambda step: step.number, default=None)
         return None if stopped is None else cls(stopped, str(error))
 
     def __str__(self) -> str:
         """What messages say."""
         written = self.step.written()
         found = (
-            f"after {written} tasks had begun to update parameters at this rank, which are of two steps now"
+            f"after {len(written)} tasks had begun to update parameters at this rank, which are of two steps now: "
+            f"{', '.join(sorted(set(written)))},"
             if written
             else "before any parameter was updated at this rank"
         )

@@ -356,6 +356,7 @@ class Trainer:
             raise RequestError(msg)
         if broken := self._broken or (str(self._stopped) if self._stopped is not None else ""):
             raise RunError(f"this trainer goes no further: {broken}; make another, from a state before that step")
+        self._runtime.recovery.hear()
         with self._watched():
             self._runtime.check()
 

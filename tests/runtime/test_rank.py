@@ -40,6 +40,8 @@ def test_a_runtime_that_failed_is_replaced_in_a_world_of_one() -> None:
     failed.employ(Machine.cpu(2))
     threads = [processor._thread for processor in failed.processors.values()]
     failed.fail(RunError("broken"))
+    with pytest.raises(RunError, match="broken"):  # nothing is replaced before somebody was told
+        RankRuntime.of(world)
     fresh = RankRuntime.of(world)
     assert fresh is not failed
     fresh.check()
