@@ -11,15 +11,27 @@ import zmq
 
 from maniple.regions.error import RunError
 from maniple.runtime.transport import Delivery
-from maniple.runtime.zeromq import COUNT, LOOPBACK, MAX_PAYLOAD, ZmqTransport, bind, make_socket, milliseconds
+from maniple.runtime.proof import be_sender
+from maniple.runtime.zeromq import (
+    COUNT,
+    LOOPBACK,
+    MAX_PAYLOAD,
+    SIZE,
+    TILE_FRAME,
+    ZmqTransport,
+    bind,
+    make_socket,
+    milliseconds,
+)
 
 TIMEOUT_S = 30.0
+TOKEN = "the secret of the run"
 Make = Callable[[int], zmq.Socket[bytes]]
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[ZmqTransport, ZmqTransport]]:
-    made = [ZmqTransport(rank, 2, "the secret of the run") for rank in range(2)]
+    made = [ZmqTransport(rank, 2, TOKEN) for rank in range(2)]
     for transport in made:
         transport.connect([other.endpoint for other in made])
     yield made[0], made[1]
