@@ -30,6 +30,8 @@ TILE_FRAME = 256 << 10
 COUNT = struct.Struct("<I")
 SIZE = struct.Struct("<Q")
 _DRAIN = 1024
+# What CURVE adds to a frame: a name, a nonce, flags and a seal, of 33 bytes.
+_SEAL = 64
 
 
 def make_socket(
@@ -37,7 +39,7 @@ def make_socket(
     kind: int,
     *,
     linger_ms: int = 0,
-    max_bytes: int = MAX_FRAME,
+    max_bytes: int = MAX_FRAME + _SEAL,
     sending: int = 0,
     receiving: int = 0,
 ) -> zmq.Socket[bytes]:

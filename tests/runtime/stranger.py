@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Self
 
-import zmq
+from maniple.runtime.zeromq import LOOPBACK
 
 MORE, LAST, LONG, COMMAND = 0x01, 0x00, 0x02, 0x04
 
@@ -19,8 +19,7 @@ class Stranger:
     """
 
     def __init__(self, endpoint: str, mechanism: bytes = b"NULL") -> None:
-        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), 10)
+        self._socket = socket.create_connection((LOOPBACK, int(endpoint.rpartition(":")[2])), 10)
         self._socket.settimeout(10)
         self.closed = False
         self.sent = 0
@@ -66,11 +65,3 @@ class Stranger:
         except OSError:
             pass
         return True
-
-
-def dealer(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """A ZeroMQ socket that proves nothing."""
-    made = context.socket(zmq.DEALER)
-    made.setsockopt(zmq.LINGER, 0)
-    made.connect(endpoint)
-    return made
