@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError, RunError, nearest
-from maniple.runtime import environment, tether
+from maniple.runtime import environment, open_files, tether
 from maniple.runtime.control import place
 from maniple.runtime.device import check_device
 from maniple.runtime.environment import THREAD_VARIABLES, LaunchEnvironment
@@ -189,12 +189,13 @@ def run(request: LaunchRequest) -> int:
 
     Raises:
         RequestError: the folder for log files cannot be written.
-        RunError: the port is taken.
+        RunError: the port is taken, or processes may have too few open files.
     """
     from maniple.runtime.post import bells
     from maniple.runtime.shared_memory import shared_files
     from maniple.runtime.supervisor import Supervisor
 
+    open_files.check(request.size)
     token = secrets.token_hex(16)
     head = Head(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s)
     sys.stdout.flush()
