@@ -26,6 +26,11 @@ def place(rank: int, ranks_per_node: int) -> str:
     return f"node {rank // ranks_per_node} (rank {rank})"
 
 
+def echo_name(rank: int) -> bytes:
+    """Name the connection over which a rank gives the launcher's beats back."""
+    return b"echo %d" % rank
+
+
 class Control(ABC):
     """One rank's end of the control plane."""
 
@@ -70,6 +75,9 @@ class Control(ABC):
     @abstractmethod
     def on_stop(self, callback: Callable[[RankStopped], object]) -> None:
         """Have a function called, on a thread of the control plane, when the run is stopped; at once if it was."""
+
+    def tell_headway(self) -> None:
+        """Have whoever watches this rank know its headway before this returns; does nothing where nobody does."""
 
     @abstractmethod
     def close(self) -> None:

@@ -9,6 +9,10 @@ running    all processes ended                          done
 either     a rank is at fault, or the user interrupts   stopping
 stopping   all processes ended                          done
 =========  ===========================================  =========
+
+Only a connection that has proved to be of this run (`proof`) carries messages to here, so a stranger's never come. What
+comes nevertheless from a connection that is no member's changes nothing: a hello that is not of a rank that is still
+missing is refused and forgotten, and whoever said it ends with the reason in its log; anything else is dropped.
 """
 
 from __future__ import annotations
@@ -16,12 +20,13 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 from enum import Enum
-from hmac import compare_digest
 from typing import final
 
 from maniple.runtime.agreement import Agreement, Fault, Told
-from maniple.runtime.control import place
+from maniple.runtime.closing import Closing, Step
+from maniple.runtime.control import echo_name, place
 from maniple.runtime.head_event import (
+    Dump,
     Event,
     Finish,
     Garbled,
@@ -31,6 +36,8 @@ from maniple.runtime.head_event import (
     ProcessExited,
     Received,
     SendTo,
+    Unread,
+    ending,
 )
 from maniple.runtime.message import (
     MAX_STRING,
@@ -40,6 +47,7 @@ from maniple.runtime.message import (
     Gather,
     Gathered,
     Goodbye,
+    Headway,
     Heartbeat,
     Hello,
     Message,
@@ -48,14 +56,13 @@ from maniple.runtime.message import (
     Welcome,
     readable,
 )
+from maniple.runtime.vigil import HANG_S, Trouble, Verdict, Vigil
 
 __all__: list[str] = []
 
+# A rank that hears nothing of the launcher gives it up after 4 s, and an echo may fail to come for 5: several beats each.
 BEAT_S = 1.0
-# Time for a stopped rank to end by itself, then from the request to end until it is ended.
-LAST_WORDS_S = 1.0
-TERMINATION_S = 2.0
-# Other ranks get this long to refuse a request that one rank refused.
+# Other ranks get this long to refuse a request that one rank refused: they read the same files, on the same host.
 REFUSAL_S = 5.0
 # A launcher that handled nothing for this long was suspended, and cannot tell how long ranks were silent.
 SUSPENDED_S = 1.0
@@ -74,7 +81,6 @@ class Phase(Enum):
 class _Member:
     identity: bytes
     hello: Hello
-    heard: float
     ended: bool = False
 
 
@@ -86,21 +92,20 @@ class Head:
         world_size: number of ranks.
         ranks_per_node: ranks of each node.
         join_timeout: seconds from the first hello until all must be there.
-        token: the run's secret.
-        heartbeat_timeout: seconds without a word after which a rank is at fault.
+        hang_timeout: seconds after which a rank that others wait for, and that does not get on, is at fault.
     """
 
     def __init__(
-        self, world_size: int, ranks_per_node: int, join_timeout: float, token: str, heartbeat_timeout: float = 4.0
+        self, world_size: int, ranks_per_node: int, join_timeout: float, hang_timeout: float = HANG_S
     ) -> None:
         self.phase = Phase.JOINING
         self._size = world_size
         self._ranks_per_node = ranks_per_node
         self._join_timeout = join_timeout
-        self._token = token
-        self._heartbeat_timeout = heartbeat_timeout
+        self._vigil = Vigil(hang_timeout)
         self._members: dict[int, _Member] = {}
         self._ranks: dict[bytes, int] = {}
+        self._echoes: dict[bytes, int] = {}
         self._exits: dict[int, int] = {}
         self._agreement = Agreement(world_size, ranks_per_node)
         self._refusals: dict[int, str] = {}
@@ -110,8 +115,8 @@ class Head:
         self._beats = 0
         self._latest: float | None = None
         self._finish = Finish(0, None, None)
-        self._terminate_at: float | None = None
-        self._kill_at: float | None = None
+        self._silent: tuple[int, ...] = ()
+        self._closing: Closing | None = None
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in what happened.
@@ -127,6 +132,9 @@ class Head:
             return self._received(event.identity, event.message, now)
         if isinstance(event, Garbled):
             return self._garbled(event, now)
+        if isinstance(event, Unread):
+            rank = self._ranks.get(event.identity)
+            return [] if rank is None else self._fault(rank, "does not read what it is told", now)
         if isinstance(event, ProcessExited):
             return self._exited(event.rank, event.returncode, now)
         if isinstance(event, Interrupted):
@@ -138,8 +146,7 @@ class Head:
         gap = 0.0 if self._latest is None else now - self._latest
         self._latest = now
         if gap > SUSPENDED_S:
-            for member in self._members.values():
-                member.heard += gap
+            self._vigil.forgive(gap)
             if self._join_by is not None:
                 self._join_by += gap
 
@@ -148,11 +155,17 @@ class Head:
     def _received(self, identity: bytes, message: Message, now: float) -> list[Instruction]:
         if isinstance(message, Hello):
             return self._hello(identity, message, now)
+        echoing = self._echoes.get(identity)
+        if echoing is not None:
+            if isinstance(message, Heartbeat) and echoing not in self._exits:
+                self._vigil.echoed(echoing, now)
+            return []
         rank = self._ranks.get(identity)
-        if rank is None:
-            return [SendTo(identity, Refused("say hello first"))]
-        self._members[rank].heard = now
-        if self.phase is Phase.STOPPING or isinstance(message, Heartbeat):
+        if rank is None or rank in self._exits or self.phase is Phase.STOPPING:
+            return []
+        if isinstance(message, Headway):
+            patience = message.patience / 1000
+            self._vigil.told(rank, message.progress, now, waits=message.waits, patience_s=patience)
             return []
         if isinstance(message, Call):
             told = Told(message.digest, message.inputs, message.text)
@@ -168,14 +181,11 @@ class Head:
     def _hello(self, identity: bytes, hello: Hello, now: float) -> list[Instruction]:
         problem = self._problem(identity, hello)
         if problem is not None:
-            who = f"{place(hello.rank, self._ranks_per_node)} on {hello.host}, process {hello.pid}"
-            reason = f"{who}, was refused: {problem}"
-            known = hello.rank if hello.rank < self._size else None
-            return [SendTo(identity, Refused(reason)), *self._stop(Finish(1, reason, known), now)]
-        if self.phase is Phase.STOPPING:
-            return [SendTo(identity, Refused(self._finish.message or "the run is over"))]
-        self._members[hello.rank] = _Member(identity, hello, now)
+            return [SendTo(identity, Refused(f"rank {hello.rank} was refused: {problem}"))]
+        self._members[hello.rank] = _Member(identity, hello)
         self._ranks[identity] = hello.rank
+        self._echoes[echo_name(hello.rank)] = hello.rank
+        self._vigil.admit(hello.rank, now)
         if self._join_by is None:
             self._join_by = now + self._join_timeout
         gone = [rank for rank in sorted(self._exits) if rank not in self._members]
@@ -189,8 +199,8 @@ class Head:
         return self._to_all(welcome)
 
     def _problem(self, identity: bytes, hello: Hello) -> str | None:
-        if not compare_digest(hello.token.encode(), self._token.encode()):
-            return "its token is not this run's; start ranks with maniple run"
+        if self.phase is not Phase.JOINING:
+            return self._finish.message or "all ranks have joined already"
         if hello.version != PROTOCOL:
             return f"expected protocol {PROTOCOL}, got {hello.version}; install one Maniple everywhere"
         if hello.world_size != self._size:
@@ -207,8 +217,7 @@ class Head:
         rank = self._ranks.get(event.identity)
         if rank is not None:
             return self._fault(rank, f"sent what is no message: {event.text}", now)
-        # Anything may knock at a port; only what claims to be a rank of this run can fail it.
-        return [SendTo(event.identity, Refused(event.text))]
+        return []
 
     def _gather(self, rank: int, message: Gather, now: float) -> list[Instruction]:
         outcome = self._agreement.gather(rank, message.payload)
@@ -226,6 +235,8 @@ class Head:
 
     def _goodbye(self, rank: int, now: float) -> list[Instruction]:
         self._members[rank].ended = True
+        if rank not in self._exits:
+            self._vigil.end(rank)
         fault = self._agreement.end(rank)
         if fault is not None:
             return self._blame(fault, now)
@@ -241,13 +252,14 @@ class Head:
 
     def _exited(self, rank: int, code: int, now: float) -> list[Instruction]:
         self._exits[rank] = code
+        self._vigil.forget(rank)
         if self.phase is Phase.STOPPING:
             return self._settle()
         if code == 2:
             self._refusals.setdefault(rank, f"ended with exit status 2{self._during(rank)}")
             self._refused_at = now if self._refused_at is None else self._refused_at
         elif code != 0 or rank in self._refusals:
-            return self._fault(rank, self._refusals.get(rank) or f"{_ending(code)}{self._during(rank)}", now)
+            return self._fault(rank, self._refusals.get(rank) or f"{ending(code)}{self._during(rank)}", now)
         elif rank in self._members:
             if not self._members[rank].ended:
                 found = self._goodbye(rank, now)
@@ -273,11 +285,10 @@ class Head:
         return Finish(1, f"{place(rank, self._ranks_per_node)} {self._refusals[rank]}", rank)
 
     def _interrupted(self, now: float) -> list[Instruction]:
-        if self.phase is Phase.STOPPING:
+        if self._closing is not None:
+            self._closing.hurry()
             return [Kill(self._alive(), signal.SIGKILL)]
-        found = self._stop(Finish(130, "interrupted", None), now)
-        self._terminate_at, self._kill_at = None, now + TERMINATION_S
-        return [*found, Kill(self._alive(), signal.SIGTERM)]
+        return self._stop(Finish(130, "interrupted", None), now, Closing(now, interrupted=True))
 
     def _tick(self, now: float) -> list[Instruction]:
         if self.phase is Phase.STOPPING:
@@ -287,30 +298,43 @@ class Head:
         fault = self._agreement.tick(now)
         if fault is not None:
             return self._blame(fault, now)
-        # A rank beats until every rank has said goodbye; its own goodbye does not excuse it.
-        ended = all(member.ended for member in self._members.values())
-        for rank, member in sorted(self._members.items()):
-            if rank not in self._exits and not ended and now - member.heard > self._heartbeat_timeout:
-                silence = f"has not answered for {self._heartbeat_timeout:g} s (stopped or unreachable)"
-                last = self._agreement.last[rank]
-                told = f", last call: `{last}`" if last else ", before its first call"
-                return [Kill((rank,), signal.SIGKILL), *self._fault(rank, silence + told, now)]
+        verdict = self._vigil.look(now)
+        if verdict is not None:
+            return self._judge(verdict, now)
         if self.phase is Phase.JOINING and self._join_by is not None and now >= self._join_by:
             return self._late(now)
         if self._members and now >= self._beat_at:
             self._beats, self._beat_at = self._beats + 1, now + BEAT_S
-            return self._to_all(Heartbeat(0, self._beats))
+            beat = Heartbeat(0, self._beats)
+            here = (echo for echo, rank in sorted(self._echoes.items()) if rank not in self._exits)
+            return [*self._to_all(beat), *(SendTo(echo, beat) for echo in here)]
         return []
 
+    def _judge(self, verdict: Verdict, now: float) -> list[Instruction]:
+        """Stop the run because a rank does not answer, or none gets on."""
+        last = self._agreement.last[verdict.rank]
+        called = f", last call: `{last}`" if last else ", before its first call"
+        text = verdict.told(lambda rank: place(rank, self._ranks_per_node), called)
+        at_fault = None if verdict.trouble is Trouble.STUCK else verdict.rank
+        self._silent = (verdict.rank,) if verdict.trouble is Trouble.SILENT else ()
+        return self._stop(Finish(1, text, at_fault), now, Closing(now, stuck=True))
+
     def _press(self, now: float) -> list[Instruction]:
-        """End ranks that do not end by themselves."""
-        if self._terminate_at is not None and now >= self._terminate_at:
-            self._terminate_at = None
-            return [Kill(self._alive(), signal.SIGTERM)]
-        if self._kill_at is not None and now >= self._kill_at:
-            self._kill_at = None
-            return [Kill(self._alive(), signal.SIGKILL)]
-        return []
+        """Do what it is time for with ranks that have not ended by themselves."""
+        found: list[Instruction] = []
+        for step in [] if self._closing is None else self._closing.due(now):
+            if step is Step.TELL:
+                text = readable(self._finish.message or "the request was refused", MAX_STRING // 4)
+                found += self._to_all(Stop(text))
+            elif step is Step.STACKS:
+                asked = [(rank, self._members[rank].hello.stacks) for rank in self._alive() if rank in self._members]
+                found += [Dump(rank, number) for rank, number in asked if number]
+            elif step is Step.KILL_SILENT:
+                found += [Kill((rank,), signal.SIGKILL) for rank in self._silent if rank not in self._exits]
+            else:
+                number = signal.SIGTERM if step is Step.TERMINATE else signal.SIGKILL
+                found.append(Kill(self._alive(), number))
+        return found
 
     # -------------------------------------------------------------------------------------------------------- faults
 
@@ -341,16 +365,14 @@ class Head:
     def _fault(self, rank: int, text: str, now: float) -> list[Instruction]:
         return self._stop(Finish(1, f"{place(rank, self._ranks_per_node)} {text}", rank), now)
 
-    def _stop(self, finish: Finish, now: float) -> list[Instruction]:
+    def _stop(self, finish: Finish, now: float, closing: Closing | None = None) -> list[Instruction]:
         """Stop all ranks, once: the first reason counts."""
         if self.phase is Phase.STOPPING:
             return []
         self.phase = Phase.STOPPING
         self._finish = finish
-        self._terminate_at = now + LAST_WORDS_S
-        self._kill_at = now + LAST_WORDS_S + TERMINATION_S
-        text = readable(finish.message or "the request was refused", MAX_STRING // 4)
-        return [*self._to_all(Stop(text)), *self._settle()]
+        self._closing = Closing(now) if closing is None else closing
+        return [*self._press(now), *self._settle()]
 
     def _to_all(self, message: Message) -> list[Instruction]:
         return [
@@ -361,13 +383,3 @@ class Head:
 
     def _alive(self) -> tuple[int, ...]:
         return tuple(rank for rank in range(self._size) if rank not in self._exits)
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit status {code}"
-    try:
-        name = f" ({signal.Signals(-code).name})"
-    except ValueError:
-        name = ""
-    return f"was killed by signal {-code}{name}"

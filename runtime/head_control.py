@@ -15,7 +15,10 @@ import zmq
 from maniple.regions.error import RunError
 from maniple.runtime.alarm import Alarm
 from maniple.runtime.control import MAX_TEXT, Control, RankStopped, Roll
+from maniple.runtime.echo import Echo
+from maniple.runtime.headway import Headway
 from maniple.runtime.message import (
+    MAX_INTEGER,
     MAX_MESSAGE,
     PROTOCOL,
     Call,
@@ -32,8 +35,11 @@ from maniple.runtime.message import (
     Welcome,
     decode,
     encode,
+    frames,
     readable,
 )
+from maniple.runtime.message import Headway as Word
+from maniple.runtime.proof import be_rank
 from maniple.runtime.zeromq import make_socket, milliseconds
 
 if TYPE_CHECKING:
@@ -43,11 +49,16 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+# How often a rank tells its headway; a vigil takes the lack of six words for a lock that is kept.
 BEAT_S = 0.5
+# The launcher beats every second; four beats that do not come, seen by a thread that ran meanwhile, are no accident.
 SILENCE_S = 4.0
 # A thread that did not run for this long was suspended itself, and cannot tell how long others were silent.
 SUSPENDED_S = 1.0
+# For a program whose launcher is gone to end by itself: nobody is left to end it otherwise.
 LAST_WORDS_S = 0.75
+# Messages of the launcher that lie unread at most; it sends one a second, and one for each exchange.
+UNREAD = 1000
 # After a call was sent, further ones wait this long, so that a program of many calls wakes the thread seldom.
 LAZY_S = 0.01
 # So many calls that may wait are sent at once.
@@ -59,16 +70,21 @@ class HeadControl(Control):
     """A rank's end of the control plane.
 
     One thread owns the socket: it sends what the program queues, beats, and receives. The program's thread only
-    appends to a queue, and waits on a condition for answers. A launcher that is silent for 4 s, or no longer this
+    appends to a queue, and waits on a condition for answers. That the process lives is told by its `Echo`, which needs no
+    interpreter; that it gets on, by this thread. A launcher that is silent for 4 s, or no longer this
     process's parent, is gone, and with it the run: waits raise, and a process that does not end is ended.
 
     Args:
         launch: what the launcher told this rank.
         data_endpoint: where this rank takes tiles.
+        headway: how far this rank has come.
+        stacks: the signal that has this process write its stacks, 0 for none.
     """
 
-    def __init__(self, launch: LaunchEnvironment, data_endpoint: str) -> None:
+    def __init__(self, launch: LaunchEnvironment, data_endpoint: str, headway: Headway, stacks: int = 0) -> None:
         self._launch = launch
+        self._headway = headway
+        self._stacks = stacks
         self._data_endpoint = data_endpoint
         self._roll = Roll()
         self._last = ""
@@ -84,6 +100,9 @@ class HeadControl(Control):
         self._gathered: dict[int, tuple[bytes, ...]] = {}
         self._farewell = False
         self._reason: str | None = None
+        self._refused = False
+        self._words = 0
+        self._word_due = False
         self._lost_at: float | None = None
         self._callbacks: list[Callable[[RankStopped], object]] = []
         self._alarm = Alarm()
@@ -94,8 +113,8 @@ class HeadControl(Control):
         """Introduce this rank and wait until all are there.
 
         Raises:
-            RankStopped: the head refused this rank, or another one did not come.
-            RunError: the world that came up is not the one that was asked for.
+            RankStopped: another rank did not come.
+            RunError: the head refused this rank, or the world that came up is not the one that was asked for.
         """
         launch = self._launch
         self._outbox.append(
@@ -107,12 +126,14 @@ class HeadControl(Control):
                 world_size=launch.world_size,
                 data_endpoint=self._data_endpoint,
                 version=PROTOCOL,
-                token=launch.token,
+                stacks=self._stacks,
             )
         )
         self._thread.start()
         with self._changed:
             self._changed.wait_for(lambda: self._welcome is not None or self._reason is not None)
+            if self._refused:
+                raise RunError(f"{self._reason}; start ranks with maniple run")
             self._check()
             welcome = self._welcome
         if welcome is None or len(welcome.endpoints) != launch.world_size or len(welcome.hosts) != launch.world_size:
@@ -122,6 +143,7 @@ class HeadControl(Control):
 
     def call(self, text: str, digest: bytes = b"", *, soon: bool = True) -> None:
         """Queue a call for the head."""
+        self._headway.step()
         with self._program:
             self._check()
             inputs = self._roll.add(text, digest)
@@ -144,7 +166,7 @@ class HeadControl(Control):
             sequence = self._gathers
             self._outbox.append(Gather(sequence, bytes(payload)))
         self._alarm.ring()
-        with self._changed:
+        with self._headway.waiting(), self._changed:
             self._changed.wait_for(lambda: sequence in self._gathered or self._reason is not None)
             self._check()
             return list(self._gathered.pop(sequence))
@@ -164,6 +186,14 @@ class HeadControl(Control):
             doing = readable(where or self._last, MAX_TEXT)
             self._outbox.append(Failed(self._launch.rank, doing, readable(text, 4 * MAX_TEXT), request))
         self._alarm.ring()
+
+    def tell_headway(self) -> None:
+        """Tell the head this rank's headway, and return once it is on its way: what follows may keep the interpreter."""
+        with self._changed:
+            told = self._words
+            self._word_due = True
+            self._alarm.ring()
+            self._changed.wait_for(lambda: self._words > told or self._reason is not None or self._farewell)
 
     def stopped(self) -> str | None:
         """Give the reason."""
@@ -203,11 +233,13 @@ class HeadControl(Control):
 
     def _run(self) -> None:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        socket = make_socket(context, zmq.DEALER, linger_ms=1000)
-        socket.connect(self._launch.head)
+        socket = make_socket(context, zmq.DEALER, linger_ms=1000, receiving=UNREAD)
         try:
+            be_rank(socket, self._launch.token)
+            Echo(context, self._launch.head, self._launch.token, self._launch.rank)
+            socket.connect(self._launch.head)
             self._serve(socket)
-        except (zmq.ZMQError, ProtocolError) as error:
+        except (zmq.ZMQError, RunError) as error:
             self._stop(f"node {self._launch.node} (rank {self._launch.rank}) lost its control connection: {error}")
         finally:
             socket.close()
@@ -218,14 +250,14 @@ class HeadControl(Control):
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(self._alarm.fileno(), zmq.POLLIN)
-        beats, beat_at = 0, 0.0
+        beat_at = 0.0
         heard = seen = monotonic()
         while True:
             # Only `close` sets this, after the last message was queued.
             last_round = self._closing and self._farewell
             sent = False
             while self._outbox:
-                socket.send(encode(self._outbox.popleft()), zmq.NOBLOCK)
+                socket.send_multipart(frames(encode(self._outbox.popleft())), zmq.NOBLOCK)
                 sent = True
             if last_round:
                 return
@@ -233,9 +265,9 @@ class HeadControl(Control):
             if now - seen > SUSPENDED_S:
                 heard = now
             seen = now
-            if now >= beat_at:
-                beats, beat_at = beats + 1, now + BEAT_S
-                socket.send(encode(Heartbeat(self._launch.rank, beats)), zmq.NOBLOCK)
+            if now >= beat_at or self._word_due:
+                beat_at = now + BEAT_S
+                self._send_word(socket)
                 self._look_for_head(now, heard)
             self._lazy = sent
             armed = self._alarm.arm() and not self._outbox
@@ -245,13 +277,24 @@ class HeadControl(Control):
             if socket in events:
                 heard = now
                 while int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-                    self._take(decode(socket.recv(zmq.NOBLOCK)))
+                    self._take(decode(*socket.recv_multipart(zmq.NOBLOCK)))
+
+    def _send_word(self, socket: zmq.Socket[bytes]) -> None:
+        headway = self._headway
+        patience = min(round(headway.patience_s() * 1000), MAX_INTEGER)
+        word = Word(self._launch.rank, headway.progress(), headway.waits(), patience)
+        with self._changed:
+            self._word_due = False
+            socket.send(encode(word), zmq.NOBLOCK)
+            self._words += 1
+            self._changed.notify_all()
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Stop):
             self._stop(message.text)
             return
         if isinstance(message, Refused):
+            self._refused = True
             self._stop(message.reason)
             return
         with self._changed:

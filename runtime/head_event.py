@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal as signals
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, final
 
@@ -31,6 +32,14 @@ class Garbled:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """A message found no room in the queue to a connection, which does not read."""
+
+    identity: bytes
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class ProcessExited:
     """A rank's process ended; the code is the exit status, or minus the signal."""
 
@@ -50,7 +59,7 @@ class Interrupted:
     """The user wants the run to end."""
 
 
-Event: TypeAlias = Received | Garbled | ProcessExited | Tick | Interrupted
+Event: TypeAlias = Received | Garbled | Unread | ProcessExited | Tick | Interrupted
 
 
 @final
@@ -73,6 +82,15 @@ class Kill:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Dump:
+    """Have a rank's process write its stacks to its log, by the signal that it chose."""
+
+    rank: int
+    signal: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The run is over and all processes have ended.
 
@@ -87,4 +105,15 @@ class Finish:
     rank: int | None
 
 
-Instruction: TypeAlias = SendTo | Kill | Finish
+Instruction: TypeAlias = SendTo | Kill | Dump | Finish
+
+
+def ending(returncode: int) -> str:
+    """Say how a process ended, after its rank's name."""
+    if returncode >= 0:
+        return f"ended with exit status {returncode}"
+    try:
+        name = f" ({signals.Signals(-returncode).name})"
+    except ValueError:
+        name = ""
+    return f"was killed by signal {-returncode}{name}"

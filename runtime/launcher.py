@@ -13,25 +13,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError, RunError, nearest
-from maniple.runtime import environment, tether
+from maniple.runtime import environment, open_files, tether
 from maniple.runtime.control import place
 from maniple.runtime.device import check_device
 from maniple.runtime.environment import THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.head import Head
 from maniple.runtime.hosting import given_machine
 from maniple.runtime.inventory import available_cores, core_numbers
+from maniple.runtime.vigil import HANG_S
 
 if TYPE_CHECKING:
     from maniple.runtime.head_event import Finish
 
 __all__: list[str] = []
 
+# Importing torch and compiling kernels takes half a minute on a busy host; a rank may be through long before another.
 JOIN_TIMEOUT_S = 60.0
 WAYS = {"shared": "shared memory", "zmq": "ZeroMQ"}
 TRANSPORTS = tuple(WAYS)
 """How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
 # What a rank must not take over from a run that this launcher is part of.
-OPTIONAL = {f"MANIPLE_{name}" for name in ("BELLS", "BOUND", "DETERMINISTIC", "MACHINE", "MAPPER", "RECORD", "SHARED")}
+OPTIONAL = {f"MANIPLE_{name}" for name in ("BELLS", "BOUND", "DETERMINISTIC", "LOG", "MACHINE", "MAPPER", "RECORD", "SHARED")}
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
 
@@ -57,6 +59,7 @@ class LaunchRequest:
         device: what the processors are: `cpu`, `cuda`, or the `null` device.
         bind: whether each rank keeps to cores of its own; None where the ranks together take up all of the host's.
         machine: file of a machine that programs plan for in place of the one that is found here.
+        hang_timeout_s: seconds that ranks wait for one that does not get on.
 
     Raises:
         RequestError: a count below 1, a port or transport that is none, too few cores to bind to, a machine of other
@@ -78,6 +81,7 @@ class LaunchRequest:
     device: str = "cpu"
     bind: bool | None = None
     machine: Path | None = None
+    hang_timeout_s: float = HANG_S
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -94,6 +98,8 @@ class LaunchRequest:
             raise RequestError(f"--port: expected 1 to 65535, got {self.port}; leave it out to let the launcher choose")
         if not 0 < self.join_timeout_s < float("inf"):
             raise RequestError(f"--join-timeout: expected seconds above 0, got {self.join_timeout_s:g}")
+        if not 0 < self.hang_timeout_s < float("inf"):
+            raise RequestError(f"--hang-timeout: expected seconds above 0, got {self.hang_timeout_s:g}")
         if self.record is not None and (self.record.is_dir() or not os.access(self.record.absolute().parent, os.W_OK)):
             raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
         if self.transport not in TRANSPORTS:
@@ -129,6 +135,7 @@ def command(
     token: str = "",
     shared: tuple[int, ...] = (),
     bells: tuple[tuple[int, int], ...] = (),
+    log: Path | None = None,
 ) -> tuple[list[str], dict[str, str]]:
     """Give the command of a rank and the variables that it gets beyond the launcher's own.
 
@@ -139,6 +146,7 @@ def command(
         token: the run's secret.
         shared: descriptors of the files that the ranks share.
         bells: descriptors of the pipes that wake them.
+        log: where its output goes.
     """
     cores = request.cores_each()
     launch = LaunchEnvironment(
@@ -161,6 +169,7 @@ def command(
         bells=bells,
         bound=request.bound(rank),
         machine=None if request.machine is None else str(request.machine.absolute()),
+        log=None if log is None else str(log.absolute()),
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.
@@ -180,31 +189,33 @@ def run(request: LaunchRequest) -> int:
 
     Raises:
         RequestError: the folder for log files cannot be written.
-        RunError: the port is taken.
+        RunError: the port is taken, or processes may have too few open files.
     """
     from maniple.runtime.post import bells
     from maniple.runtime.shared_memory import shared_files
     from maniple.runtime.supervisor import Supervisor
 
+    open_files.check(request.size)
     token = secrets.token_hex(16)
-    head = Head(request.size, request.ranks_per_node, request.join_timeout_s, token)
+    head = Head(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s)
     sys.stdout.flush()
     if request.size > 1:
         sys.stderr.write(
             f"maniple: {request.size} ranks of this host exchange tiles through {WAYS[request.transport]}\n"
         )
         sys.stderr.flush()
-    with Supervisor(head, request.port) as supervisor:
+    with Supervisor(head, token, request.port) as supervisor:
         logs = _log_folder(request.log_dir)
         sharing = request.size if request.size > 1 and request.transport == "shared" else 0
         with shared_files(sharing) as shared, bells(sharing) as pipes:
             inherited = (*shared, *(end for ends in pipes for end in ends))
             for rank in range(request.size):
-                argv, variables = command(request, rank, supervisor.endpoint, token, shared, pipes)
+                log = _log(logs, rank)
+                argv, variables = command(request, rank, supervisor.endpoint, token, shared, pipes, log)
                 environ = {**environment.inherited(), **variables}
                 for name in OPTIONAL - set(variables):
                     environ.pop(name, None)
-                supervisor.spawn(_tethered(argv), environ, _log(logs, rank), inherited, shown=rank == 0)
+                supervisor.spawn(_tethered(argv), environ, log, inherited, shown=rank == 0)
         finish = supervisor.watch()
     _report(finish, logs, request)
     return finish.status

@@ -1,7 +1,9 @@
 """Messages: what ranks and the launcher tell each other, and their form as bytes.
 
 A message is one msgpack list: the schema's version, the record's number, its fields in order. Bytes from outside
-become a record of a known type with fields of the right types and bounded sizes, or a `ProtocolError`.
+become a record of a known type with fields of the right types and bounded sizes, or a `ProtocolError`. They are read
+field by field as the record's type says, so nothing is made that the record does not hold: lists nest no deeper than
+one level, all lists of a message together hold at most `MAX_ITEMS` items, and all its bytes are at most `MAX_MESSAGE`.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of this schema; two ends of different versions refuse each other."""
 PROTOCOL = f"maniple/{SCHEMA}"
 MAX_MESSAGE = 64 << 20
+"""Bytes of a message in all, of one frame or of several."""
+MAX_FRAME = 64 << 10
+"""Bytes of one frame on the control plane; a longer message goes in several, so a socket takes no larger one."""
 MAX_STRING = 64 << 10
 MAX_ITEMS = 64 << 10
 MAX_INTEGER = 2**63 - 1
@@ -44,7 +49,7 @@ class Hello:
         world_size: the number of ranks that it was told of.
         data_endpoint: where others push tiles to it.
         version: its protocol.
-        token: the run's secret.
+        stacks: the signal that has it write its stacks to its log; 0 for none.
     """
 
     rank: int
@@ -54,7 +59,7 @@ class Hello:
     world_size: int
     data_endpoint: str
     version: str
-    token: str
+    stacks: int
 
 
 @final
@@ -77,7 +82,7 @@ class Refused:
 @final
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life, of a rank or (as rank 0) of the launcher."""
+    """A sign of life of the launcher, as rank 0; a rank's echo gives it back as it came."""
 
     rank: int
     sequence: int
@@ -154,7 +159,27 @@ class Goodbye:
     calls: int
 
 
-Message: TypeAlias = Hello | Welcome | Refused | Heartbeat | Call | Gather | Gathered | Failed | Stop | Goodbye
+@final
+@dataclass(frozen=True, slots=True)
+class Headway:
+    """How far a rank has come, told as long as its interpreter runs.
+
+    Args:
+        rank: which.
+        progress: a count that changes whenever anything of it gets on.
+        waits: whether it does nothing but wait.
+        patience: milliseconds from now within which no progress is expected of it, because its program said so.
+    """
+
+    rank: int
+    progress: int
+    waits: bool
+    patience: int
+
+
+Message: TypeAlias = (
+    Hello | Welcome | Refused | Heartbeat | Call | Gather | Gathered | Failed | Stop | Goodbye | Headway
+)
 
 RECORDS: tuple[type[Message], ...] = (
     Hello,
@@ -167,6 +192,7 @@ RECORDS: tuple[type[Message], ...] = (
     Failed,
     Stop,
     Goodbye,
+    Headway,
 )
 """The closed union; a record's place here is its number in messages."""
 
@@ -185,33 +211,99 @@ def encode(message: Message) -> bytes:
     return packed
 
 
-def decode(data: bytes) -> Message:
+def frames(packed: bytes) -> list[bytes]:
+    """Cut a packed record into frames of at most `MAX_FRAME` bytes."""
+    if len(packed) <= MAX_FRAME:
+        return [packed]
+    return [packed[start : start + MAX_FRAME] for start in range(0, len(packed), MAX_FRAME)]
+
+
+def decode(*parts: bytes) -> Message:
     """Unpack a record.
+
+    Args:
+        parts: the frames that it came in.
 
     Raises:
         ProtocolError: these bytes are no message of this schema; names the field.
     """
-    if len(data) > MAX_MESSAGE:
-        raise ProtocolError(f"message: expected at most {MAX_MESSAGE} bytes, got {len(data)}")
-    try:
-        unpacked: object = msgpack.unpackb(
-            data, raw=False, max_array_len=MAX_ITEMS, max_str_len=MAX_STRING, max_map_len=0, max_ext_len=0
-        )
-    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
-        raise ProtocolError(f"message: expected a msgpack list, got bytes that are none ({error})") from error
-    if not isinstance(unpacked, list) or len(unpacked) < 2:
-        raise ProtocolError(f"message: expected a list of version, type and fields, got {_shown(unpacked)}")
-    version, number, *values = unpacked
+    size = sum(map(len, parts))
+    if size > MAX_MESSAGE:
+        raise ProtocolError(f"message: expected at most {MAX_MESSAGE} bytes, got {size}")
+    reader = _Reader(parts[0] if len(parts) == 1 else b"".join(parts))
+    count = reader.length("message", "a list of version, type and fields")
+    version, number = reader.scalar("schema version"), reader.scalar("record number")
     if type(version) is not int or version != SCHEMA:
         raise ProtocolError(f"schema version: expected {SCHEMA}, got {_shown(version)}; install one Maniple everywhere")
     if type(number) is not int or not 0 <= number < len(RECORDS):
         raise ProtocolError(f"record number: expected 0..{len(RECORDS) - 1}, got {_shown(number)}")
     record, layout = RECORDS[number], _LAYOUTS[number]
-    if len(values) != len(layout):
-        raise ProtocolError(f"{record.__name__}: expected {len(layout)} fields, got {len(values)}")
-    return _MAKERS[number](
-        *(check(value, f"{record.__name__}.{name}") for value, (name, check) in zip(values, layout, strict=True))
-    )
+    if count - 2 != len(layout):
+        raise ProtocolError(f"{record.__name__}: expected {len(layout)} fields, got {count - 2}")
+    values = []
+    for name, check in layout:
+        field = f"{record.__name__}.{name}"
+        listed = check in _LISTS
+        values.append(check(reader.items(field) if listed else reader.scalar(field), field))
+    reader.end()
+    return _MAKERS[number](*values)
+
+
+@final
+class _Reader:
+    """Reads a message's values one after another; makes no list but where one is asked for.
+
+    Args:
+        data: all bytes of the message.
+    """
+
+    __slots__ = ("_left", "_size", "_unpacker")
+
+    def __init__(self, data: bytes) -> None:
+        # No list is unpacked by itself: an empty one is refused by its field's type, any other by its length.
+        self._unpacker = msgpack.Unpacker(
+            raw=False,
+            max_buffer_size=max(len(data), 1),
+            max_array_len=0,
+            max_str_len=MAX_STRING,
+            max_bin_len=len(data),
+            max_map_len=0,
+            max_ext_len=0,
+        )
+        self._unpacker.feed(data)
+        self._size = len(data)
+        self._left = MAX_ITEMS
+
+    def length(self, field: str, expected: str) -> int:
+        """Read the head of a list, of no more items than bytes can hold and a message may."""
+        try:
+            count = int(self._unpacker.read_array_header())
+        except (ValueError, msgpack.UnpackException) as error:
+            raise ProtocolError(f"{field}: expected {expected}, got bytes that are none ({error})") from error
+        self._left -= count
+        if self._left < 0 or count > self._size:
+            raise ProtocolError(f"{field}: expected at most {MAX_ITEMS} items in a message, got a list of {count}")
+        if field == "message" and count < 2:
+            raise ProtocolError(f"{field}: expected {expected}, got a list of {count}")
+        return count
+
+    def scalar(self, field: str) -> object:
+        """Read what is no list."""
+        try:
+            found: object = self._unpacker.unpack()
+        except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+            raise ProtocolError(f"{field}: expected a message's field, got bytes that are none ({error})") from error
+        return found
+
+    def items(self, field: str) -> list[object]:
+        """Read a list of what are no lists."""
+        count = self.length(field, "a list")
+        return [self.scalar(f"{field}[{i}]") for i in range(count)]
+
+    def end(self) -> None:
+        """Refuse bytes that are left."""
+        if self._unpacker.tell() != self._size:
+            raise ProtocolError(f"message: expected {self._unpacker.tell()} bytes, got {self._size}")
 
 
 def readable(text: str, limit: int) -> str:
@@ -277,6 +369,8 @@ _CHECKS: dict[str, Callable[[object, str], object]] = {
     "tuple[str, ...]": _strings,
     "tuple[bytes, ...]": _several_bytes,
 }
+
+_LISTS = frozenset({_strings, _several_bytes})
 
 # The checks below give each record the types that its fields declare, which a type checker cannot follow.
 _MAKERS: tuple[Callable[..., Message], ...] = RECORDS

@@ -117,6 +117,7 @@ class Processor(ABC):
         self._arrived = threading.Condition()
         self._closed = False
         self._busy = False
+        self.begun = 0
         self._looks = 0  # how often the thread will look before it sleeps until it is woken
         self._looking = False
         self._stepper = stepper
@@ -126,6 +127,11 @@ class Processor(ABC):
             self._thread.start()
         else:
             stepper.add(self.turn)
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody does this processor's work now."""
+        return self._busy
 
     @abstractmethod
     def submit(self, task: Callable[[], object], events: Iterable[Event] = ()) -> Event:
@@ -165,6 +171,7 @@ class Processor(ABC):
                     return
                 first = heapq.heappop(self._queue)
                 self._busy = True
+                self.begun += 1
                 self._looks = LOOKS
             done = False
             try:
@@ -218,6 +225,7 @@ class Processor(ABC):
             self._looking = False
             self._looks = 0
             self._busy = True
+            self.begun += 1
             return None if self._closed else heapq.heappop(self._queue)[2]
 
     def _run(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
+from ctypes import c_int64
 from functools import cached_property, partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
@@ -11,7 +14,7 @@ import numpy as np
 from maniple.runtime.shared_memory import LINE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterator
     from types import ModuleType
 
     from maniple.runtime.machine import Machine
@@ -54,6 +57,8 @@ class Progress:
         self._patient = patient
         self._check = check
         self._addresses: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self.blocked = 0
         self._told: list[int | None] = [None] * TABLES
         self._own: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
 
@@ -142,11 +147,31 @@ class Progress:
         if not self._patient:
             return False
         begun = perf_counter()
-        while not reached(address, value, LOOKS):
-            if not self.spins(begun):
+        while self.spins(begun):
+            if reached(address, value, LOOKS):
+                return True
+        with self.blocking():
+            while not reached(address, value, LOOKS):
+                self._check()
                 waited = perf_counter() - begun
                 sleep(min(max(waited / 8, NAP_S[0]), NAP_S[1]))
         return True
+
+    @contextmanager
+    def blocking(self) -> Iterator[None]:
+        """Count a thread of a processor as one that waits, inside."""
+        with self._lock:
+            self.blocked += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.blocked -= 1
+
+    def steps(self, processors: Collection[int]) -> int:
+        """Sum up the counters of some processors, as far as they have any."""
+        found = [self._addresses[processor] for processor in processors if processor in self._addresses]
+        return sum(c_int64.from_address(address).value for address in found)
 
 
 def _ignore(value: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from maniple.regions.error import ManipleError, RequestError
-from maniple.runtime import recording
+from maniple.runtime import activity, recording
 from maniple.runtime.capacity import Resident, check_schedule, passing, roomy
 from maniple.runtime.control import RankStopped
 from maniple.runtime.device import open_device
@@ -91,6 +91,7 @@ class RankRuntime:
         self.engine: CopyEngine | None = None
         if world.transport is not None:
             self._start_engine(world.transport)
+        activity.attend(self)
         world.control.on_stop(self.fail)
         # Registered after the world's own ending, so run before it: what is under way ends, then the wire is let go.
         atexit.register(self._end)
@@ -292,7 +293,7 @@ class RankRuntime:
         stepper = self.world.stepper
         if stepper is not None:
             stepper.until(lambda: done() or self.error is not None)
-        with self.finished:
+        with self.world.headway.waiting(), self.finished:
             while not done():
                 self.check()
                 self.finished.wait()
@@ -343,8 +344,9 @@ class RankRuntime:
         self.help()
         if self.world.stepper is not None:
             self.world.stepper.until(lambda: event.is_set() or self.error is not None)
-        while not event.wait(PATIENCE_S):
-            self.check()
+        with self.world.headway.waiting():
+            while not event.wait(PATIENCE_S):
+                self.check()
         self.check()
 
     def refuse_inside_a_task(self, what: str) -> None:

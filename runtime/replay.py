@@ -314,7 +314,7 @@ class Replay:
         """
         if self.runtime.world.stepper is not None:
             return self._moved_runs[row] >= value
-        with self.runtime.finished:
+        with self.runtime.progress.blocking(), self.runtime.finished:
             while self._moved_runs[row] < value:
                 self.runtime.check()
                 self.runtime.finished.wait()

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.regions.error import RequestError
+from maniple.runtime import open_files
 from maniple.runtime.inventory import take_inventory
 from maniple.runtime.transport import Meter
 
@@ -224,6 +225,12 @@ class SharedMemory:
             self._bells = {other: os.dup(ends[1]) for other, ends in sorted((bells or {}).items())}
             self._bell = os.dup(bells[rank][0]) if bells else -1
         except (OSError, ValueError) as error:
+            if open_files.are_too_many(error):
+                enough = open_files.needed(len(descriptors))
+                raise RequestError(
+                    f"shared memory: {error}; {len(descriptors)} ranks and what the program opens itself need more: "
+                    f"raise the limit of open files with `ulimit -n`, to {enough} at least"
+                ) from error
             raise RequestError(
                 f"shared memory: the files that the launcher opened are not there ({error}); a program must not close "
                 "descriptors that it did not open, or run it with --transport zmq"

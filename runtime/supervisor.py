@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, final
 import zmq
 
 from maniple.runtime.head_event import (
+    Dump,
     Event,
     Finish,
     Garbled,
@@ -23,9 +24,11 @@ from maniple.runtime.head_event import (
     Received,
     SendTo,
     Tick,
+    Unread,
 )
-from maniple.runtime.message import ProtocolError, decode, encode
+from maniple.runtime.message import ProtocolError, decode, encode, frames
 from maniple.runtime.passthrough import PassThrough
+from maniple.runtime.proof import be_head
 from maniple.runtime.zeromq import LOOPBACK, bind, make_socket
 
 if TYPE_CHECKING:
@@ -37,9 +40,14 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+# How late the launcher is at most where nothing wakes it.
 TICK_MS = 50
+# Messages of a rank that lie unread, and messages for it that it does not read. It gets one or two a second, and one for
+# each exchange, which it waits for; a rank that tells more calls than these waits for the launcher to read them.
+UNREAD = 1000
 # The last words of a process arrive after its end is seen; this is how long they may take.
 ECHO_S = 0.15
+# For the output of rank 0 to be shown in full, where something that it started keeps its streams open.
 DRAIN_S = 2.0
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -50,25 +58,28 @@ class Supervisor:
 
     Args:
         head: what decides.
+        token: the run's secret.
         port: of the control socket; None lets the system choose.
 
     Raises:
-        RunError: the port is taken.
+        RunError: the port is taken, or this process may open no more files.
     """
 
-    def __init__(self, head: Head, port: int | None) -> None:
+    def __init__(self, head: Head, token: str, port: int | None) -> None:
         self._head = head
         self._processes: list[subprocess.Popen[bytes]] = []
         self._outputs: list[PassThrough] = []
         self._noticed: dict[int, float] = {}
         self._told: set[int] = set()
+        self._unread: list[bytes] = []
         self._interrupts = 0
         self._stack = ExitStack()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._stack.callback(self._context.term)
-        self._router = make_socket(self._context, zmq.ROUTER, linger_ms=200)
-        self._stack.callback(self._router.close)
         try:
+            self._router = make_socket(self._context, zmq.ROUTER, linger_ms=200, sending=UNREAD, receiving=UNREAD)
+            self._stack.callback(self._router.close)
+            be_head(self._router, token)
             self.endpoint = bind(self._router, LOOPBACK, port)
         except BaseException:
             self._stack.close()
@@ -132,13 +143,14 @@ class Supervisor:
                     return finish
 
     def _receive(self) -> list[Event]:
-        found: list[Event] = []
-        if not self._router.poll(TICK_MS):
+        found: list[Event] = [Unread(identity) for identity in self._unread]
+        self._unread.clear()
+        if not self._router.poll(0 if found else TICK_MS):
             return found
         while int(self._router.getsockopt(zmq.EVENTS)) & zmq.POLLIN and len(found) < 1000:
-            identity, *frames = self._router.recv_multipart(zmq.NOBLOCK)
+            identity, *parts = self._router.recv_multipart(zmq.NOBLOCK)
             try:
-                found.append(Received(identity, decode(b"".join(frames))))
+                found.append(Received(identity, decode(*parts)))
             except ProtocolError as error:
                 found.append(Garbled(identity, str(error)))
         return found
@@ -149,7 +161,7 @@ class Supervisor:
         for rank, process in enumerate(self._processes):
             if rank in self._told:
                 continue
-            code = process.poll()
+            code = _ended(process)
             if code is not None and now - self._noticed.setdefault(rank, now) >= ECHO_S:
                 self._told.add(rank)
                 found.append(ProcessExited(rank, code))
@@ -163,18 +175,38 @@ class Supervisor:
         finish = None
         for instruction in instructions:
             if isinstance(instruction, SendTo):
-                with suppress(zmq.ZMQError):  # it left; its process says why
-                    self._router.send_multipart([instruction.identity, encode(instruction.message)], zmq.NOBLOCK)
+                self._send(instruction)
             elif isinstance(instruction, Kill):
                 for rank in instruction.ranks:
                     self._kill(rank, instruction.signal)
+            elif isinstance(instruction, Dump):
+                self._signal(instruction.rank, instruction.signal)
             else:
                 finish = instruction
         return finish
 
+    def _send(self, instruction: SendTo) -> None:
+        parts = frames(encode(instruction.message))
+        try:
+            self._router.send_multipart([instruction.identity, *parts], zmq.NOBLOCK)
+        except zmq.Again:
+            # An echo that gives nothing back is silent, which the head sees; any other message must not be lost.
+            self._unread.append(instruction.identity)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:  # it left; its process says why
+                raise
+
     def _kill(self, rank: int, number: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._processes[rank].pid, number)
+        """Send a signal to a rank's group of processes, whose number is nobody else's until its leader is reaped."""
+        if self._processes[rank].returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._processes[rank].pid, number)
+
+    def _signal(self, rank: int, number: int) -> None:
+        """Send a signal to a rank alone."""
+        if self._processes[rank].returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self._processes[rank].pid, number)
 
     def _take_over(self, number: int, handler: object) -> None:
         before = signal.getsignal(number)
@@ -193,3 +225,17 @@ class Supervisor:
         os.kill(os.getpid(), signal.SIGSTOP)
         for rank in range(len(self._processes)):
             self._kill(rank, signal.SIGCONT)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Give a process's exit status, or minus the signal; None while it runs.
+
+    It is not reaped, so that its number, and with it that of its group, cannot become another process's while the group
+    may have to be ended. A system that cannot look without reaping leaves what such a rank started alone.
+    """
+    if not hasattr(os, "waitid"):
+        return process.poll()
+    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status

@@ -5,17 +5,22 @@ from __future__ import annotations
 import atexit
 import platform
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.runtime import environment
+from maniple.regions.error import RequestError
 from maniple.runtime.control import Control, SoloControl, place
+from maniple.runtime.headway import Headway
 from maniple.runtime.inventory import available_cores, bind_to
 from maniple.runtime.loopback import ControlHub, LoopbackHub
 from maniple.runtime.stepper import Stepper
 from maniple.runtime.transport import Meter, Transport
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from maniple.runtime.environment import LaunchEnvironment
     from maniple.runtime.shared_memory import SharedMemory
 
@@ -47,6 +52,7 @@ class World:
         machine: file of a machine in place of the one that is found; None for none.
         local: counts the bytes that go from one memory of this rank to another.
         stepper: what takes on this rank together with others of the process; None where it has threads.
+        headway: how far this rank has come, for whoever watches it.
     """
 
     rank: int
@@ -68,6 +74,7 @@ class World:
     machine: str | None = None
     local: Meter = field(default_factory=Meter)
     stepper: Stepper | None = None
+    headway: Headway = field(default_factory=Headway)
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -84,6 +91,30 @@ class World:
     def place(self) -> str:
         """Name this rank as messages do: `node 1 (rank 3)`."""
         return place(self.rank, self.ranks_per_node)
+
+
+    @contextmanager
+    def busy(self, seconds: float) -> Iterator[None]:
+        """Say that this rank's program does something that takes long, inside; the run goes on meanwhile.
+
+        A rank that others wait for, and that does not get on for `--hang-timeout` seconds, ends the run. Inside, it may
+        take so many seconds instead:
+
+            with mp.world().busy(1200):
+                table = json.load(file)
+
+        Args:
+            seconds: how long it may take, above 0.
+
+        Raises:
+            RequestError: that is no time.
+            RankStopped: the run was stopped.
+        """
+        if not 0 < seconds < float("inf"):
+            raise RequestError(f"busy: expected seconds above 0, got {seconds!r}")
+        with self.headway.busy(seconds):
+            self.control.tell_headway()
+            yield
 
 
 _lock = threading.Lock()
@@ -194,14 +225,15 @@ def _sharing(ranks: range) -> list[SharedMemory]:
 
 
 def _join(launch: LaunchEnvironment) -> World:
-    from maniple.runtime import ending
+    from maniple.runtime import ending, stacks
     from maniple.runtime.head_control import HeadControl
     from maniple.runtime.shared_memory import SharedMemory
     from maniple.runtime.zeromq import ZmqTransport
 
     ending.install()
     transport = ZmqTransport(launch.rank, launch.world_size, launch.token)
-    control = HeadControl(launch, transport.endpoint)
+    headway = Headway()
+    control = HeadControl(launch, transport.endpoint, headway, stacks.answer(launch.log))
     welcome = control.join()
     ending.attend(control)
     transport.connect(welcome.endpoints)
@@ -229,4 +261,5 @@ def _join(launch: LaunchEnvironment) -> World:
         deterministic=launch.deterministic,
         device=launch.device,
         machine=launch.machine,
+        headway=headway,
     )

@@ -98,6 +98,7 @@ def cli() -> None:
 @click.option("--deterministic", is_flag=True, help="Run launches that are not traced in the order of the program.")
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
 @click.option("--join-timeout", default=60.0, show_default=True, help="Seconds that ranks wait for each other.")
+@click.option("--hang-timeout", default=300.0, show_default=True, help="Seconds that ranks wait for one that is stuck.")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="PATH", help="Write a timeline of the run there.")
 @click.option("--transport", default="shared", show_default=True, help="How tiles travel within a host: shared, zmq.")
@@ -117,6 +118,7 @@ def run(
     deterministic: bool,  # noqa: FBT001  (click passes flags by name)
     port: int | None,
     join_timeout: float,
+    hang_timeout: float,
     log_dir: Path | None,
     record: Path | None,
     transport: str,
@@ -144,6 +146,7 @@ def run(
         bind=bind,
         port=port,
         join_timeout_s=join_timeout,
+        hang_timeout_s=hang_timeout,
         mapper=mapper,
         deterministic=deterministic,
         log_dir=log_dir,

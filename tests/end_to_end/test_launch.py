@@ -180,7 +180,7 @@ def test_ranks_join_and_only_rank_0_is_heard(tmp_path: Path) -> None:
 # What a fault of rank 1 is called; `during` is the last call that it told.
 FAULTS = {
     "kill": r"was killed by signal 9 \(SIGKILL\) during `step 2",
-    "stop": r"has not answered for 4 s \(stopped or unreachable\), last call: `step 2",
+    "stop": r"has not answered for 5 s \(stopped or unreachable\), last call: `step 2",
     "raise": r"raised ValueError: the batch is sour during `step 2",
     "diverge": r"diverged at call 4: it called `evaluate`, node 0 \(rank 0\) called `step 3`",
     "inputs": r"diverged at call 4: its inputs differ: it called `step 3 inputs \w+`, node 0 \(rank 0\) called `step 3",
@@ -199,6 +199,35 @@ def test_a_fault_of_one_rank_ends_all_with_one_message(fault: str, tmp_path: Pat
     assert re.search(rf"^error: node 1 \(rank 1\) {FAULTS[fault]}", result.err, re.MULTILINE), result.err
     assert result.err.count("error: ") == 1
     assert are_gone(ranks)
+    if fault == "stop":  # whoever could answer wrote where it was before anything was killed
+        stacks = (tmp_path / "rank-0.log").read_text(encoding="utf-8")
+        assert "most recent call first" in stacks
+        assert 'steps.py", line' in stacks
+    else:
+        assert "most recent call first" not in result.err
+
+
+def test_a_rank_whose_interpreter_is_held_lives(tmp_path: Path) -> None:
+    """A call that keeps the interpreter lock for longer than a process may be silent, while the other rank waits."""
+    result = run("--nodes", "2", str(SCRIPTS / "steps.py"), "lock", logs=tmp_path)
+    assert (result.status, result.err) == (0, "")
+    assert "rank 0 of 2 done" in result.out
+
+
+def test_a_rank_that_does_not_get_on_is_named_with_its_stack(tmp_path: Path) -> None:
+    launcher = started("--nodes", "2", "--hang-timeout", "2", str(SCRIPTS / "steps.py"), "hang", logs=tmp_path)
+    ranks = until_they_met(launcher)
+    result = ended(launcher)
+    assert result.status == 1
+    waits = r"^error: node 1 \(rank 1\) has not got on for \d s while node 0 \(rank 0\) waits, last call: `step 2"
+    assert re.search(waits, result.err, re.MULTILINE), result.err
+    assert "steps.py" in result.err.partition("last lines of node 1 (rank 1)")[2], "its stack, which its log ends with"
+    assert are_gone(ranks)
+
+
+def test_a_rank_that_asks_for_patience_gets_it(tmp_path: Path) -> None:
+    result = run("--nodes", "2", "--hang-timeout", "1", str(SCRIPTS / "steps.py"), "patience", logs=tmp_path)
+    assert (result.status, result.err) == (0, "")
 
 
 def test_a_fault_of_rank_0_is_named_too(tmp_path: Path) -> None:

@@ -11,15 +11,27 @@ import zmq
 
 from maniple.regions.error import RunError
 from maniple.runtime.transport import Delivery
-from maniple.runtime.zeromq import COUNT, LOOPBACK, MAX_PAYLOAD, ZmqTransport, bind, make_socket, milliseconds
+from maniple.runtime.proof import be_sender
+from maniple.runtime.zeromq import (
+    COUNT,
+    LOOPBACK,
+    MAX_PAYLOAD,
+    SIZE,
+    TILE_FRAME,
+    ZmqTransport,
+    bind,
+    make_socket,
+    milliseconds,
+)
 
 TIMEOUT_S = 30.0
+TOKEN = "the secret of the run"
 Make = Callable[[int], zmq.Socket[bytes]]
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[ZmqTransport, ZmqTransport]]:
-    made = [ZmqTransport(rank, 2, "the secret of the run") for rank in range(2)]
+    made = [ZmqTransport(rank, 2, TOKEN) for rank in range(2)]
     for transport in made:
         transport.connect([other.endpoint for other in made])
     yield made[0], made[1]
@@ -50,27 +62,32 @@ def until_rejected(transport: ZmqTransport, count: int) -> None:
         assert monotonic() < end
 
 
-def dealer(make: Make, endpoint: str, name: bytes | None) -> zmq.Socket[bytes]:
-    made = make(zmq.DEALER)
-    if name is not None:
-        made.setsockopt(zmq.ROUTING_ID, name)
-    made.connect(endpoint)
+def prove(made: zmq.Socket[bytes], token: str = TOKEN) -> zmq.Socket[bytes]:
+    """Have a socket prove to rank 1 that it is rank 0's."""
+    be_sender(made, token, 0, 1)
     return made
+
+
+def received(transport: ZmqTransport) -> Delivery:
+    found: list[Delivery] = []
+    end = monotonic() + TIMEOUT_S
+    while not found:
+        found = transport.poll(TIMEOUT_S)
+        assert monotonic() < end
+    (delivery,) = found
+    return delivery
 
 
 @pytest.mark.parametrize("frames", [[b"hello"], [b""], [b"hello", b"payload"], [b"a", b"b", b"c"]])
 def test_a_stranger_is_not_heard(pair: tuple[ZmqTransport, ZmqTransport], make: Make, frames: list[bytes]) -> None:
-    _, one = pair
-    dealer(make, one.endpoint, None).send_multipart(frames)
-    until_rejected(one, 1)
-    pair[0].send(1, b"head", memoryview(b"body"), 0)
-    found: list[Delivery] = []
-    end = monotonic() + TIMEOUT_S
-    while not found:
-        found = one.poll(TIMEOUT_S)
-        assert monotonic() < end
-    (delivery,) = found
+    zero, one = pair
+    stranger = make(zmq.DEALER)
+    stranger.connect(one.endpoint)
+    stranger.send_multipart(frames)
+    zero.send(1, b"head", memoryview(b"body"), 0)
+    delivery = received(one)
     assert (delivery.peer, delivery.header, bytes(delivery.payload or b"")) == (0, b"head", b"body")
+    assert one.poll(0.1) == []
 
 
 def test_a_rank_of_another_run_is_not_heard(pair: tuple[ZmqTransport, ZmqTransport]) -> None:
@@ -78,15 +95,28 @@ def test_a_rank_of_another_run_is_not_heard(pair: tuple[ZmqTransport, ZmqTranspo
     foreign = ZmqTransport(0, 2, "the secret of another run")
     foreign.connect([foreign.endpoint, one.endpoint])
     foreign.send(1, b"head", memoryview(b"body"), 0)
-    until_rejected(one, 2)  # its greeting and its tile
+    until_rejected(one, 1)
     foreign.close()
 
 
-def test_the_right_name_without_the_right_greeting_is_not_heard(
+@pytest.mark.parametrize("change", ["another pair", "no such rank", "itself"])
+def test_a_proof_for_another_pair_is_none(
+    pair: tuple[ZmqTransport, ZmqTransport], make: Make, change: str
+) -> None:
+    sender, receiver = {"another pair": (1, 0), "no such rank": (2, 1), "itself": (1, 1)}[change]
+    liar = make(zmq.DEALER)
+    be_sender(liar, TOKEN, sender, receiver)
+    liar.connect(pair[1].endpoint)
+    liar.send_multipart([COUNT.pack(0) + b"head", b"body"])
+    until_rejected(pair[1], 1)
+
+
+def test_the_right_proof_without_the_right_greeting_is_not_heard(
     pair: tuple[ZmqTransport, ZmqTransport], make: Make
 ) -> None:
     _, one = pair
-    liar = dealer(make, one.endpoint, one._name(0, 1))
+    liar = prove(make(zmq.DEALER))
+    liar.connect(one.endpoint)
     liar.send(b"another greeting")
     until_rejected(one, 1)
     liar.send_multipart([COUNT.pack(0) + b"head", b"body"])
@@ -95,10 +125,33 @@ def test_the_right_name_without_the_right_greeting_is_not_heard(
 
 def test_a_lost_frame_is_an_error_and_never_a_wait(pair: tuple[ZmqTransport, ZmqTransport], make: Make) -> None:
     _, one = pair
-    peer = dealer(make, one.endpoint, one._name(0, 1))
+    peer = prove(make(zmq.DEALER))
+    peer.connect(one.endpoint)
     peer.send(one._hello(0, 1))
     peer.send_multipart([COUNT.pack(1) + b"head", b"body"])
     with pytest.raises(RunError, match="frames of rank 0 were lost: expected message 0"):
+        until_rejected(one, 1)
+
+
+@pytest.mark.parametrize("size", [0, 1, TILE_FRAME - 1, TILE_FRAME, TILE_FRAME + 1, 3 * TILE_FRAME, 5 * TILE_FRAME + 7])
+def test_tiles_of_any_size_arrive_whole(pair: tuple[ZmqTransport, ZmqTransport], size: int) -> None:
+    zero, one = pair
+    body = bytes(number % 251 for number in range(size))
+    zero.send(1, b"head", memoryview(body), 0)
+    assert bytes(received(one).payload or b"") == body
+    assert zero.total() == size
+
+
+@pytest.mark.parametrize("told", [b"", SIZE.pack(2 * TILE_FRAME + 1), SIZE.pack(1), SIZE.pack(2**63), b"short"])
+def test_a_tile_of_another_size_than_told_is_an_error(
+    pair: tuple[ZmqTransport, ZmqTransport], make: Make, told: bytes
+) -> None:
+    _, one = pair
+    peer = prove(make(zmq.DEALER))
+    peer.connect(one.endpoint)
+    peer.send(one._hello(0, 1))
+    peer.send_multipart([COUNT.pack(0) + b"head", told, bytes(TILE_FRAME), bytes(TILE_FRAME)])
+    with pytest.raises(RunError, match="the wire is broken"):
         until_rejected(one, 1)
 
 

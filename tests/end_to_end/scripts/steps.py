@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -39,6 +40,17 @@ elif fault == "inputs":
 elif fault == "early" and mine:
     sys.exit(0)
 
+elif fault == "lock" and mine:
+    ctypes.PyDLL(None).sleep(7)
+elif fault == "hang" and mine:
+    threading.Event().wait(60)
+elif fault == "patience" and mine:
+    with here.busy(60):
+        ctypes.PyDLL(None).sleep(4)
+
+if fault in {"lock", "patience"}:
+    here.control.gather(b"")
+    fault = "none"
 if fault == "wait":
     threading.Event().wait(60)
 elif fault != "none":

@@ -1,0 +1,142 @@
+"""Proof: how a process shows another that it is of the same run, before either takes a message from the other.
+
+What proves it is derived from the run's secret, which itself never crosses a wire.
+
+=======  ==============================  ===================================================================
+plane    who proves what                 how
+=======  ==============================  ===================================================================
+control  rank and launcher, to each      CurveZMQ (ZMTP RFC 26): both keys follow from the secret, so who lacks
+         other                           it cannot begin the handshake; fresh keys per connection, encrypted
+tiles    sender to receiver              PLAIN (ZMTP RFC 24): a password for this pair of ranks alone; then bare
+                                         frames, as fast as without
+=======  ==============================  ===================================================================
+
+ZeroMQ asks for the proof before a connection carries its first message. So a stranger has no queue, and nothing of
+what it sends is kept but one frame of a bounded size, for `HANDSHAKE_S` at most.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import TYPE_CHECKING
+
+import zmq
+from zmq.utils import z85
+
+from maniple.regions.error import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+HANDSHAKE_S = 10.0
+"""How long a connection may take for its proof; a receiver that computes meanwhile is dialled again."""
+ASKED_AT = "inproc://zeromq.zap.01"
+"""Where ZeroMQ asks a process whether a proof is right (ZAP, RFC 27)."""
+_FIELDS = 8
+_HEAD, _RANK = b"head", b"rank"
+
+
+def digest(token: str, purpose: bytes, sender: int = 0, receiver: int = 0, size: int = 16) -> bytes:
+    """Derive bytes from the run's secret that tell nothing of it.
+
+    Args:
+        token: the secret.
+        purpose: what the bytes are for.
+        sender: a rank.
+        receiver: another.
+        size: how many bytes, at most 64.
+    """
+    told = purpose + struct.pack("<II", sender, receiver)
+    return blake2b(told, key=token.encode()[:64], digest_size=size).digest()
+
+
+def be_head(socket: zmq.Socket[bytes], token: str) -> None:
+    """Have a socket of the launcher ask for the proof of whoever connects.
+
+    Raises:
+        RunError: this ZeroMQ has no CURVE.
+    """
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, _keys(token, _HEAD)[1])
+    socket.setsockopt(zmq.HANDSHAKE_IVL, round(HANDSHAKE_S * 1000))
+
+
+def be_rank(socket: zmq.Socket[bytes], token: str) -> None:
+    """Have a socket of a rank prove itself to the launcher, and take only the launcher's word.
+
+    Raises:
+        RunError: this ZeroMQ has no CURVE.
+    """
+    public, secret = _keys(token, _RANK)
+    socket.setsockopt(zmq.CURVE_SERVERKEY, _keys(token, _HEAD)[0])
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+
+
+def be_receiver(socket: zmq.Socket[bytes]) -> None:
+    """Have a socket for tiles ask for the proof of whoever connects; `Gate` says whether it is right."""
+    socket.setsockopt(zmq.PLAIN_SERVER, 1)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, round(HANDSHAKE_S * 1000))
+
+
+def be_sender(socket: zmq.Socket[bytes], token: str, sender: int, receiver: int) -> None:
+    """Have a socket for tiles prove that it is that of a rank that sends to another."""
+    socket.setsockopt(zmq.ROUTING_ID, name(token, sender, receiver))
+    socket.setsockopt(zmq.PLAIN_USERNAME, b"%d" % sender)
+    socket.setsockopt(zmq.PLAIN_PASSWORD, _password(token, sender, receiver))
+
+
+def name(token: str, sender: int, receiver: int) -> bytes:
+    """Name the connection that carries the tiles of a pair of ranks."""
+    return b"M" + digest(token, b"name", sender, receiver)
+
+
+class Gate:
+    """Says of a rank's socket for tiles who may connect: whoever knows the password of its pair.
+
+    Args:
+        context: of that socket; has one gate, made before the socket is bound.
+        token: the run's secret.
+        rank: this rank.
+        size: number of ranks.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: str, rank: int, size: int) -> None:
+        self.rejected = 0
+        self._passwords = {b"%d" % peer: _password(token, peer, rank) for peer in range(size) if peer != rank}
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(ASKED_AT)
+
+    def answer(self) -> None:
+        """Answer what is asked now."""
+        while int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            asked = self.socket.recv_multipart(zmq.NOBLOCK)
+            right = self._is_right(asked)
+            self.rejected += not right
+            number = asked[1] if len(asked) > 1 else b""
+            status = (b"200", b"of this run") if right else (b"400", b"not of this run")
+            self.socket.send_multipart([b"1.0", number, *status, b"", b""], zmq.NOBLOCK)
+
+    def _is_right(self, asked: Sequence[bytes]) -> bool:
+        """Judge a request: version, number, domain, address, identity, mechanism, user, password."""
+        if len(asked) != _FIELDS or asked[0] != b"1.0" or asked[5] != b"PLAIN":
+            return False
+        expected = self._passwords.get(asked[6])
+        return expected is not None and compare_digest(expected, asked[7])
+
+
+def _password(token: str, sender: int, receiver: int) -> bytes:
+    return digest(token, b"password", sender, receiver, 32).hex().encode()
+
+
+def _keys(token: str, whose: bytes) -> tuple[bytes, bytes]:
+    """Give the public and the secret key of an end of the control plane; both are the run's secret."""
+    if not zmq.has("curve"):
+        raise RunError("this ZeroMQ was built without CURVE (libsodium); install pyzmq from a wheel")
+    secret = z85.encode(digest(token, b"curve " + whose, size=32))
+    return zmq.curve_public(secret), secret
