@@ -319,7 +319,9 @@ class Trainer:
     def bytes(self) -> dict[str, int]:
         """Give the bytes that left a memory in the last step: as predicted by its schedule, and as measured.
 
-        Measured is what the transports of all ranks were handed, counted where it is handed over.
+        Measured is the length of what was written, added up over all ranks by whoever copied: the transports, the
+        lanes that write into another rank's memory, and the copies between memories of one rank. None of them knows the
+        schedule.
 
         Raises:
             RequestError: so many runs of other programs came after the step that its count was let go of.
