@@ -86,7 +86,7 @@ class Box:
         written = copied(block[:size], np.frombuffer(payload, np.uint8))
         entry = 2 * (self.sent % ENTRIES)
         self._entries[entry] = self._shared.arena.start_of(int(block.ctypes.data))
-        self._entries[entry + 1] = written
+        self._entries[entry + 1] = size
         self._held.append((room, block))
         self.sent += 1
         self.in_flight += room
