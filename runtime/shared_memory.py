@@ -42,6 +42,8 @@ PAGE = mmap.ALLOCATIONGRANULARITY
 SENT, TAKEN, HUNGRY, STARVED, FIRST_ENTRY = (LINE * number for number in range(5))
 ENTRIES = 64
 BOX = FIRST_ENTRY + 16 * ENTRIES
+# What a file's blocks are counted in (stat(2)), whatever the size of those that it has.
+_BLOCK = 512
 # The least that a file grows by.
 GROWTH = 1 << 20
 
@@ -161,6 +163,10 @@ class Arena:
             self._absorb()
             held = sum(segment.view.nbytes for segment in self._segments)
             return held - sum(sum(segment.holes.values()) for segment in self._segments)
+
+    def touched(self) -> int:
+        """Count the bytes that the system has given the file so far."""
+        return os.fstat(self._descriptor).st_blocks * _BLOCK
 
     def _absorb(self) -> None:
         while self._freed:
