@@ -108,7 +108,7 @@ class Trainer:
         self._broken = ""
         self._stopped: StoppedStep | None = None
         self._seed = seed
-        self._load("step", graph.batch)
+        self._load("step", graph.batch).replay.keep()
         self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._bytes_before = gather_bytes(self._world, None)
 
