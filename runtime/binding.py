@@ -98,14 +98,19 @@ class Storage:
             for memory, plan in self.plans.items()
         }
 
-    def shared_bytes(self) -> int:
-        """Sum what `bind` will allocate in memory that is shared: a block if others write into it, and the table."""
-        blocks = sum(
+    def shared_sizes(self) -> list[int]:
+        """Give what `bind` will allocate in memory that is shared: what lasts, a block if others write into it, a table."""
+        sizes = [
             plan.size
             for memory, plan in self.plans.items()
             if self._shares(memory) and not self.memories[memory].has_block(plan.size, shared=True)
-        )
-        return blocks + 64 * (1 + len(self._landing))
+        ]
+        for number in self._lasting:
+            instance, memory = self.schedule.instances[number], self.memory_of(number)
+            held = memory.kept(self.schedule.regions[instance.region])
+            if memory.arena is not None and (held is None or not held[0].contains(instance.rect)):
+                sizes.append(self._bytes(number))
+        return [*sizes, 64 * (1 + len(self._landing))]
 
     def _shares(self, memory: int) -> bool:
         """Say whether other ranks write into instances of a memory that live within a run."""
@@ -129,8 +134,7 @@ class Storage:
     def bind(self) -> None:
         """Allocate what is missing, and find what lasts."""
         instances, regions = self.schedule.instances, self.schedule.regions
-        for number in self._lasting:
-            self.memory_of(number).keep(regions[instances[number].region], instances[number].rect)
+        self.keep()
         for number, plan in self.plans.items():
             if plan.size:
                 self._place(self.memories[number], plan)
@@ -140,6 +144,12 @@ class Storage:
         arenas = {id(arena): arena for number in self._landing if (arena := self.memory_of(number).arena) is not None}
         for arena in arenas.values():  # at most one: that of the host's memory
             self._tell(arena)
+
+    def keep(self) -> None:
+        """Allocate what lasts, whole, or have it grow; what is written before it is whole is copied when it grows."""
+        for number in self._lasting:
+            instance = self.schedule.instances[number]
+            self.memory_of(number).keep(self.schedule.regions[instance.region], instance.rect)
 
     def _place(self, memory: Memory, plan: MemoryPlan) -> None:
         """Give every instance its place in the block of a memory."""

@@ -232,19 +232,13 @@ class CopyEngine:
             push.ready = True
             self._touched[push.peer] = None
         else:
-            self._handed_over(push, DONE)
+            self._one_less(push.movement)
             self._land(push.arrival, push.pack())
 
     def _crossed(self, push: Outgoing, arrival: Incoming, end: Event) -> None:
-        """Count a push from one device of this rank to another, both of its ends done."""
-        self._handed_over(push, end)
-        self._landed(arrival, end)
-
-    def _handed_over(self, push: Outgoing, end: Event) -> None:
-        """Count a push between two memories of this rank."""
-        note(push.movement, end)
-        self._local.add(push.movement.account, push.size)
+        """End a push from one device of this rank to another."""
         self._one_less(push.movement)
+        self._landed(arrival, end)
 
     def _fold(self, movement: Movement, fold: LocalFold) -> None:
         end = fold.fold(movement.after)
@@ -289,6 +283,8 @@ class CopyEngine:
     def _landed(self, arrival: Incoming, end: Event) -> None:
         movement = arrival.movement
         note(movement, end)
+        if arrival.peer == self.transport.rank:
+            self._local.add(movement.account, arrival.wire.take())
         if arrival.feeds >= 0:
             fold = movement.folds[arrival.feeds]
             fold.missing -= 1

@@ -138,11 +138,24 @@ def _bits(view: torch.Tensor) -> Bits:
     return view.view(SAME_WIDTH[view.dtype]).numpy() if view.dtype in SAME_WIDTH else view.numpy()
 
 
+def copied(target: Bits, source: Bits) -> int:
+    """Copy elements into a place of the same shape; gives the bytes that were written."""
+    np.copyto(target, source)
+    return target.nbytes
+
+
+def _copied_brief(place: memoryview, given: memoryview) -> int:
+    place[:] = given
+    return place.nbytes
+
+
 class Wire:
-    """What one thread has written into memories of other ranks.
+    """What was written into memories, other than by those who own them.
+
+    Whoever copies counts, and knows of no schedule: of each copy what it was told by the copy itself.
 
     Args:
-        written: bytes, counted from what was copied.
+        written: bytes.
     """
 
     __slots__ = ("written",)
@@ -154,6 +167,14 @@ class Wire:
         """Give the count and begin again."""
         written, self.written = self.written, 0
         return written
+
+    def counting(self, copy: Callable[..., int]) -> Callable[..., None]:
+        """Bind a copy that gives the bytes that it wrote, and have them counted here."""
+
+        def counted(*arguments: object) -> None:
+            self.written += copy(*arguments)
+
+        return counted
 
 
 def bits_of(memory: Bytes, dtype: str, shape: tuple[int, ...]) -> Bits:
@@ -176,9 +197,7 @@ def bind_push(view: torch.Tensor, target: Bits, wire: Wire, points: IndexSpace |
         pick, put = _picker(bits, points), _putter(target, points)
 
         def push_sparse() -> None:
-            row = pick()
-            put(row)
-            wire.written += row.nbytes
+            wire.written += put(pick())
 
         return push_sparse
     return Push(bits, target, wire)
@@ -193,20 +212,18 @@ class Push:
         wire: counts what was written.
     """
 
-    __slots__ = ("_copy", "_source", "_target", "_wire", "size")
+    __slots__ = ("_copy", "_source", "_target", "_wire")
 
     def __init__(self, source: Bits, target: Bits, wire: Wire) -> None:
-        self.size = target.nbytes
         self._source, self._target, self._wire = source, target, wire
-        self._copy = partial(np.copyto, target, source)
-        if source.flags.c_contiguous and target.flags.c_contiguous and 0 < self.size <= BRIEF:
+        self._copy = partial(copied, target, source)
+        if source.flags.c_contiguous and target.flags.c_contiguous and 0 < target.nbytes <= BRIEF:
             given, place = (part.reshape(-1).view(np.uint8).data for part in (source, target))
-            self._copy = partial(place.__setitem__, slice(None), given)
+            self._copy = partial(_copied_brief, place, given)
 
     def __call__(self) -> None:
         """Copy it."""
-        self._copy()
-        self._wire.written += self.size
+        self._wire.written += self._copy()
 
     def box(self, axes: int) -> list[int] | None:
         """Give the copy as words for compiled code; None where it takes more nested loops.
@@ -251,27 +268,29 @@ def _picker(bits: Bits, points: RectSet) -> Callable[[], Bits]:
     return lambda: np.concatenate([box.reshape(-1) for box in boxes])
 
 
-def _putter(bits: Bits, points: RectSet) -> Callable[[Bits], object]:
-    """Bind the copy of a row of elements to where they are in a sparse index space."""
+def _putter(bits: Bits, points: RectSet) -> Callable[[Bits], int]:
+    """Bind the copy of a row of elements to where they are in a sparse index space; it gives the bytes it wrote."""
     if points.volume < _LARGE_BOX * len(points):
         index = points.positions()
+        size = index[0].size * bits.itemsize
 
-        def scatter(row: Bits) -> None:
+        def scatter(row: Bits) -> int:
             bits[index] = row
+            return size
 
         return scatter
     boxes = [bits[rect.slices(points.lo)] for rect in points.rects]
     ends = list(itertools.accumulate(rect.volume for rect in points.rects))
 
-    def put(row: Bits) -> None:
-        for box, end in zip(boxes, ends, strict=True):
-            np.copyto(box, row[end - box.size : end].reshape(box.shape))
+    def put(row: Bits) -> int:
+        pairs = zip(boxes, ends, strict=True)
+        return sum(copied(box, row[end - box.size : end].reshape(box.shape)) for box, end in pairs)
 
     return put
 
 
-def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], object]:
-    """Bind the copy of received bytes into a view.
+def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], int]:
+    """Bind the copy of received bytes into a view; it gives the bytes that it wrote.
 
     Args:
         view: where they go.
@@ -282,4 +301,4 @@ def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callabl
         put = _putter(bits, points)
         return lambda payload: put(np.frombuffer(payload, dtype=bits.dtype))
     shape, dtype = bits.shape, bits.dtype
-    return lambda payload: np.copyto(bits, np.frombuffer(payload, dtype=dtype).reshape(shape))
+    return lambda payload: copied(bits, np.frombuffer(payload, dtype=dtype).reshape(shape))

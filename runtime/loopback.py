@@ -85,8 +85,8 @@ class LoopbackTransport(Transport):
             raise RunError(f"rank {self.rank}: expected another rank of 0..{self.size - 1} to send to, got {peer}")
         copied = None
         if payload is not None:
-            self._meter.add(account, payload.nbytes)
             copied = memoryview(bytearray(payload))
+            self._meter.add(account, copied.nbytes)
         self._hub.put(peer, Delivery(self.rank, bytes(header), copied))
 
     def poll(self, timeout_s: float | None) -> list[Delivery]:

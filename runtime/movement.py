@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from maniple.runtime.event import at_once
-from maniple.runtime.kernels import bind_fold, bind_pack, bind_unpack
+from maniple.runtime.kernels import Wire, bind_fold, bind_pack, bind_unpack
 from maniple.runtime.push import Incoming, LocalFold, Movement, Outgoing
 from maniple.runtime.staging import bind_across, bind_in, bind_out
 
@@ -112,7 +112,12 @@ def bind_movement(
             ends = place.devices[source], place.devices[target]
             if ends[0] is not None and ends[1] is not None:
                 sent.across = bind_across(
-                    ends[0], view(push.source, push.rect), ends[1], view(push.target, push.rect), push.rect
+                    ends[0],
+                    view(push.source, push.rect),
+                    ends[1],
+                    view(push.target, push.rect),
+                    push.rect,
+                    arrival.wire,
                 )
         elif sent is not None:
             outgoing.append(sent)
@@ -162,8 +167,12 @@ def _incoming(
 ) -> Incoming:
     tile = view(push.target, push.rect)
     size = push.rect.volume * tile.element_size()
-    land = at_once(bind_unpack(tile, push.rect)) if device is None else bind_in(device, tile, push.rect)
-    arrival = Incoming(peer, size, land, movement, push.feeds, on_device=device is not None)
+    wire = Wire()
+    if device is None:
+        land = at_once(wire.counting(bind_unpack(tile, push.rect)))
+    else:
+        land = bind_in(device, tile, push.rect, wire)
+    arrival = Incoming(peer, size, land, movement, push.feeds, wire, on_device=device is not None)
     movement.incoming.append(arrival)
     if push.feeds >= 0:
         movement.folds[push.feeds].parts += 1

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.regions.error import RunError
+from maniple.runtime.kernels import copied
 from maniple.runtime.shared_memory import ENTRIES, FIRST_ENTRY, HUNGRY, LINE, SENT, STARVED, TAKEN
 
 if TYPE_CHECKING:
@@ -76,13 +77,13 @@ class Box:
         self.sent = self.taken = 0
         self.in_flight = 0
 
-    def put(self, payload: memoryview) -> None:
-        """Send a tile; its box must not be full."""
+    def put(self, payload: memoryview) -> int:
+        """Send a tile; its box must not be full. Gives the bytes that were written."""
         size = payload.nbytes
         room = max(SMALLEST, 1 << (size - 1).bit_length())
         free = self._free.get(room)
         block = free.pop() if free else self._shared.arena.allocate(room)
-        block[:size] = payload
+        written = copied(block[:size], np.frombuffer(payload, np.uint8))
         entry = 2 * (self.sent % ENTRIES)
         self._entries[entry] = self._shared.arena.start_of(int(block.ctypes.data))
         self._entries[entry + 1] = size
@@ -90,6 +91,7 @@ class Box:
         self.sent += 1
         self.in_flight += room
         self._counter.exchange(self.place + SENT, self.sent)
+        return written
 
     def full(self, size: int, credit: int) -> bool:
         """Whether a tile of a size has to wait; first takes back the blocks of tiles that were taken."""
@@ -225,8 +227,7 @@ class Post:
                 if box.full(push.size, self._credit_bytes):
                     return
             queue.popleft().ready = False
-            box.put(push.pack())
-            self._shared.wrote(push.size, push.movement.account)
+            self._shared.wrote(box.put(push.pack()), push.movement.account)
             if box.lower_flag(HUNGRY):
                 self._shared.ring(rank)
             _one_less(push.movement, ended)

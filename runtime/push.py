@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from maniple.runtime.kernels import Wire
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -47,6 +49,7 @@ class Incoming:
         land: copies received bytes into the destination instance behind events, and gives the end of that.
         movement: the row that it belongs to.
         feeds: the fold inside the movement that waits for it; -1 for none.
+        wire: counts what landing writes.
         on_device: whether a stream of a device waits for the events, and not the engine.
     """
 
@@ -55,6 +58,7 @@ class Incoming:
     land: Callable[[memoryview, Iterable[Event]], Event]
     movement: Movement
     feeds: int = -1
+    wire: Wire = field(default_factory=Wire)
     on_device: bool = False
     released: bool = False
 

@@ -120,6 +120,10 @@ class Replay:
         """Give the bytes that a run takes in each memory of this rank."""
         return self._storage.needs()
 
+    def keep(self) -> None:
+        """Allocate what outlives the schedule, whole, so that it need not grow once it is written."""
+        self._storage.keep()
+
     def here(self, row: int) -> bool:
         """Say whether this rank takes part in a row."""
         return self._here[row]
@@ -338,7 +342,7 @@ class Replay:
         arena = None if self.runtime.world.shared is None else self.runtime.world.shared.arena
         try:
             if arena is not None:
-                arena.reserve(self._storage.shared_bytes())
+                arena.reserve(self._storage.shared_sizes())
         except RequestError as error:
             refusal = f"{self.runtime.world.place()}: {error}"
         told = [text.decode() for text in self.runtime.world.control.gather(refusal.encode()) if text]

@@ -28,7 +28,7 @@ from maniple.runtime.inventory import take_inventory
 from maniple.runtime.transport import Meter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
@@ -43,6 +43,8 @@ PAGE = mmap.ALLOCATIONGRANULARITY
 SENT, TAKEN, HUNGRY, STARVED, FIRST_ENTRY = (LINE * number for number in range(5))
 ENTRIES = 64
 BOX = FIRST_ENTRY + 16 * ENTRIES
+# What a file's blocks are counted in (stat(2)), whatever the size of those that it has.
+_BLOCK = 512
 # The least that a file grows by.
 GROWTH = 1 << 20
 
@@ -80,17 +82,11 @@ class _Segment:
     view: Bytes
     holes: dict[int, int]
 
-    def fits(self, size: int) -> bool:
-        """Say whether a hole is large enough."""
-        return any(length >= size for length in self.holes.values())
-
-    def take(self, size: int) -> int:
-        """Take the start of the first hole that is large enough."""
-        start = min(low for low, length in self.holes.items() if length >= size)
+    def take(self, start: int, size: int) -> None:
+        """Take the start of a hole that is large enough."""
         left = self.holes.pop(start) - size
         if left:
             self.holes[start + size] = left
-        return start
 
     def give(self, start: int, size: int) -> None:
         """Give a range back, joined with its neighbours."""
@@ -117,16 +113,23 @@ class Arena:
         self._freed: deque[tuple[_Segment, int, int]] = deque()
         self._end = os.fstat(descriptor).st_size
 
-    def reserve(self, size: int) -> None:
-        """Have room for so many bytes in one piece, so that allocating them will not fail.
+    def reserve(self, sizes: Iterable[int]) -> None:
+        """Have room for blocks of some sizes, so that allocating them will not fail.
 
         Raises:
             RequestError: the system does not give them.
         """
         with self._lock:
             self._absorb()
-            if not any(hole >= size for segment in self._segments for hole in segment.holes.values()):
-                self._grow(size)
+            holes = [hole for segment in self._segments for hole in segment.holes.values()]
+            for size in sorted((-(-size // LINE) * LINE for size in sizes), reverse=True):
+                fitting = [hole for hole in holes if hole >= size]
+                if not fitting:
+                    fitting = [self._grow(size).view.nbytes]
+                    holes += fitting
+                found = min(fitting)
+                holes.remove(found)
+                holes.append(found - size)
 
     def allocate(self, size: int) -> Bytes:
         """Allocate bytes, of any content; they are free again when nothing refers to the array.
@@ -137,9 +140,17 @@ class Arena:
         taken = -(-size // LINE) * LINE
         with self._lock:
             self._absorb()
-            found = next((segment for segment in self._segments if segment.fits(taken)), None)
-            segment = self._grow(taken) if found is None else found
-            start = segment.take(taken)
+            if not any(hole >= taken for segment in self._segments for hole in segment.holes.values()):
+                self._grow(taken)
+            # The smallest that is large enough, so that a large block finds what was reserved for it.
+            _, number, start = min(
+                (hole, number, start)
+                for number, segment in enumerate(self._segments)
+                for start, hole in segment.holes.items()
+                if hole >= taken
+            )
+            segment = self._segments[number]
+            segment.take(start, taken)
         block = np.frombuffer(segment.view.data, np.uint8, size, start)
         weakref.finalize(block, self._freed.append, (segment, start, taken)).atexit = False
         return block
@@ -162,6 +173,10 @@ class Arena:
             self._absorb()
             held = sum(segment.view.nbytes for segment in self._segments)
             return held - sum(sum(segment.holes.values()) for segment in self._segments)
+
+    def touched(self) -> int:
+        """Count the bytes that the system has given the file so far."""
+        return os.fstat(self._descriptor).st_blocks * _BLOCK
 
     def _absorb(self) -> None:
         while self._freed:

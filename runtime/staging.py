@@ -3,6 +3,8 @@
 out     instance --departures stream--> pinned row --transport, or another memory of the rank-->
 in      --bytes--> pinned row --arrivals stream--> instance
 across  instance --arrivals stream of the target--> instance
+
+A tile that was not staged whole goes no further. What the last copy wrote, into the instance, is what is counted.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from maniple.regions.error import RunError
 from maniple.regions.index_space import RectSet
-from maniple.runtime.kernels import SAME_WIDTH, positions
+from maniple.runtime.kernels import SAME_WIDTH, Wire, positions
+from maniple.runtime.kernels import copied as copied_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -44,31 +48,34 @@ def bind_out(
     def start(events: Iterable[Event]) -> Event:
         row = device.stage(points.volume, view.dtype)
         rows[:] = [row]
-        return device.departures.submit(lambda: row.copy_(gathered(), non_blocking=True), events)
+        return device.departures.submit(lambda: _check_whole(row, copied(row, gathered())), events)
 
     return start, lambda: _bytes(rows.pop())
 
 
-def bind_in(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[memoryview, Iterable[Event]], Event]:
+def bind_in(
+    device: Device, view: torch.Tensor, points: IndexSpace, wire: Wire
+) -> Callable[[memoryview, Iterable[Event]], Event]:
     """Bind the copy of received bytes to a tile on a device; it begins after events.
 
     Args:
         device: where the view lies.
         view: of the bounds of the points.
         points: the elements that come.
+        wire: counts what was written.
     """
-    put = _scattered(device, view, points)
+    put = wire.counting(_scattered(device, view, points))
 
     def land(payload: memoryview, events: Iterable[Event]) -> Event:
         row = device.stage(points.volume, view.dtype)
-        np.copyto(np.frombuffer(_bytes(row), np.uint8), np.frombuffer(payload, np.uint8))
+        _check_whole(row, copied_bytes(np.frombuffer(_bytes(row), np.uint8), np.frombuffer(payload, np.uint8)))
         return device.arrivals.submit(lambda: put(row), events)
 
     return land
 
 
 def bind_across(
-    source: Device, first: torch.Tensor, target: Device, second: torch.Tensor, points: IndexSpace
+    source: Device, first: torch.Tensor, target: Device, second: torch.Tensor, points: IndexSpace, wire: Wire
 ) -> Callable[[Iterable[Event]], Event]:
     """Bind the copy of a tile between two devices of a rank; it begins after events.
 
@@ -78,9 +85,22 @@ def bind_across(
         target: where the second lies.
         second: likewise.
         points: the elements that go.
+        wire: counts what was written.
     """
-    gathered, put = _gathered(source, first, points), _scattered(target, second, points)
+    gathered, put = _gathered(source, first, points), wire.counting(_scattered(target, second, points))
     return lambda events: target.arrivals.submit(lambda: put(gathered()), (*events, source.written))
+
+
+def copied(target: torch.Tensor, source: torch.Tensor) -> int:
+    """Copy elements into a place of the same shape, on any device; gives the bytes that are written."""
+    target.copy_(source, non_blocking=True)
+    return target.numel() * target.element_size()
+
+
+def _check_whole(row: torch.Tensor, written: int) -> None:
+    size = row.numel() * row.element_size()
+    if written != size:
+        raise RunError(f"{written} bytes of a tile were staged; expected {size} bytes")
 
 
 def _gathered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[], torch.Tensor]:
@@ -92,17 +112,21 @@ def _gathered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callabl
     return lambda: view[index]
 
 
-def _scattered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[torch.Tensor], object]:
-    """Give what puts a row of elements, of this device, of another or of the host, into their places."""
+def _scattered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[torch.Tensor], int]:
+    """Give what puts a row of elements, of this device, of another or of the host, into their places.
+
+    It gives the bytes that are written.
+    """
     if not isinstance(points, RectSet):
-        return lambda row: view.copy_(row.view(view.shape), non_blocking=True)
+        return lambda row: copied(view, row.view(view.shape))
     with device.binding():
         index = positions(points)
 
-    def put(row: torch.Tensor) -> None:
+    def put(row: torch.Tensor) -> int:
         near = torch.empty_like(index[0], dtype=view.dtype)
-        near.copy_(row, non_blocking=True)
+        size = copied(near, row)
         view[index] = near
+        return size
 
     return put
 

@@ -6,12 +6,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
+
 from maniple.operators.body import AssignBinder, UpdateBinder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from maniple.operators.program import Port
+    from maniple.runtime.memory import Memory
     from maniple.runtime.replay import Replay, Run
 
 __all__: list[str] = []
@@ -26,6 +29,20 @@ class LoadedProgram:
     results: dict[str, Port]
     clock: Port | None
     unread: deque[StepRun] = field(default_factory=deque)
+
+    def feed(self, batch: Mapping[str, torch.Tensor], memories: Mapping[int, Memory], seed: int, step: int) -> None:
+        """Queue the inputs that this rank's tasks will take.
+
+        Args:
+            batch: values by input.
+            memories: those of this rank.
+            seed: of the training.
+            step: how many were submitted before.
+        """
+        for name, port in self.inputs.items():
+            port.put(batch[name], memories)
+        if self.clock is not None:
+            self.clock.put(torch.tensor([seed if seed < 1 << 63 else seed - (1 << 64), step]), memories)
 
 
 @dataclass(eq=False)

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Self
 import torch
 
 from maniple.mappers.registry import make_mapper
+from maniple.memory_use import MemoryUse
 from maniple.operators.batch import check_batch
 from maniple.operators.expansion import Expansion
 from maniple.operators.placement import mapped
 from maniple.operators.program import FragmentCache, lower
-from maniple.operators.state import checked_state, initial_values, with_ties
+from maniple.operators.state import checked_state, initial_values, kept_values, with_ties
 from maniple.operators.weight import weights
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.digest import digest
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.interruption import uninterrupted
-from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.measurement import gather_bytes, gather_timeline
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.world import World, current
@@ -96,6 +96,7 @@ class Trainer:
         )
         self._runtime = RankRuntime.of(self._world)
         self._runtime.employ(self.machine)
+        self._memory = MemoryUse(self._runtime)
         number = self._runtime.next_program()
         self._name = "trainer" if number == 1 else f"trainer {number}"
         self._cache = FragmentCache(self.machine)
@@ -107,7 +108,7 @@ class Trainer:
         self._broken = ""
         self._stopped: StoppedStep | None = None
         self._seed = seed
-        self._load("step", graph.batch)
+        self._load("step", graph.batch).replay.keep()
         self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._bytes_before = gather_bytes(self._world, None)
 
@@ -197,8 +198,9 @@ class Trainer:
             batch = {name: value.clone() for name, value in batch.items()}
         with self._watched():
             loaded.replay.prepare()
+        self._memory.begin()
         with uninterrupted():
-            self._feed(loaded, batch)
+            loaded.feed(batch, self._runtime.memories, self._seed, self._steps)
             begun_ns = perf_counter_ns()
             self._steps += 1
             self._last = run = loaded.replay.commit()
@@ -214,14 +216,6 @@ class Trainer:
                 given = digest((batch[name] for name in sorted(batch)), sampled=True)
             with self._watched():
                 self._world.control.call(f"{self._name}.{text}", given, soon=whole)
-
-    def _feed(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> None:
-        """Queue the inputs that this rank's tasks will take."""
-        for name, port in loaded.inputs.items():
-            port.put(batch[name], self._runtime.memories)
-        if loaded.clock is not None:
-            seed = self._seed if self._seed < 1 << 63 else self._seed - (1 << 64)
-            loaded.clock.put(torch.tensor([seed, self._steps]), self._runtime.memories)
 
     def _collect(self, step: StepRun) -> float:
         with self._watched():
@@ -284,24 +278,13 @@ class Trainer:
     def _lasting(self, call: str) -> dict[str, torch.Tensor]:
         """Give every parameter and buffer whole; also what a step left as it was that failed on the only rank."""
         if self._stopped is not None and self._world.size == 1 and not self._closed:
-            kept = self._kept()
+            kept = kept_values(self.graph, self._weights, self._runtime.memories)
             if not self._stopped.step.written():  # also not while they were read
                 return kept
         self._check_open()
         loaded = self._load("parameters", self.graph.batch)
         self._call(call)
         return self._results(loaded, {})
-
-    def _kept(self) -> dict[str, torch.Tensor]:
-        """Read every parameter and buffer whole from the memories of the only rank."""
-        found = {}
-        for tensor in self.graph.lasting:
-            whole = found[tensor.name] = torch.empty(tensor.shape, dtype=torch_dtype(tensor.dtype))
-            weight = self._weights[tensor.name]
-            for number, rects in weight.home:
-                for rect in rects:
-                    whole[rect.slices((0,) * rect.ndim)] = self._runtime.memories[number].view(weight.value, rect)
-        return found
 
     def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run a program and take its results, and no others: an interrupted call may have left some."""
@@ -311,7 +294,7 @@ class Trainer:
         with uninterrupted():
             for port in loaded.results.values():
                 port.clear()
-            self._feed(loaded, batch)
+            loaded.feed(batch, self._runtime.memories, self._seed, self._steps)
             run = loaded.replay.commit()
         run.wait()
         return {name: port.of(self._runtime.memories).popleft() for name, port in loaded.results.items()}
@@ -319,7 +302,9 @@ class Trainer:
     def bytes(self) -> dict[str, int]:
         """Give the bytes that left a memory in the last step: as predicted by its schedule, and as measured.
 
-        Measured is what the transports of all ranks were handed, counted where it is handed over.
+        Measured is the length of what was written, added up over all ranks by whoever copied: the transports, the
+        lanes that write into another rank's memory, and the copies between memories of one rank. None of them knows the
+        schedule.
 
         Raises:
             RequestError: so many runs of other programs came after the step that its count was let go of.
@@ -334,6 +319,19 @@ class Trainer:
         self._runtime.drain()
         self._call("total_bytes")
         return gather_bytes(self._world, None) - self._bytes_before
+
+    def memory(self) -> dict[int, dict[str, int]]:
+        """Give the bytes that each rank needs for a step: `predicted`, and from the first step on also `measured`.
+
+        Predicted is known before the first step: all instances, with turns for those that are never alive together, and
+        the most that bodies take beside them. Measured is the system's and torch's word, not the runtime's: the most of
+        the process since the first step, above what it had before the trainer was made. It is the sum of `host`, the
+        resident set without what ranks share, `shared`, the rank's segment, and `devices`, by torch's allocator.
+        """
+        self._check_open()
+        self._runtime.drain()
+        self._call("memory")
+        return self._memory.gather(self._load("step", self.graph.batch).replay)
 
     def timeline(self) -> Timeline:
         """Give the events of the last step on all ranks."""
@@ -378,6 +376,7 @@ class Trainer:
 
     def _let_go(self) -> None:
         self._closed = True
+        self._memory.end()
         self._runtime.retire([loaded.replay for loaded in self._loaded.values()])
         self._loaded.clear()
         self._last = None

@@ -117,12 +117,13 @@ def rewrite_what_is_read(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     landed = threading.Event()
     bind = movement.bind_unpack
 
-    def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], object]:
+    def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], int]:
         land = bind(view, points)
 
-        def landing(payload: memoryview) -> None:
-            land(payload)
+        def landing(payload: memoryview) -> int:
+            written = land(payload)
             landed.set()
+            return written
 
         return landing
 
@@ -160,12 +161,12 @@ def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) 
     sent: Counter[int] = Counter()
     bind, put = movement.bind_unpack, LoopbackHub.put
 
-    def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], object]:
+    def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], int]:
         land = bind(view, points)
 
-        def landing(payload: memoryview) -> None:
+        def landing(payload: memoryview) -> int:
             assert gate.wait(30)
-            land(payload)
+            return land(payload)
 
         return landing
 

@@ -87,10 +87,10 @@ def test_too_little_memory_is_refused_with_the_size_that_is_needed(monkeypatch: 
     monkeypatch.setattr(sys, "platform", "linux")
     need = os.fstat(owner._descriptors[0]).st_size + 4 * GROWTH
     with pytest.raises(RequestError, match=rf"needs {need} bytes .*No space left.*--transport zmq"):
-        owner.arena.reserve(4 * GROWTH)
+        owner.arena.reserve([4 * GROWTH])
     monkeypatch.undo()
     kept[:] = 1  # what was there is still there, and there is room again
-    owner.arena.reserve(4 * GROWTH)
+    owner.arena.reserve([4 * GROWTH])
     assert kept.sum() == 10
 
 

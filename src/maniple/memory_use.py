@@ -1,0 +1,99 @@
+"""Memory use of a training: what each rank will need, known before the first step, and the most that it had since."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from maniple.runtime.cuda_device import CudaDevice
+from maniple.runtime.entry import Entry
+from maniple.runtime.heap import giving_back
+from maniple.runtime.peak import Peak, Watch
+
+if TYPE_CHECKING:
+    from maniple.runtime.rank import RankRuntime
+    from maniple.runtime.replay import Replay
+
+__all__: list[str] = []
+
+FIGURES = ("measured", "host", "shared", "devices")
+"""What is known once a step has begun."""
+
+
+@final
+class MemoryUse:
+    """The memory of one rank's share of a training.
+
+    Args:
+        runtime: the rank's, whose memories hold nothing of the training yet.
+    """
+
+    def __init__(self, runtime: RankRuntime) -> None:
+        if runtime.world.device == "cpu":
+            _load_compiler()
+        self._runtime = runtime
+        devices = [memory.device for memory in runtime.memories.values()]
+        shared = runtime.world.shared
+        self._watch = Watch(
+            None if shared is None else shared.arena,
+            [device.device for device in devices if isinstance(device, CudaDevice)],
+        )
+        self._most: Peak | None = None
+        self._begun = self._rehearsed = False
+
+    def begin(self) -> None:
+        """Watch from now on, if it was not watched before: the first step begins."""
+        if not self._begun:
+            self._begun = True
+            self._watch.begin()
+
+    def end(self) -> None:
+        """Watch no more."""
+        self._watch.end()
+
+    def gather(self, replay: Replay) -> dict[int, dict[str, int]]:
+        """Give the figures of all ranks; each must ask, with nothing under way.
+
+        Args:
+            replay: the program of a step.
+        """
+        measured = self._measured()  # before bodies are rehearsed
+        mine = [self._predicted(replay), *measured]
+        told = [
+            Entry("memory of a rank", "", json.loads(part)).elements()
+            for part in self._runtime.world.control.gather(json.dumps(mine).encode())
+        ]
+        names = ("predicted", *FIGURES)
+        return {
+            rank: {name: entry.integer(0) for name, entry in zip(names, entries, strict=False)}
+            for rank, entries in enumerate(told)
+        }
+
+    def _measured(self) -> list[int]:
+        """The most since the first step, as FIGURES; nothing before."""
+        if not self._begun:
+            return []
+        found, before = self._watch.peak(), self._most
+        if before is None or found.total > before.total:
+            self._most = before = found
+        return [before.total, before.host, before.shared, before.devices]
+
+    def _predicted(self, replay: Replay) -> int:
+        """What the instances of a step take at this rank, and the most that bodies take beside them."""
+        runtime = self._runtime
+        if not self._rehearsed:
+            self._rehearsed = True
+            with self._watch.aside(), giving_back():
+                runtime.scratch.rehearse(replay.schedule, runtime.processors, runtime.await_event)
+        scratch = runtime.scratch.residents(replay.schedule, runtime.processors)
+        return sum(replay.needs().values()) + sum(resident.size for found in scratch.values() for resident in found)
+
+
+def _load_compiler() -> None:
+    """Have the compiler loaded, as the first kernel in a process does: what is imported is of no training."""
+    from maniple.operators.kernels.descent import bind_descent
+    from maniple.operators.optimizer import SGD
+
+    bind_descent(SGD(lr=0.0), torch.zeros(1), torch.zeros(1), (), 1)

@@ -1,0 +1,71 @@
+"""Memory of a training: what it was predicted to take is what the system says that it took, and a break is seen."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import maniple as mp
+from maniple.runtime.memory import Memory
+from maniple.runtime.rank import RankRuntime
+from maniple.runtime.world import World, local_worlds
+
+WIDTH, BATCH = 2048, 64
+
+
+def graph() -> mp.Graph:
+    g = mp.Graph("wide")
+    h = g.relu(g.linear(g.input("x", (BATCH, WIDTH)), WIDTH))
+    g.loss(g.cross_entropy(g.linear(g.relu(g.linear(h, WIDTH)), 10), g.input("y", (BATCH,), dtype="int64")))
+    return g
+
+
+def used(world: World) -> tuple[dict[str, int], dict[str, int]]:
+    """What is said before the first step and after three."""
+    made = graph()
+    plan = mp.search(made, mp.Machine.cpu(1, ranks=world.size), strategy="data_parallel")
+    x, y = torch.rand(BATCH, WIDTH, generator=torch.Generator().manual_seed(0)), torch.arange(BATCH) % 10
+    try:
+        with mp.Trainer(made, plan, optimizer=mp.SGD(lr=0.01, momentum=0.9), world=world) as trainer:
+            before = trainer.memory()
+            for _ in range(3):
+                trainer.step(x, y)
+            after = trainer.memory()
+    finally:
+        RankRuntime.of(world).close()
+    return before[world.rank], after[world.rank]
+
+
+def test_what_was_predicted_is_measured() -> None:
+    before, after = used(World.solo(cores=1))
+    parameters = 4 * 2 * WIDTH * WIDTH
+    assert list(before) == ["predicted"]
+    assert before["predicted"] > 2 * parameters  # with momentum
+    assert after["predicted"] == before["predicted"]
+    assert after["measured"] == after["host"] + after["shared"] + after["devices"]
+    assert after["measured"] == pytest.approx(after["predicted"], rel=0.15)
+
+
+def test_what_the_runtime_does_not_know_of_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage twice as large as asked for, and the runtime's own sum is none the wiser."""
+    allocate = Memory._bytes
+    more: list[torch.Tensor] = []
+
+    def wasteful(self: Memory, name: str, size: int, arena: object) -> torch.Tensor:
+        more.append(torch.ones(size, dtype=torch.int8))
+        return allocate(self, name, size, arena)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Memory, "_bytes", wasteful)
+    world = World.solo(cores=1)
+    _, after = used(world)
+    assert after["measured"] > 1.7 * after["predicted"]
+
+
+def test_each_rank_says_its_own() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(used, local_worlds(2)))
+    for before, after in found:
+        assert before["predicted"] == after["predicted"] > 0
+        assert after["measured"] > 0
