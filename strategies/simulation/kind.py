@@ -1,0 +1,120 @@
+"""Kinds of memory: what the bytes that live in a memory are for. This module alone says what counts as which.
+
+    ===========  =======================================================================================
+    kind         what counts
+    ===========  =======================================================================================
+    parameters   parameters and buffers: every copy that a memory keeps from step to step
+    gradients    of parameters: what the tasks of a memory contribute, and the sum where it is read
+    optimizer    the optimizer's state
+    activations  inputs, results of operators, what is saved for the way back, and the gradients of all of
+                 these, as far as tasks of the memory write them
+    exchange     the same as far as no task of the memory writes it: tiles that came from other memories, and
+                 sums of contributions
+    scratch      the clock of random operators, and what instances leave free as they begin at cache lines
+    ===========  =======================================================================================
+
+What bodies allocate while they run is no part of it: that is measured when a step is loaded (`runtime/scratch.py`), and a
+simulation cannot know it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maniple.strategies.simulation.boxes import HIGH, LOW
+from maniple.strategies.simulation.region import READ, REDUCE
+from maniple.strategies.simulation.use import privilege
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.operators.graph import Graph
+    from maniple.strategies.simulation.boxes import Boxes
+    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.simulation.outline import RegionKey
+    from maniple.strategies.simulation.simulation import Simulation
+    from maniple.strategies.simulation.use import RegionRows, Use
+
+__all__: list[str] = []
+
+
+class MemoryKind(StrEnum):
+    """What bytes of a memory are for, in the order in which tables have it."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    OPTIMIZER = "optimizer"
+    ACTIVATIONS = "activations"
+    EXCHANGE = "exchange"
+    SCRATCH = "scratch"
+
+
+def region_kind(key: RegionKey, graph: Graph) -> MemoryKind:
+    """Say what a region is for, apart from tiles that came from elsewhere.
+
+    Args:
+        key: the region.
+        graph: the graph of the step.
+    """
+    what, number, tensor = key
+    if what == "clock":
+        return MemoryKind.SCRATCH
+    if what == "state":
+        return MemoryKind.OPTIMIZER
+    if number < 0 and what in {"value", "gradient"} and graph.tensors[tensor].lasting:
+        return MemoryKind.PARAMETERS if what == "value" else MemoryKind.GRADIENTS
+    return MemoryKind.ACTIVATIONS
+
+
+def peak_kinds(simulation: Simulation, memory: int) -> dict[MemoryKind, int]:
+    """Give the bytes of each kind that live in a memory when it is fullest; together they are the simulation's peak.
+
+    Args:
+        simulation: of a step.
+        memory: which memory.
+    """
+    launches, regions = simulation.parts()
+    memory_of = np.asarray([processor.memory for processor in simulation.machine.processors], dtype=np.int64)
+    keys = list(regions)
+    found = dict.fromkeys(MemoryKind, 0)
+    for number, size in simulation.liveness().at_peak(memory)[1]:
+        key = keys[number]
+        rows, places = regions[key]
+        kind, stored = region_kind(key, simulation.graph), int(rows.memory_bytes[memory])
+        brought = 0
+        if kind is MemoryKind.ACTIVATIONS:
+            uses = [launches[launch].uses[requirement][1] for launch, requirement in places]
+            brought = _brought(rows, uses, memory, memory_of)
+        found[kind] += stored - brought
+        found[MemoryKind.EXCHANGE] += brought
+        found[MemoryKind.SCRATCH] += size - stored
+    return found
+
+
+def _brought(rows: RegionRows, uses: Sequence[Use], memory: int, memory_of: Column) -> int:
+    """The bytes of a region in a memory that no task there writes: all but its contributions and what is written."""
+    alone = sum(privilege(use, alone=False) != use.shape.access for use in uses) == 1
+    contributed = 0
+    used: list[Boxes] = []
+    written: list[Boxes] = []
+    for use in uses:
+        boxes = use.shape.boxes[memory_of[use.processors] == memory]
+        access = privilege(use, alone=alone)
+        if access == REDUCE:
+            contributed += sum(_volume(box[None]) for box in boxes)
+        else:
+            used.append(boxes)
+            written += [boxes] if access != READ else []
+    whole, own = (_volume(np.concatenate(boxes)) if boxes else 0 for boxes in (used, written))
+    elements = whole + contributed
+    return 0 if not elements else int(rows.memory_bytes[memory]) // elements * (whole - own)
+
+
+def _volume(boxes: Boxes) -> int:
+    """The elements of the smallest box that holds some."""
+    if not len(boxes):
+        return 0
+    return int(np.prod(boxes[:, HIGH:].max(axis=0) - boxes[:, LOW:HIGH].min(axis=0)))
