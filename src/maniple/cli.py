@@ -11,6 +11,7 @@ import click
 
 from maniple.calibrate_command import calibrate
 from maniple.check_rule_command import check_rule
+from maniple.fit_command import fit
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
 from maniple.search_command import compare, explain, search
@@ -193,7 +194,7 @@ def _described(kind: str) -> Sequence[object]:
     return described_models()
 
 
-for command in (calibrate, check_rule, compare, explain, partition, search, simulate):
+for command in (calibrate, check_rule, compare, explain, fit, partition, search, simulate):
     cli.add_command(command)
 
 

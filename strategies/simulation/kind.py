@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.strategies.simulation.boxes import HIGH, LOW
-from maniple.strategies.simulation.region import READ, REDUCE
+from maniple.strategies.simulation.program import REQUIREMENT_BITS
+from maniple.strategies.simulation.region import GRADIENT, READ, REDUCE
 from maniple.strategies.simulation.use import privilege
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from maniple.strategies.simulation.use import RegionRows, Use
 
 __all__: list[str] = []
+
+REQUIREMENTS = (1 << REQUIREMENT_BITS) - 1
+"""What of a use's place is the number of its requirement."""
 
 
 class MemoryKind(StrEnum):
@@ -86,7 +90,7 @@ def peak_kinds(simulation: Simulation, memory: int) -> dict[MemoryKind, int]:
         kind, stored = region_kind(key, simulation.graph), int(rows.memory_bytes[memory])
         brought = 0
         if kind is MemoryKind.ACTIVATIONS:
-            uses = [launches[launch].uses[requirement][1] for launch, requirement in places]
+            uses = [launches[place >> REQUIREMENT_BITS].uses[place & REQUIREMENTS][1] for place in places]
             brought = _brought(rows, uses, memory, memory_of)
         found[kind] += stored - brought
         found[MemoryKind.EXCHANGE] += brought
@@ -96,7 +100,7 @@ def peak_kinds(simulation: Simulation, memory: int) -> dict[MemoryKind, int]:
 
 def _brought(rows: RegionRows, uses: Sequence[Use], memory: int, memory_of: Column) -> int:
     """The bytes of a region in a memory that no task there writes: all but its contributions and what is written."""
-    alone = sum(privilege(use, alone=False) != use.shape.access for use in uses) == 1
+    alone = sum(use.shape.access == GRADIENT for use in uses) == 1
     contributed = 0
     used: list[Boxes] = []
     written: list[Boxes] = []
