@@ -43,6 +43,7 @@ class LaunchEnvironment:
         bells: the pipe of each, to wake it with: where to read and where to write.
         bound: the cores that the rank keeps to; none leaves that to the system.
         machine: file of the machine that stands in place of what is found, None for none.
+        report: file for what trainers report when they go, None for none.
     """
 
     rank: int
@@ -64,6 +65,7 @@ class LaunchEnvironment:
     bells: tuple[tuple[int, int], ...] = ()
     bound: tuple[int, ...] = ()
     machine: str | None = None
+    report: str | None = None
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -93,6 +95,8 @@ class LaunchEnvironment:
             variables["MANIPLE_RECORD"] = self.record
         if self.machine is not None:
             variables["MANIPLE_MACHINE"] = self.machine
+        if self.report is not None:
+            variables["MANIPLE_REPORT"] = self.report
         if self.deterministic:
             variables["MANIPLE_DETERMINISTIC"] = "1"
         return variables
@@ -140,6 +144,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         bells=_pairs(_numbers(variables, "MANIPLE_BELLS", "descriptors", 2 * size)),
         bound=_numbers(variables, "MANIPLE_BOUND", "cores", processors * cores),
         machine=variables.get("MANIPLE_MACHINE") or None,
+        report=variables.get("MANIPLE_REPORT") or None,
     )
 
 

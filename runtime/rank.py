@@ -74,6 +74,7 @@ class RankRuntime:
         self.under_way = 0
         self.error: BaseException | None = None
         self.before_end: Callable[[], object] | None = None
+        self.endings: list[Callable[[], object]] = []
         self.recorder: Recorder | None = None
         self.debugging = False
         self._told = False
@@ -357,6 +358,8 @@ class RankRuntime:
                     self.before_end()
                 self.drain()
                 self.check()
+                for ending in tuple(self.endings):
+                    ending()
                 if self.world.record is not None:
                     recording.save(self, self.world.record)
             except RankStopped:

@@ -42,6 +42,7 @@ class World:
         mapper: name of the mapper that the launcher was given, if any.
         launched: whether a launcher fixed how many processors there are.
         record: file for a timeline of the whole run, if the launcher was given one.
+        report: file for what trainers report when they go, if the launcher prints it.
         deterministic: whether launches that are not traced run in the order of the program.
         device: what its processors are: `cpu`, `cuda`, or the `null` device.
         machine: file of a machine in place of the one that is found; None for none.
@@ -63,6 +64,7 @@ class World:
     mapper: str | None = None
     launched: bool = True
     record: str | None = None
+    report: str | None = None
     deterministic: bool = False
     device: str = "cpu"
     machine: str | None = None
@@ -226,6 +228,7 @@ def _join(launch: LaunchEnvironment) -> World:
         ),
         mapper=launch.mapper,
         record=launch.record,
+        report=launch.report,
         deterministic=launch.deterministic,
         device=launch.device,
         machine=launch.machine,

@@ -101,6 +101,7 @@ def cli() -> None:
 @click.option("--join-timeout", default=60.0, show_default=True, help="Seconds that ranks wait for each other.")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="PATH", help="Write a timeline of the run there.")
+@click.option("--report", is_flag=True, help="Print last what trainers report: steps predicted and measured.")
 @click.option("--transport", default="shared", show_default=True, help="How tiles travel within a host: shared, zmq.")
 @click.option("--launcher", default="local", show_default=True, help="How ranks are started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
@@ -120,6 +121,7 @@ def run(
     join_timeout: float,
     log_dir: Path | None,
     record: Path | None,
+    report: bool,  # noqa: FBT001  (click passes flags by name)
     transport: str,
     launcher: str,
     dry_run: bool,  # noqa: FBT001  (click passes flags by name)
@@ -149,6 +151,7 @@ def run(
         deterministic=deterministic,
         log_dir=log_dir,
         record=record,
+        report=report,
         transport=transport,
     )
     if dry_run:

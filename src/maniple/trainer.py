@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from maniple import home_values
 from maniple.mappers.registry import make_mapper
 from maniple.operators.batch import check_batch
 from maniple.operators.expansion import Expansion
@@ -22,10 +23,12 @@ from maniple.regions.error import RequestError, RunError
 from maniple.runtime.digest import digest
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.interruption import uninterrupted
-from maniple.runtime.kernels import torch_dtype
 from maniple.runtime.measurement import gather_bytes, gather_timeline
 from maniple.runtime.rank import RankRuntime
+from maniple.runtime.telling import Telling
 from maniple.runtime.world import World, current
+from maniple.report import Report, made_report
+from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
 
 if TYPE_CHECKING:
@@ -108,17 +111,14 @@ class Trainer:
         self._stopped: StoppedStep | None = None
         self._seed = seed
         self._load("step", graph.batch)
-        self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
+        self._write(graph.lasting, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
         self._bytes_before = gather_bytes(self._world, None)
+        self._log = StepLog()
+        self._telling = Telling.of(self._runtime, graph.name, self._told)
 
-    def _write(self, values: Callable[[TensorInfo, Rect], torch.Tensor], tensors: Iterable[TensorInfo]) -> None:
+    def _write(self, tensors: Iterable[TensorInfo], values: Callable[[TensorInfo, Rect], torch.Tensor]) -> None:
         """Write parameters and buffers at this rank's part of their home."""
-        memories = self._runtime.memories
-        for tensor in tensors:
-            weight = self._weights[tensor.name]
-            for number, rects in weight.home:
-                for rect in rects if number in memories else ():
-                    memories[number].assign(weight.value, rect, values(tensor, rect))
+        home_values.write(tensors, self._weights, self._runtime.memories, values)
 
     def _load(self, what: str, size: int) -> LoadedProgram:
         """Lower and bind a program once per batch size."""
@@ -226,6 +226,7 @@ class Trainer:
     def _collect(self, step: StepRun) -> float:
         with self._watched():
             step.run.wait()
+        self._log.add(step, whole=step.loaded is self._loaded.get(("step", self.graph.batch)))
         losses = step.loaded.results["loss"].of(self._runtime.memories)
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())
@@ -279,29 +280,18 @@ class Trainer:
         self._call("load_state_dict", found)
         self._runtime.drain()
         named = [tensor for tensor in self.graph.lasting if tensor.name in found]
-        self._write(lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))], named)
+        self._write(named, lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))])
 
     def _lasting(self, call: str) -> dict[str, torch.Tensor]:
         """Give every parameter and buffer whole; also what a step left as it was that failed on the only rank."""
         if self._stopped is not None and self._world.size == 1 and not self._closed:
-            kept = self._kept()
+            kept = home_values.read(self.graph.lasting, self._weights, self._runtime.memories)
             if not self._stopped.step.written():  # also not while they were read
                 return kept
         self._check_open()
         loaded = self._load("parameters", self.graph.batch)
         self._call(call)
         return self._results(loaded, {})
-
-    def _kept(self) -> dict[str, torch.Tensor]:
-        """Read every parameter and buffer whole from the memories of the only rank."""
-        found = {}
-        for tensor in self.graph.lasting:
-            whole = found[tensor.name] = torch.empty(tensor.shape, dtype=torch_dtype(tensor.dtype))
-            weight = self._weights[tensor.name]
-            for number, rects in weight.home:
-                for rect in rects:
-                    whole[rect.slices((0,) * rect.ndim)] = self._runtime.memories[number].view(weight.value, rect)
-        return found
 
     def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run a program and take its results, and no others: an interrupted call may have left some."""
@@ -341,6 +331,27 @@ class Trainer:
         self._call("timeline")
         return gather_timeline(self._world, run)
 
+    def report(self, costs: str | None = None) -> Report:
+        """Say how right the prediction of a step was, by all steps so far: time by its terms, bytes, memory, the bound.
+
+        Rank 0 simulates the plan on this machine; the first simulation of an installation compiles the simulator.
+
+        Args:
+            costs: what tasks take, see `search`; by default what the plan was found with.
+
+        Raises:
+            RequestError: no whole batch was trained on, or there are no such costs.
+        """
+        last = self._require_step()
+        if not self._log.periods_ns:
+            raise RequestError(f"no step of {self.graph.batch} samples has run yet; call step with a whole batch first")
+        self._call(f"report({costs!r})")
+        what = self.graph, self.machine, self.plan, self.optimizer
+        return made_report(self._world, *what, self._log, last, costs)
+
+    def _told(self) -> str:
+        return str(self.report()) if self._log.periods_ns else ""
+
     def _require_step(self) -> Run:
         self._check_open()
         if self._last is None:
@@ -373,10 +384,12 @@ class Trainer:
         """Wait for what is under way and free the trainer's storage; the world stays."""
         if not self._closed and self._runtime.error is None:
             self._runtime.drain()
+            self._telling.tell()
         self._let_go()
 
     def _let_go(self) -> None:
         self._closed = True
+        self._telling.forget()
         self._runtime.retire([loaded.replay for loaded in self._loaded.values()])
         self._loaded.clear()
         self._last = None
