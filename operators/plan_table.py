@@ -11,6 +11,8 @@
     blocks.2.linear    n=2      0 2
     blocks.2.relu      whole    0
     =================  =======  =========================     ====================  =======  ==========
+
+Nothing is lost but the sight of it: `Plan.table` and the plan's file have every operator and every processor.
 """
 
 from __future__ import annotations

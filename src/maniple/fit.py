@@ -9,7 +9,6 @@ from maniple.regions.error import RequestError
 from maniple.strategies.memory_fit import allocated_beyond, needed_bytes, peak_operator
 from maniple.strategies.simulation.kind import MemoryKind, peak_kinds
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +122,9 @@ class LargestBatch:
     note: str = ""
 
 
-def largest_batch(model: Callable[[int], Graph], machine: Machine, plan: Callable[[Graph], Plan], known: Fit) -> LargestBatch:
+def largest_batch(
+    model: Callable[[int], Graph], machine: Machine, plan: Callable[[Graph], Plan], known: Fit
+) -> LargestBatch:
     """Search the largest batch that fits.
 
     Args:

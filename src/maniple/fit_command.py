@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ BUDGET_S = 10.0
 @click.command()
 @click.argument("source", metavar="MODEL")
 @click.option("--machine", "machine_name", required=True, help="Preset, such as cpu:4 or p100x16, or a TOML file.")
-@click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan.  [default: what --strategy finds]")
+@click.option("--plan", "path", type=click.Path(path_type=Path), help="A plan.  [default: what --strategy finds]")
 @click.option("--strategy", help=f"A strategy of `maniple list strategies`.  [default: {STRATEGY}]")
 @click.option("--batch", type=int, help="Samples of a step, over all processors.  [default: the model's own]")
 @click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
@@ -40,7 +41,7 @@ BUDGET_S = 10.0
 def fit(
     source: str,
     machine_name: str,
-    plan_path: Path | None,
+    path: Path | None,
     strategy: str | None,
     batch: int | None,
     memory: str | None,
@@ -59,18 +60,18 @@ def fit(
     from maniple.operators.plan import Plan
     from maniple.request import amount, machine_of, model_of
 
-    if plan_path is not None and strategy is not None:
+    if path is not None and strategy is not None:
         raise RequestError("--plan and --strategy: expected one of them; leave out --strategy to examine the plan")
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
     graph = model_of(source, batch)
-    if plan_path is None:
+    if path is None:
         make = _strategy(strategy or STRATEGY, machine, budget, proposals, seed)
     else:
-        make = Plan.load(plan_path).for_graph
+        make = Plan.load(path).for_graph
     plan = make(graph)
     found = examined(graph, machine, plan)
     sizes = largest_batch(partial(model_of, source), machine, make, found)
-    named = plan.strategy if plan_path is None else str(plan_path)
+    named = plan.strategy if path is None else str(path)
     click.echo(json.dumps(_document(found, sizes)) if as_json else _text(source, machine_name, named, found, sizes))
     return 0 if found.fits else 1
 
@@ -98,8 +99,6 @@ def _strategy(
 
 def _unlimited(search: Callable[[Graph, Machine], Plan], graph: Graph, machine: Machine) -> Plan:
     """What a search finds; where nothing that it tries fits, what it finds on a machine with memory without end."""
-    from dataclasses import replace
-
     try:
         return search(graph, machine)
     except RequestError:

@@ -133,7 +133,7 @@ class Report:
             ("step", _ms(self.predicted_s), _ms(self.measured_s), f"median of {self.steps}"),
         ]
         for term in _TERMS:
-            about = f"step {self.step} at rank {self.rank}" if term == _TERMS[0] else ""
+            about = f"of step {self.step} at rank {self.rank}: {_ms(self.measured.step_s)}" if term == _TERMS[0] else ""
             rows.append((f"  {term}", _ms(getattr(self.predicted, term)), _ms(getattr(self.measured, term)), about))
         rows.append(("bytes", f"{self.predicted_bytes:,}", counted, "moved in the last step"))
         alike: dict[RankMemory, list[int]] = {}
@@ -215,8 +215,10 @@ def made_report(
         costs: what tasks take; None: what the plan was found with.
 
     Raises:
-        RequestError: see `costs.costs_of`.
+        RequestError: no whole batch was trained on, or see `costs.costs_of`.
     """
+    if not log.kept:
+        raise RequestError(f"no step of {graph.batch} samples has run yet; call step with a whole batch first")
     found = _predicted_once(world, graph, machine, plan, optimizer, costs)
     told = log.kept[_gathered(world, log.typical())[0]]
     medians = _gathered(world, log.median_ns())

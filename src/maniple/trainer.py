@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isnan
 from time import perf_counter_ns
@@ -20,6 +20,7 @@ from maniple.operators.program import FragmentCache, lower
 from maniple.operators.state import checked_state, initial_values, with_ties
 from maniple.operators.weight import weights
 from maniple.regions.error import RequestError, RunError
+from maniple.report import Report, made_report
 from maniple.runtime.digest import digest
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.interruption import uninterrupted
@@ -27,7 +28,6 @@ from maniple.runtime.measurement import gather_bytes, gather_timeline
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.telling import Telling
 from maniple.runtime.world import World, current
-from maniple.report import Report, made_report
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
 
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from maniple.operators.graph import Graph
-    from maniple.operators.node import TensorInfo
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
-    from maniple.regions.rectangle import Rect
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.replay import Run
     from maniple.runtime.schedule import Schedule
@@ -111,14 +109,11 @@ class Trainer:
         self._stopped: StoppedStep | None = None
         self._seed = seed
         self._load("step", graph.batch)
-        self._write(graph.lasting, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
+        home = self._weights, self._runtime.memories
+        home_values.write(graph.lasting, *home, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
         self._bytes_before = gather_bytes(self._world, None)
         self._log = StepLog()
-        self._telling = Telling.of(self._runtime, graph.name, self._told)
-
-    def _write(self, tensors: Iterable[TensorInfo], values: Callable[[TensorInfo, Rect], torch.Tensor]) -> None:
-        """Write parameters and buffers at this rank's part of their home."""
-        home_values.write(tensors, self._weights, self._runtime.memories, values)
+        self._telling = Telling.of(self._runtime, graph.name, lambda: str(self.report()))
 
     def _load(self, what: str, size: int) -> LoadedProgram:
         """Lower and bind a program once per batch size."""
@@ -209,9 +204,7 @@ class Trainer:
     def _call(self, text: str, batch: Mapping[str, torch.Tensor] | None = None, *, whole: bool = True) -> None:
         """Tell the other ranks what this one does: at once, whole, or by samples, up to half a second later."""
         if self._world.size > 1:
-            given = digest(batch[name] for name in sorted(batch)) if batch and whole else b""
-            if batch and not whole:
-                given = digest((batch[name] for name in sorted(batch)), sampled=True)
+            given = digest((batch[name] for name in sorted(batch)), sampled=not whole) if batch else b""
             with self._watched():
                 self._world.control.call(f"{self._name}.{text}", given, soon=whole)
 
@@ -280,7 +273,8 @@ class Trainer:
         self._call("load_state_dict", found)
         self._runtime.drain()
         named = [tensor for tensor in self.graph.lasting if tensor.name in found]
-        self._write(named, lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))])
+        home = self._weights, self._runtime.memories
+        home_values.write(named, *home, lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))])
 
     def _lasting(self, call: str) -> dict[str, torch.Tensor]:
         """Give every parameter and buffer whole; also what a step left as it was that failed on the only rank."""
@@ -343,14 +337,8 @@ class Trainer:
             RequestError: no whole batch was trained on, or there are no such costs.
         """
         last = self._require_step()
-        if not self._log.periods_ns:
-            raise RequestError(f"no step of {self.graph.batch} samples has run yet; call step with a whole batch first")
         self._call(f"report({costs!r})")
-        what = self.graph, self.machine, self.plan, self.optimizer
-        return made_report(self._world, *what, self._log, last, costs)
-
-    def _told(self) -> str:
-        return str(self.report()) if self._log.periods_ns else ""
+        return made_report(self._world, self.graph, self.machine, self.plan, self.optimizer, self._log, last, costs)
 
     def _require_step(self) -> Run:
         self._check_open()

@@ -13,8 +13,7 @@
     scratch      the clock of random operators, and what instances leave free as they begin at cache lines
     ===========  =======================================================================================
 
-What bodies allocate while they run is no part of it: that is measured when a step is loaded (`runtime/scratch.py`), and a
-simulation cannot know it.
+What bodies allocate while they run is no part of it: that is measured when a step is loaded (`runtime/scratch.py`).
 """
 
 from __future__ import annotations
