@@ -127,7 +127,7 @@ def _text(source: str, machine: str, plan: str, found: Fit, sizes: LargestBatch)
         "",
         f"step {found.step_s * 1e3:.3f} ms predicted",
     ]
-    largest = "no batch is known to fit" if sizes.samples is None else f"largest batch that fits: {sizes.samples}"
+    largest = "no batch fits" if sizes.samples is None else f"largest batch that fits: {sizes.samples}"
     return "\n".join([*lines, f"{largest}; {sizes.note}" if sizes.note else largest])
 
 

@@ -128,7 +128,7 @@ class Report:
 
     def _rows(self) -> list[tuple[str, ...]]:
         counted = "unknown" if self.measured_bytes is None else f"{self.measured_bytes:,}"
-        rows = [
+        rows: list[tuple[str, ...]] = [
             ("", "predicted", "measured", ""),
             ("step", _ms(self.predicted_s), _ms(self.measured_s), f"median of {self.steps}"),
         ]

@@ -9,7 +9,7 @@
     activations  inputs, results of operators, what is saved for the way back, and the gradients of all of
                  these, as far as tasks of the memory write them
     exchange     the same as far as no task of the memory writes it: tiles that came from other memories, and
-                 sums of contributions
+                 sums of contributions; and of sums, gradients' too, what is on its way to be added
     scratch      the clock of random operators, and what instances leave free as they begin at cache lines
     ===========  =======================================================================================
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph import Graph
     from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.simulation.network import Column
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.simulation.simulation import Simulation
-    from maniple.strategies.simulation.use import RegionRows, Use
+    from maniple.strategies.simulation.use import Use
 
 __all__: list[str] = []
 
+Here = np.ndarray[tuple[int], np.dtype[np.bool_]]
 REQUIREMENTS = (1 << REQUIREMENT_BITS) - 1
 """What of a use's place is the number of its requirement."""
 
@@ -81,39 +81,41 @@ def peak_kinds(simulation: Simulation, memory: int) -> dict[MemoryKind, int]:
     """
     launches, regions = simulation.parts()
     memory_of = np.asarray([processor.memory for processor in simulation.machine.processors], dtype=np.int64)
-    keys = list(regions)
+    keys, itemsizes = list(regions), simulation.itemsizes()
     found = dict.fromkeys(MemoryKind, 0)
     for number, size in simulation.liveness().at_peak(memory)[1]:
-        key = keys[number]
-        rows, places = regions[key]
-        kind, stored = region_kind(key, simulation.graph), int(rows.memory_bytes[memory])
-        brought = 0
-        if kind is MemoryKind.ACTIVATIONS:
+        rows, places = regions[keys[number]]
+        kind, stored = region_kind(keys[number], simulation.graph), int(rows.memory_bytes[memory])
+        own = stored
+        if kind in {MemoryKind.ACTIVATIONS, MemoryKind.GRADIENTS}:
             uses = [launches[place >> REQUIREMENT_BITS].uses[place & REQUIREMENTS][1] for place in places]
-            brought = _brought(rows, uses, memory, memory_of)
-        found[kind] += stored - brought
-        found[MemoryKind.EXCHANGE] += brought
+            sums = kind is MemoryKind.GRADIENTS
+            own = itemsizes[number] * _own_elements(uses, memory_of == memory, sums=sums)
+        found[kind] += own
+        found[MemoryKind.EXCHANGE] += stored - own
         found[MemoryKind.SCRATCH] += size - stored
     return found
 
 
-def _brought(rows: RegionRows, uses: Sequence[Use], memory: int, memory_of: Column) -> int:
-    """The bytes of a region in a memory that no task there writes: all but its contributions and what is written."""
+def _own_elements(uses: Sequence[Use], here: Here, *, sums: bool) -> int:
+    """The elements of a region in a memory that are its own.
+
+    Args:
+        uses: every use of the region.
+        here: by processor, whether it has the memory.
+        sums: whether what tasks read counts too, and not only what they contribute and write.
+    """
     alone = sum(use.shape.access == GRADIENT for use in uses) == 1
     contributed = 0
-    used: list[Boxes] = []
-    written: list[Boxes] = []
+    kept: list[Boxes] = []
     for use in uses:
-        boxes = use.shape.boxes[memory_of[use.processors] == memory]
+        boxes = use.shape.boxes[here[use.processors]]
         access = privilege(use, alone=alone)
         if access == REDUCE:
             contributed += sum(_volume(box[None]) for box in boxes)
-        else:
-            used.append(boxes)
-            written += [boxes] if access != READ else []
-    whole, own = (_volume(np.concatenate(boxes)) if boxes else 0 for boxes in (used, written))
-    elements = whole + contributed
-    return 0 if not elements else int(rows.memory_bytes[memory]) // elements * (whole - own)
+        elif sums or access != READ:
+            kept.append(boxes)
+    return contributed + (_volume(np.concatenate(kept)) if kept else 0)
 
 
 def _volume(boxes: Boxes) -> int:
