@@ -150,5 +150,3 @@ def test_a_strategy_that_finds_no_plan_that_fits_is_told_of_all_the_same(capsys:
 def test_misuse_is_status_2(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(*arguments) == 2
     assert message in capsys.readouterr().err
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 
@@ -43,7 +44,7 @@ def test_a_few_steps_are_kept_evenly_spread(count: int) -> None:
         log.add(step(number, 10 * number, 10 * number + 8), whole=True)
     kept = [one.number for one in log.kept]
     assert 0 < len(kept) <= MOST_KEPT
-    assert len({later - earlier for earlier, later in zip(kept, kept[1:], strict=False)}) <= 1
+    assert len({later - earlier for earlier, later in pairwise(kept)}) <= 1
     assert count - kept[-1] <= max(1, kept[1] if len(kept) > 1 else 1)
 
 

@@ -13,6 +13,8 @@ from maniple.runtime.timeline import Timeline, events_of_run
 from maniple.table import aligned
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from maniple.operators.graph import Graph
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
@@ -200,7 +202,15 @@ def predicted_step(graph: Graph, machine: Machine, plan: Plan, optimizer: SGD, c
 
 
 def made_report(
-    world: World, graph: Graph, machine: Machine, plan: Plan, optimizer: SGD, log: StepLog, last: Run, costs: str | None
+    world: World,
+    graph: Graph,
+    machine: Machine,
+    plan: Plan,
+    optimizer: SGD,
+    log: StepLog,
+    last: Run,
+    costs: str | None = None,
+    memory: Mapping[int, Mapping[str, int]] | None = None,
 ) -> Report:
     """Put together what every rank measured; every rank must ask, and gets the same.
 
@@ -213,6 +223,8 @@ def made_report(
         log: its steps here; at least one of the graph's own batch.
         last: its last step.
         costs: what tasks take; None: what the plan was found with.
+        memory: of each rank the bytes that are `predicted` and, where they are, `measured`; None: those predicted by
+            the schedule.
 
     Raises:
         RequestError: no whole batch was trained on, or see `costs.costs_of`.
@@ -239,7 +251,7 @@ def made_report(
         measured=measured[rank],
         predicted_bytes=last.replay.schedule.total_bytes,
         measured_bytes=_counted(world, last),
-        memory=_memory(world, last),
+        memory=_memory(world, last, memory),
         bound_s=found.bound_s,
     )
 
@@ -285,6 +297,8 @@ def _counted(world: World, last: Run) -> int | None:
         return None
 
 
-def _memory(world: World, last: Run) -> tuple[RankMemory, ...]:
-    """What a step takes of each rank's memories, as its schedule has it; what it took is not measured here."""
-    return tuple(RankMemory(size, None) for size in _gathered(world, sum(last.replay.needs().values())))
+def _memory(world: World, last: Run, memory: Mapping[int, Mapping[str, int]] | None) -> tuple[RankMemory, ...]:
+    """Of each rank, what was measured; or what a step needs by its schedule alone."""
+    if memory is None:
+        return tuple(RankMemory(size, None) for size in _gathered(world, sum(last.replay.needs().values())))
+    return tuple(RankMemory(memory[rank]["predicted"], memory[rank].get("measured")) for rank in range(world.size))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isnan
 from time import perf_counter_ns
@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
-from maniple import home_values
 from maniple.mappers.registry import make_mapper
 from maniple.operators.batch import check_batch
-from maniple.operators.expansion import Expansion
 from maniple.operators.placement import mapped
-from maniple.operators.program import FragmentCache, lower
-from maniple.operators.state import checked_state, initial_values, with_ties
+from maniple.operators.state import checked_state, initial_values, kept_values, with_ties
 from maniple.operators.weight import weights
+from maniple.program_loader import ProgramLoader
 from maniple.regions.error import RequestError, RunError
 from maniple.report import Report, made_report
 from maniple.runtime.digest import digest
@@ -35,8 +33,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from maniple.operators.graph import Graph
+    from maniple.operators.node import TensorInfo
     from maniple.operators.optimizer import SGD
     from maniple.operators.plan import Plan
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.mapper import Mapper
     from maniple.runtime.replay import Run
     from maniple.runtime.schedule import Schedule
@@ -48,8 +48,6 @@ Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
 
 # The inputs of the first step and of every one this far apart are compared between ranks.
 DIGEST_EVERY = 100
-# Programs for batches smaller than the graph's that stay loaded.
-KEPT_SIZES = 4
 
 
 class Trainer:
@@ -99,9 +97,10 @@ class Trainer:
         self._runtime.employ(self.machine)
         number = self._runtime.next_program()
         self._name = "trainer" if number == 1 else f"trainer {number}"
-        self._cache = FragmentCache(self.machine)
         self._weights = weights(graph, self.plan, self.machine, optimizer, self._runtime.regions)
         self._loaded: dict[tuple[str, int], LoadedProgram] = {}
+        made = graph, self.plan, self.machine, optimizer, self._weights, self._runtime
+        self._load = ProgramLoader(*made, self._loaded)
         self._last: Run | None = None
         self._steps = 0
         self._closed = False
@@ -109,36 +108,19 @@ class Trainer:
         self._stopped: StoppedStep | None = None
         self._seed = seed
         self._load("step", graph.batch)
-        home = self._weights, self._runtime.memories
-        home_values.write(graph.lasting, *home, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
+        self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._bytes_before = gather_bytes(self._world, None)
         self._log = StepLog()
         self._telling = Telling.of(self._runtime, graph.name, lambda: str(self.report()))
 
-    def _load(self, what: str, size: int) -> LoadedProgram:
-        """Lower and bind a program once per batch size."""
-        checked = self._runtime.debugging
-        key = (f"{what}, checked" if checked else what, size)
-        found = self._loaded.get(key)
-        if found is not None:
-            return found
-        graph = self.graph if size == self.graph.batch else self.graph.with_batch(size)
-        plan = self.plan if graph is self.graph else self.plan.for_graph(graph)
-        expansion = Expansion(graph, plan, self.machine, self._weights, self._runtime.regions, checked=checked)
-        build = expansion.evaluation if what == "evaluate" else expansion.fetch_weights
-        program = expansion.training_step(self._optimizer) if what == "step" else build()
-        schedule = lower(program, self._cache)
-        replay = self._runtime.load(schedule, program.homes)
-        loaded = self._loaded[key] = LoadedProgram(replay, expansion.inputs, expansion.results, expansion.clock)
-        self._forget_sizes()
-        return loaded
-
-    def _forget_sizes(self) -> None:
-        """Let go of the storage of smaller batches, all but the newest few: each size has instances of its own."""
-        smaller = [key for key in self._loaded if key[1] != self.graph.batch]
-        for key in smaller[:-KEPT_SIZES]:
-            self._runtime.drain()
-            self._runtime.retire([self._loaded.pop(key).replay])
+    def _write(self, values: Callable[[TensorInfo, Rect], torch.Tensor], tensors: Iterable[TensorInfo]) -> None:
+        """Write parameters and buffers at this rank's part of their home."""
+        memories = self._runtime.memories
+        for tensor in tensors:
+            weight = self._weights[tensor.name]
+            for number, rects in weight.home:
+                for rect in rects if number in memories else ():
+                    memories[number].assign(weight.value, rect, values(tensor, rect))
 
     @property
     def optimizer(self) -> SGD:
@@ -273,13 +255,12 @@ class Trainer:
         self._call("load_state_dict", found)
         self._runtime.drain()
         named = [tensor for tensor in self.graph.lasting if tensor.name in found]
-        home = self._weights, self._runtime.memories
-        home_values.write(named, *home, lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))])
+        self._write(lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))], named)
 
     def _lasting(self, call: str) -> dict[str, torch.Tensor]:
         """Give every parameter and buffer whole; also what a step left as it was that failed on the only rank."""
         if self._stopped is not None and self._world.size == 1 and not self._closed:
-            kept = home_values.read(self.graph.lasting, self._weights, self._runtime.memories)
+            kept = kept_values(self.graph, self._weights, self._runtime.memories)
             if not self._stopped.step.written():  # also not while they were read
                 return kept
         self._check_open()

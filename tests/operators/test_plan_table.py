@@ -60,7 +60,8 @@ def test_the_table_of_the_docstring() -> None:
     lines = plan_table.__doc__.splitlines()
     rule = next(line for line in lines if line.startswith("    ==="))
     cut = rule.index("     =", 8)
-    table = [line for line in lines[lines.index(rule) + 3 :]][:7]
+    first = lines.index(rule) + 3
+    table = lines[first : first + 7]
     full = [tuple(re.split(r"  +", line[:cut].strip())) for line in table]
     short = [tuple(re.split(r"  +", line[cut:].strip())) for line in table if line[cut:].strip()]
     assert len(full) == 7
@@ -71,7 +72,9 @@ def test_the_table_of_the_docstring() -> None:
 
 ROWS = st.lists(
     st.tuples(
-        st.sampled_from(["linear", "h.0.relu", "h.1.relu", "h.2.relu", "h.3.relu", "add_1", "add_3", "add_5", "b10.c7"]),
+        st.sampled_from(
+            ["linear", "h.0.relu", "h.1.relu", "h.2.relu", "h.3.relu", "add_1", "add_3", "add_5", "b10.c7"]
+        ),
         st.sampled_from(["b=2", "whole"]),
     ),
     max_size=14,
@@ -85,7 +88,9 @@ def unfolded(name: str) -> list[str]:
         return [name]
     parts = re.split(r"\d+-\d+(?::\d+)?", name)
     turns = zip(*found, strict=True)
-    return ["".join(text + str(number) for text, number in zip(parts, turn, strict=False)) + parts[-1] for turn in turns]
+    return [
+        "".join(text + str(number) for text, number in zip(parts, turn, strict=False)) + parts[-1] for turn in turns
+    ]
 
 
 @given(ROWS)

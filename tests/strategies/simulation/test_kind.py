@@ -49,7 +49,7 @@ def test_the_kinds_add_up_to_the_peak(machine: str, make: Callable[[int], Graph]
 
 
 def told(simulation: Simulation) -> list[tuple[int, ...]]:
-    """Of each memory the bytes of each kind but scratch, which is checked here: a line less a byte for each instance."""
+    """Of each memory the bytes of each kind but scratch, checked here: a line less a byte for each instance."""
     found = [peak_kinds(simulation, memory) for memory in range(len(simulation.machine.memories))]
     assert all(kinds[MemoryKind.SCRATCH] % (ALIGNMENT - 1) == 0 for kinds in found)
     return [tuple(size for kind, size in kinds.items() if kind is not MemoryKind.SCRATCH) for kinds in found]
@@ -80,13 +80,12 @@ def test_data_parallel_over_two_memories() -> None:
     shares = [4 * (3 * columns + biases) for columns, biases in ((4, 2), (3, 1))]
     states = [4 * (5 * rows + rows) + share for rows, share in zip((4, 3), shares, strict=True)]
     assert told(simulation) == [
-        (FIRST + SECOND, SECOND + share, state, activations, share)
-        for share, state in zip(shares, states, strict=True)
+        (FIRST + SECOND, SECOND + share, state, activations, share) for share, state in zip(shares, states, strict=True)
     ]
 
 
 def test_what_came_from_another_memory_is_exchange() -> None:
-    """The second processor has the second layer; what comes is the relu's result, and back its gradient and the loss."""
+    """The second processor has the second layer; what comes is the relu's result, and back its gradient and a loss."""
     graph, machine = perceptron(6), Machine.preset("p100x2")
     placed = tuple((node.name, whole(graph, node, int(node.id > 1))) for node in graph.nodes)
     simulation = Simulation(graph, machine, complete(Problem(graph, machine), "manual", placed))
