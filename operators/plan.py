@@ -12,6 +12,7 @@ from maniple.operators.configuration import StagePlan as StagePlan
 from maniple.operators.configuration import WeightPlan as WeightPlan
 from maniple.operators.home import default_home as default_home
 from maniple.operators.plan_file import Term as Term
+from maniple.operators.plan_table import folded, ranges
 from maniple.regions.error import RequestError, nearest
 
 if TYPE_CHECKING:
@@ -122,11 +123,18 @@ class Plan:
         return tuple(sorted(used.union(*(weight.processors for _, weight in self.weights))))
 
     def table(self) -> tuple[tuple[str, str, str, str], ...]:
-        """Rows of (operator, degrees above 1, replicas, processors of its points) for a table."""
+        """Rows of (operator, degrees above 1, replicas, processors of its points), one for each operator."""
         return tuple(
             (name, operator.split(), str(operator.replicas), " ".join(map(str, operator.processors)))
             for name, operator in self.operators
         )
+
+    def short_table(self) -> list[tuple[str, str, str, str]]:
+        """The same rows with processors as ranges, such as ``0-63``; `plan_table.folded` tells equal ones once."""
+        return [
+            (name, operator.split(), str(operator.replicas), ranges(operator.processors))
+            for name, operator in self.operators
+        ]
 
     def explain(self, operator: str | None = None) -> str:
         """Say what the plan does, and why as far as its strategy said so.
@@ -141,12 +149,15 @@ class Plan:
             self.operator(operator)
         reasons = dict(self.explanation)
         lines = [] if operator is not None else [self._headline()]
-        for name, split, replicas, processors in self.table():
-            if operator in {None, name}:
-                copies = f" x{replicas} replicas" if replicas != "1" else ""
-                where = f"processors {processors}" if " " in processors else f"processor {processors}"
-                lines.append(f"{name}: {split}{copies} on {where}")
-                lines += [f"  {term}: {value}" for term, value in reasons.get(name, ())]
+        rows = [
+            (name, split, replicas, processors, *(f"  {term}: {value}" for term, value in reasons.get(name, ())))
+            for name, split, replicas, processors in self.short_table()
+            if operator in {None, name}
+        ]
+        for name, split, replicas, processors, *why in rows if operator is not None else folded(rows):
+            copies = f" x{replicas} replicas" if replicas != "1" else ""
+            where = f"processor {processors}" if processors.isdigit() else f"processors {processors}"
+            lines += [f"{name}: {split}{copies} on {where}", *why]
         if operator is None:
             lines += [f"{term}: {value}" for term, value in reasons.get("", ())]
         return "\n".join(lines)

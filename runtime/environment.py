@@ -44,6 +44,7 @@ class LaunchEnvironment:
         bound: the cores that the rank keeps to; none leaves that to the system.
         machine: file of the machine that stands in place of what is found, None for none.
         log: file that this rank's output goes to, None for none.
+        report: file for what trainers report when they go, None for none.
     """
 
     rank: int
@@ -66,6 +67,7 @@ class LaunchEnvironment:
     bound: tuple[int, ...] = ()
     machine: str | None = None
     log: str | None = None
+    report: str | None = None
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -97,6 +99,8 @@ class LaunchEnvironment:
             variables["MANIPLE_MACHINE"] = self.machine
         if self.log is not None:
             variables["MANIPLE_LOG"] = self.log
+        if self.report is not None:
+            variables["MANIPLE_REPORT"] = self.report
         if self.deterministic:
             variables["MANIPLE_DETERMINISTIC"] = "1"
         return variables
@@ -145,6 +149,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         bound=_numbers(variables, "MANIPLE_BOUND", "cores", processors * cores),
         machine=variables.get("MANIPLE_MACHINE") or None,
         log=variables.get("MANIPLE_LOG") or None,
+        report=variables.get("MANIPLE_REPORT") or None,
     )
 
 

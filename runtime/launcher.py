@@ -33,7 +33,10 @@ WAYS = {"shared": "shared memory", "zmq": "ZeroMQ"}
 TRANSPORTS = tuple(WAYS)
 """How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
 # What a rank must not take over from a run that this launcher is part of.
-OPTIONAL = {f"MANIPLE_{name}" for name in ("BELLS", "BOUND", "DETERMINISTIC", "LOG", "MACHINE", "MAPPER", "RECORD", "SHARED")}
+OPTIONAL = {
+    f"MANIPLE_{name}"
+    for name in ("BELLS", "BOUND", "DETERMINISTIC", "LOG", "MACHINE", "MAPPER", "RECORD", "REPORT", "SHARED")
+}
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
 
@@ -60,6 +63,7 @@ class LaunchRequest:
         bind: whether each rank keeps to cores of its own; None where the ranks together take up all of the host's.
         machine: file of a machine that programs plan for in place of the one that is found here.
         hang_timeout_s: seconds that ranks wait for one that does not get on.
+        report: whether to print last what trainers report of their steps.
 
     Raises:
         RequestError: a count below 1, a port or transport that is none, too few cores to bind to, a machine of other
@@ -82,6 +86,7 @@ class LaunchRequest:
     bind: bool | None = None
     machine: Path | None = None
     hang_timeout_s: float = HANG_S
+    report: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -135,7 +140,7 @@ def command(
     token: str = "",
     shared: tuple[int, ...] = (),
     bells: tuple[tuple[int, int], ...] = (),
-    log: Path | None = None,
+    logs: Path | None = None,
 ) -> tuple[list[str], dict[str, str]]:
     """Give the command of a rank and the variables that it gets beyond the launcher's own.
 
@@ -146,7 +151,7 @@ def command(
         token: the run's secret.
         shared: descriptors of the files that the ranks share.
         bells: descriptors of the pipes that wake them.
-        log: where its output goes.
+        logs: folder of the ranks' log files.
     """
     cores = request.cores_each()
     launch = LaunchEnvironment(
@@ -169,7 +174,8 @@ def command(
         bells=bells,
         bound=request.bound(rank),
         machine=None if request.machine is None else str(request.machine.absolute()),
-        log=None if log is None else str(log.absolute()),
+        log=None if logs is None else str(_log(logs, rank).absolute()),
+        report=str(_reports(logs).absolute()) if request.report and logs is not None else None,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.
@@ -210,14 +216,15 @@ def run(request: LaunchRequest) -> int:
         with shared_files(sharing) as shared, bells(sharing) as pipes:
             inherited = (*shared, *(end for ends in pipes for end in ends))
             for rank in range(request.size):
-                log = _log(logs, rank)
-                argv, variables = command(request, rank, supervisor.endpoint, token, shared, pipes, log)
+                argv, variables = command(request, rank, supervisor.endpoint, token, shared, pipes, logs)
                 environ = {**environment.inherited(), **variables}
                 for name in OPTIONAL - set(variables):
                     environ.pop(name, None)
-                supervisor.spawn(_tethered(argv), environ, log, inherited, shown=rank == 0)
+                supervisor.spawn(_tethered(argv), environ, _log(logs, rank), inherited, shown=rank == 0)
         finish = supervisor.watch()
     _report(finish, logs, request)
+    if request.report and finish.status == 0:
+        _print_reports(_reports(logs))
     return finish.status
 
 
@@ -256,7 +263,7 @@ def _log_folder(chosen: Path | None) -> Path:
     if chosen is not None:
         try:
             chosen.mkdir(parents=True, exist_ok=True)
-            for old in chosen.glob("rank-*.log"):
+            for old in (*chosen.glob("rank-*.log"), *chosen.glob(_reports(chosen).name)):
                 old.unlink()
         except OSError as error:
             raise RequestError(f"--log-dir {chosen}: {error.strerror or error}; choose another folder") from error
@@ -274,6 +281,17 @@ def _log_folder(chosen: Path | None) -> Path:
 
 def _log(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.log"
+
+
+def _reports(folder: Path) -> Path:
+    return folder / "reports.txt"
+
+
+def _print_reports(file: Path) -> None:
+    """Print what trainers reported, after everything that the ranks printed."""
+    told = file.read_text(encoding="utf-8") if file.exists() else "no trainer of this run took a step\n"
+    sys.stdout.write(told)
+    sys.stdout.flush()
 
 
 def _report(finish: Finish, logs: Path, request: LaunchRequest) -> None:

@@ -56,20 +56,20 @@ def gather_timeline(world: World, run: Run) -> Timeline:
     rows = [row for row in range(len(replay.schedule)) if replay.here(row)]
     mine = tuple(events_of_run(replay.schedule, replay.times[run.slot], world.rank, number, rows))
     dependences = tuple(dependences_of_run(replay.schedule, number))
-    return Timeline(_gather_events(world, mine), _nodes(world), dependences, (0,) * world.size)
+    return Timeline(gather_events(world, mine), _nodes(world), dependences, (0,) * world.size)
 
 
 def gather_recording(world: World, recorder: Recorder) -> Timeline:
     """Collect what all ranks recorded."""
     dropped = tuple(msgpack.unpackb(part) for part in world.control.gather(_packed(recorder.dropped)))
-    return Timeline(_gather_events(world, recorder.events()), _nodes(world), recorder.dependences(), dropped)
+    return Timeline(gather_events(world, recorder.events()), _nodes(world), recorder.dependences(), dropped)
 
 
 def _nodes(world: World) -> tuple[int, ...]:
     return tuple(rank // world.ranks_per_node for rank in range(world.size))
 
 
-def _gather_events(world: World, mine: Sequence[Event]) -> tuple[Event, ...]:
+def gather_events(world: World, mine: Sequence[Event]) -> tuple[Event, ...]:
     """Give every rank's events, on the clock of rank 0."""
     offsets = clock_offsets(world.control, world.hosts, perf_counter_ns)
     longest = max(msgpack.unpackb(part) for part in world.control.gather(_packed(len(mine))))

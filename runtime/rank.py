@@ -77,6 +77,7 @@ class RankRuntime:
         self._raised_in: TracebackType | None = None
         self.recovery = Recovery(self)
         self.before_end: Callable[[], object] | None = None
+        self.endings: list[Callable[[], object]] = []
         self.recorder: Recorder | None = None
         self.debugging = False
         self._told = False
@@ -368,6 +369,8 @@ class RankRuntime:
                 self.drain()
                 self.check()
                 self.recovery.agree()
+                for ending in tuple(self.endings):
+                    ending()
                 if self.world.record is not None:
                     recording.save(self, self.world.record)
             except RankStopped:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, final
 
-from maniple.runtime import environment
 from maniple.regions.error import RequestError
+from maniple.runtime import environment
 from maniple.runtime.control import Control, SoloControl, place
 from maniple.runtime.headway import Headway
 from maniple.runtime.inventory import available_cores, bind_to
@@ -47,6 +47,7 @@ class World:
         mapper: name of the mapper that the launcher was given, if any.
         launched: whether a launcher fixed how many processors there are.
         record: file for a timeline of the whole run, if the launcher was given one.
+        report: file for what trainers report when they go, if the launcher prints it.
         deterministic: whether launches that are not traced run in the order of the program.
         device: what its processors are: `cpu`, `cuda`, or the `null` device.
         machine: file of a machine in place of the one that is found; None for none.
@@ -69,6 +70,7 @@ class World:
     mapper: str | None = None
     launched: bool = True
     record: str | None = None
+    report: str | None = None
     deterministic: bool = False
     device: str = "cpu"
     machine: str | None = None
@@ -258,6 +260,7 @@ def _join(launch: LaunchEnvironment) -> World:
         ),
         mapper=launch.mapper,
         record=launch.record,
+        report=launch.report,
         deterministic=launch.deterministic,
         device=launch.device,
         machine=launch.machine,

@@ -8,10 +8,13 @@ import numpy as np
 
 from maniple.regions.error import RequestError
 from maniple.runtime.memory_plan import ALIGNMENT
+from maniple.strategies.simulation.prediction import COPY_ENGINE
+from maniple.strategies.simulation.tables import DURATION, END
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from maniple.operators.graph import Graph
     from maniple.operators.plan import Plan
     from maniple.strategies.simulation.simulation import Simulation
 
@@ -77,21 +80,51 @@ def refuse_unfit(plan: Plan, simulation: Simulation, needed: Sequence[int]) -> N
 
 def largest(simulation: Simulation, memory: int) -> tuple[str, int]:
     """The operator whose values, weights and their gradients take the most of a memory when it is fullest, in bytes."""
-    graph = simulation.graph
-    owners = {tensor.name: graph.producer(tensor.id) for tensor in graph.tensors}
-    for node in reversed(graph.nodes):
-        for operand in node.operands:
-            if operand is not None and graph.producer(operand) is None:
-                owners[graph.tensors[operand].name] = node
+    owners = _owners(simulation.graph)
     sizes: dict[str, int] = {}
     regions = simulation.region_names()
     for number, size in simulation.liveness().at_peak(memory)[1]:
-        parts = regions[number].split(".")
-        names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-        owner = next((owners[name] for name in names if name in owners), None)
-        name = parts[0] if owner is None else owner.name
+        name = _owner(owners, regions[number])
         sizes[name] = sizes.get(name, 0) + size
     return max(sizes.items(), key=lambda item: (item[1], item[0]))
+
+
+def peak_operator(simulation: Simulation, memory: int) -> str:
+    """The operator that sets the peak of a memory: of what begins there as the peak is first reached, the first row.
+
+    What must be there from the beginning of a step on counts as of the first row that has to do with the memory.
+    """
+    ledger, machine = simulation.ledger, simulation.machine
+    when = simulation.liveness().at_peak(memory)[0]
+    rows = ledger.alive
+    begins = ledger.rows[rows, END] - ledger.rows[rows, DURATION]
+    rank = machine.memories[memory].rank
+    names = {machine.processors[number].name for number in machine.processors_of(memory)}
+    for row in simulation.named(rows[begins == when]):
+        if any(where == rank and lane in names | {COPY_ENGINE} for where, lane in row.lanes):
+            return _owner(_owners(simulation.graph), row.name.rpartition(" ")[2])
+    return largest(simulation, memory)[0]
+
+
+def _owners(graph: Graph) -> dict[str, str]:
+    """The operator that each tensor belongs to: what makes it, or, of what nothing makes, what first reads it."""
+    found = {node.name: node.name for node in reversed(graph.nodes)}
+    for tensor in graph.tensors:
+        producer = graph.producer(tensor.id)
+        if producer is not None:
+            found[tensor.name] = producer.name
+    for node in reversed(graph.nodes):
+        for operand in node.operands:
+            if operand is not None and graph.producer(operand) is None:
+                found[graph.tensors[operand].name] = node.name
+    return found
+
+
+def _owner(owners: Mapping[str, str], name: str) -> str:
+    """The operator that a region or a row belongs to, by the longest beginning of its name that is known."""
+    parts = name.partition("[")[0].split(".")
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((owners[name] for name in names if name in owners), parts[0])
 
 
 def _counted_beyond(simulation: Simulation) -> tuple[int, ...]:

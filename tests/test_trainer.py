@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 
 import maniple as mp
+from maniple.program_loader import KEPT_SIZES
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.failure import TaskFailed
 from maniple.runtime.mapper import LaunchView, Mapper
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.world import World, local_worlds
-from maniple.trainer import KEPT_SIZES
 
 TIMEOUT_S = 60.0
 SGD = mp.SGD(lr=0.1)

@@ -11,6 +11,7 @@ import click
 
 from maniple.calibrate_command import calibrate
 from maniple.check_rule_command import check_rule
+from maniple.fit_command import fit
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
 from maniple.search_command import compare, explain, search
@@ -101,6 +102,7 @@ def cli() -> None:
 @click.option("--hang-timeout", default=300.0, show_default=True, help="Seconds that ranks wait for one that is stuck.")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="PATH", help="Write a timeline of the run there.")
+@click.option("--report", is_flag=True, help="Print last what trainers report: steps predicted and measured.")
 @click.option("--transport", default="shared", show_default=True, help="How tiles travel within a host: shared, zmq.")
 @click.option("--launcher", default="local", show_default=True, help="How ranks are started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
@@ -121,6 +123,7 @@ def run(
     hang_timeout: float,
     log_dir: Path | None,
     record: Path | None,
+    report: bool,  # noqa: FBT001  (click passes flags by name)
     transport: str,
     launcher: str,
     dry_run: bool,  # noqa: FBT001  (click passes flags by name)
@@ -151,6 +154,7 @@ def run(
         deterministic=deterministic,
         log_dir=log_dir,
         record=record,
+        report=report,
         transport=transport,
     )
     if dry_run:
@@ -196,7 +200,7 @@ def _described(kind: str) -> Sequence[object]:
     return described_models()
 
 
-for command in (calibrate, check_rule, compare, explain, partition, search, simulate):
+for command in (calibrate, check_rule, compare, explain, fit, partition, search, simulate):
     cli.add_command(command)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.regions.error import RequestError
+from maniple.table import aligned, shown_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -139,6 +140,7 @@ def compare(plans: tuple[Path, ...], costs: str | None, as_json: bool) -> int:  
     With --costs every plan is simulated with them.
     """
     from maniple.operators.plan import Plan
+    from maniple.operators.plan_table import folded
 
     loaded = [Plan.load(path) for path in plans]
     for path, plan in zip(plans, loaded, strict=True):
@@ -163,8 +165,8 @@ def compare(plans: tuple[Path, ...], costs: str | None, as_json: bool) -> int:  
         (term, *("?" if value is None else f"{value:,.6g}" for value in (getattr(p.predicted, term) for p in loaded)))
         for term in ("step_s", "bytes", "memory_bytes", "bound_s")
     ]
-    table += [(name, *cells) for name, cells in differing.items()]
-    click.echo(_aligned(table))
+    table += folded([(name, *cells) for name, cells in differing.items()])
+    click.echo(aligned(table, shown_width()))
     return 0
 
 
@@ -320,10 +322,12 @@ def _bound(predicted: Predicted) -> str:
 
 
 def _text(plan: Plan, document: dict[str, object], found: Prediction) -> str:
+    from maniple.operators.plan_table import folded
+
     step, common = float(str(document["step_s"])), float(str(document["data_parallel_step_s"]))
     tried = [(term.removeprefix(TRIED), value) for term, value in dict(plan.explanation)[""] if term.startswith(TRIED)]
     lines = [
-        _aligned([("operator", "degrees", "replicas", "processors"), *plan.table()]),
+        aligned([("operator", "degrees", "replicas", "processors"), *folded(plan.short_table())], shown_width()),
         "",
         (
             f"step {step * 1e3:.3f} ms predicted, {common / step:.2f}x the speed of data parallelism "
@@ -338,12 +342,5 @@ def _text(plan: Plan, document: dict[str, object], found: Prediction) -> str:
     ]
     if tried:
         told = [(name, f"{value * 1e3:.3f}" if isinstance(value, float) else "none that fits") for name, value in tried]
-        lines += ["", _aligned([("strategy", "ms"), *told])]
+        lines += ["", aligned([("strategy", "ms"), *told])]
     return "\n".join(lines)
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )

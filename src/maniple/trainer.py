@@ -14,18 +14,20 @@ import torch
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse
 from maniple.operators.batch import check_batch
-from maniple.operators.expansion import Expansion
 from maniple.operators.placement import mapped
-from maniple.operators.program import FragmentCache, lower
 from maniple.operators.state import checked_state, initial_values, kept_values, with_ties
 from maniple.operators.weight import weights
+from maniple.program_loader import ProgramLoader
 from maniple.regions.error import RequestError, RunError
+from maniple.report import Report, made_report
 from maniple.runtime.digest import digest
 from maniple.runtime.hosting import host_machine
 from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.measurement import gather_bytes, gather_timeline
 from maniple.runtime.rank import RankRuntime
+from maniple.runtime.telling import Telling
 from maniple.runtime.world import World, current
+from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
 
 if TYPE_CHECKING:
@@ -47,8 +49,6 @@ Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
 
 # The inputs of the first step and of every one this far apart are compared between ranks.
 DIGEST_EVERY = 100
-# Programs for batches smaller than the graph's that stay loaded.
-KEPT_SIZES = 4
 
 
 class Trainer:
@@ -99,9 +99,10 @@ class Trainer:
         self._memory = MemoryUse(self._runtime)
         number = self._runtime.next_program()
         self._name = "trainer" if number == 1 else f"trainer {number}"
-        self._cache = FragmentCache(self.machine)
         self._weights = weights(graph, self.plan, self.machine, optimizer, self._runtime.regions)
         self._loaded: dict[tuple[str, int], LoadedProgram] = {}
+        made = graph, self.plan, self.machine, optimizer, self._weights, self._runtime
+        self._load = ProgramLoader(*made, self._loaded)
         self._last: Run | None = None
         self._steps = 0
         self._closed = False
@@ -111,6 +112,8 @@ class Trainer:
         self._load("step", graph.batch).replay.keep()
         self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._bytes_before = gather_bytes(self._world, None)
+        self._log = StepLog()
+        self._telling = Telling.of(self._runtime, graph.name, lambda: str(self.report()))
 
     def _write(self, values: Callable[[TensorInfo, Rect], torch.Tensor], tensors: Iterable[TensorInfo]) -> None:
         """Write parameters and buffers at this rank's part of their home."""
@@ -120,31 +123,6 @@ class Trainer:
             for number, rects in weight.home:
                 for rect in rects if number in memories else ():
                     memories[number].assign(weight.value, rect, values(tensor, rect))
-
-    def _load(self, what: str, size: int) -> LoadedProgram:
-        """Lower and bind a program once per batch size."""
-        checked = self._runtime.debugging
-        key = (f"{what}, checked" if checked else what, size)
-        found = self._loaded.get(key)
-        if found is not None:
-            return found
-        graph = self.graph if size == self.graph.batch else self.graph.with_batch(size)
-        plan = self.plan if graph is self.graph else self.plan.for_graph(graph)
-        expansion = Expansion(graph, plan, self.machine, self._weights, self._runtime.regions, checked=checked)
-        build = expansion.evaluation if what == "evaluate" else expansion.fetch_weights
-        program = expansion.training_step(self._optimizer) if what == "step" else build()
-        schedule = lower(program, self._cache)
-        replay = self._runtime.load(schedule, program.homes)
-        loaded = self._loaded[key] = LoadedProgram(replay, expansion.inputs, expansion.results, expansion.clock)
-        self._forget_sizes()
-        return loaded
-
-    def _forget_sizes(self) -> None:
-        """Let go of the storage of smaller batches, all but the newest few: each size has instances of its own."""
-        smaller = [key for key in self._loaded if key[1] != self.graph.batch]
-        for key in smaller[:-KEPT_SIZES]:
-            self._runtime.drain()
-            self._runtime.retire([self._loaded.pop(key).replay])
 
     @property
     def optimizer(self) -> SGD:
@@ -211,15 +189,14 @@ class Trainer:
     def _call(self, text: str, batch: Mapping[str, torch.Tensor] | None = None, *, whole: bool = True) -> None:
         """Tell the other ranks what this one does: at once, whole, or by samples, up to half a second later."""
         if self._world.size > 1:
-            given = digest(batch[name] for name in sorted(batch)) if batch and whole else b""
-            if batch and not whole:
-                given = digest((batch[name] for name in sorted(batch)), sampled=True)
+            given = digest((batch[name] for name in sorted(batch)), sampled=not whole) if batch else b""
             with self._watched():
                 self._world.control.call(f"{self._name}.{text}", given, soon=whole)
 
     def _collect(self, step: StepRun) -> float:
         with self._watched():
             step.run.wait()
+        self._log.add(step, whole=step.loaded is self._loaded.get(("step", self.graph.batch)))
         losses = step.loaded.results["loss"].of(self._runtime.memories)
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())
@@ -339,6 +316,21 @@ class Trainer:
         self._call("timeline")
         return gather_timeline(self._world, run)
 
+    def report(self, costs: str | None = None) -> Report:
+        """Say how right the prediction of a step was, by all steps so far: time by its terms, bytes, memory, the bound.
+
+        Rank 0 simulates the plan on this machine; the first simulation of an installation compiles the simulator.
+
+        Args:
+            costs: what tasks take, see `search`; by default what the plan was found with.
+
+        Raises:
+            RequestError: no whole batch was trained on, or there are no such costs.
+        """
+        last = self._require_step()
+        self._call(f"report({costs!r})")
+        return made_report(self._world, self.graph, self.machine, self.plan, self.optimizer, self._log, last, costs)
+
     def _require_step(self) -> Run:
         self._check_open()
         if self._last is None:
@@ -372,11 +364,13 @@ class Trainer:
         """Wait for what is under way and free the trainer's storage; the world stays."""
         if not self._closed and self._runtime.error is None:
             self._runtime.drain()
+            self._telling.tell()
         self._let_go()
 
     def _let_go(self) -> None:
         self._closed = True
         self._memory.end()
+        self._telling.forget()
         self._runtime.retire([loaded.replay for loaded in self._loaded.values()])
         self._loaded.clear()
         self._last = None

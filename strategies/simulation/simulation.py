@@ -335,6 +335,10 @@ class Simulation:
         """Give the names of the regions, in the order of their numbers in a liveness."""
         return [self._outline.region(key, self._program.forms).name for key in self._regions]
 
+    def itemsizes(self) -> list[int]:
+        """Give the bytes of an element of each region, in the order of their numbers in a liveness."""
+        return [self._outline.layout(key, self._program.forms)[1] for key in self._regions]
+
     def parts(self) -> tuple[dict[int, PlacedLaunch], dict[RegionKey, tuple[RegionRows, list[int]]]]:
         """The launches by place, and what each region adds with the places of its uses, as they are now."""
         users = self._program.users

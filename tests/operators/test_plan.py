@@ -325,7 +325,7 @@ def test_the_table_and_the_explanation() -> None:
     assert plan.table()[:2] == (("conv2d", "b=2", "2", "0 1 2 3"), ("relu", "whole", "1", "0"))
     assert plan.processors_used() == (0, 1, 2, 3)
     assert plan.explain("conv2d").splitlines() == [
-        "conv2d: b=2 x2 replicas on processors 0 1 2 3",
+        "conv2d: b=2 x2 replicas on processors 0-3",
         "  chosen: b=2",
         "  runner up, s: 0.25",
         "  bytes: 3",

@@ -1,0 +1,83 @@
+"""The program loader: lowers and binds the programs of a trainer, each once for a batch size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from maniple.operators.expansion import Expansion
+from maniple.operators.program import FragmentCache, lower
+from maniple.step_run import LoadedProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from maniple.operators.graph import Graph
+    from maniple.operators.optimizer import SGD
+    from maniple.operators.plan import Plan
+    from maniple.operators.weight import Weight
+    from maniple.runtime.machine import Machine
+    from maniple.runtime.rank import RankRuntime
+
+__all__: list[str] = []
+
+# Programs for batches smaller than the graph's that stay loaded.
+KEPT_SIZES = 4
+
+
+@final
+class ProgramLoader:
+    """Loads programs of a graph under a plan.
+
+    Args:
+        graph: the graph.
+        plan: how it is cut and placed.
+        machine: what it runs on.
+        optimizer: how parameters are updated.
+        weights: where they live.
+        runtime: of this rank.
+        loaded: by what a program does and its batch size, those that are loaded; newer ones are added.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: Plan,
+        machine: Machine,
+        optimizer: SGD,
+        weights: Mapping[str, Weight],
+        runtime: RankRuntime,
+        loaded: dict[tuple[str, int], LoadedProgram],
+    ) -> None:
+        self._graph, self._plan, self._machine, self._optimizer = graph, plan, machine, optimizer
+        self._weights, self._runtime, self._loaded = dict(weights), runtime, loaded
+        self._cache = FragmentCache(machine)
+
+    def __call__(self, what: str, size: int) -> LoadedProgram:
+        """Give a program, lowered and bound once per batch size.
+
+        Args:
+            what: ``step``, ``evaluate`` or ``parameters``.
+            size: samples.
+        """
+        checked = self._runtime.debugging
+        key = (f"{what}, checked" if checked else what, size)
+        found = self._loaded.get(key)
+        if found is not None:
+            return found
+        graph = self._graph if size == self._graph.batch else self._graph.with_batch(size)
+        plan = self._plan if graph is self._graph else self._plan.for_graph(graph)
+        expansion = Expansion(graph, plan, self._machine, self._weights, self._runtime.regions, checked=checked)
+        build = expansion.evaluation if what == "evaluate" else expansion.fetch_weights
+        program = expansion.training_step(self._optimizer) if what == "step" else build()
+        schedule = lower(program, self._cache)
+        replay = self._runtime.load(schedule, program.homes)
+        loaded = self._loaded[key] = LoadedProgram(replay, expansion.inputs, expansion.results, expansion.clock)
+        self._forget_sizes()
+        return loaded
+
+    def _forget_sizes(self) -> None:
+        """Let go of the storage of smaller batches, all but the newest few: each size has instances of its own."""
+        smaller = [key for key in self._loaded if key[1] != self._graph.batch]
+        for key in smaller[:-KEPT_SIZES]:
+            self._runtime.drain()
+            self._runtime.retire([self._loaded.pop(key).replay])
