@@ -87,8 +87,8 @@ class Arguments:
                 )
             elif not _same(leaf, self.fixed[path]):
                 raise RequestError(
-                    f"argument {path!r} of graph {self.graph!r} was {_shown(self.fixed[path])} at the import and is part "
-                    f"of the graph; got {_shown(leaf)}; leave it out, or import the module again with it"
+                    f"argument {path!r} of graph {self.graph!r} was {_shown(self.fixed[path])} at the import and is "
+                    f"part of the graph; got {_shown(leaf)}; leave it out, or import the module again with it"
                 )
 
     def _add(self, path: str, value: object, found: dict[str, object]) -> None:

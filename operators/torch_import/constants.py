@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from maniple.operators.aten import Overload, schema
-from maniple.operators.nesting import tensors
 from maniple.operators.torch_import.call import Known
 from maniple.operators.torch_import.capture import source
+from maniple.operators.torch_import.closure import attributes
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Constants:
     |---|---|
     | `torch.tensor([1.0, 2.0])` | a number in the code |
     | `self.scale`, a plain attribute; a global tensor; a default value | closed over: told by name |
-    | one of these that requires a gradient, or is written to | refused |
+    | one of these that is written to | refused |
 
     Args:
         request: What is imported.
@@ -39,6 +38,7 @@ class Constants:
     def __init__(self, request: Request, program: ExportedProgram) -> None:
         self._request = request
         self._program = program
+        self._attributes = list(attributes(request.module))
         self.closed: list[str] = []
 
     def known(self, node: Node, target: str) -> Known:
@@ -49,7 +49,7 @@ class Constants:
             target: Its name in the program.
 
         Raises:
-            RequestError: It is no tensor, is written to, or would be trained; names it.
+            RequestError: It is no tensor, has no values, or is written to; names it.
         """
         value = self._program.constants[target]
         if not isinstance(value, torch.Tensor):
@@ -58,25 +58,15 @@ class Constants:
         if not readers:
             return Known(value)
         place = source(readers[0])
-        name = next(self._names(value), None)
+        name = next((path for path, held in self._attributes if held is value), None)
         shown = f"'{name}', read at {place}" if name else f"a tensor of shape {tuple(value.shape)}, read at {place}"
         where = f"from_torch: {self._request.name}: {shown}, is no input, parameter or buffer"
-        if value.requires_grad:
-            raise RequestError(f"{where}, yet requires a gradient; make it a parameter of the module, or detach it")
-        if is_written(node):
+        if is_written(node) or name in self._request.assigned:
             raise RequestError(f"{where}, yet forward writes to it; make it a buffer with register_buffer")
         if value.is_meta:
             raise RequestError(f"{where}, and is on the meta device, without values; make it a buffer, or an input")
         self.closed.append(f"{shown}; make it a buffer, or an input if it differs from step to step")
         return Known(value.detach().cpu())
-
-    def _names(self, value: torch.Tensor) -> Iterator[str]:
-        """Where the module holds a tensor: attributes of its own and of modules inside."""
-        for prefix, module in self._request.module.named_modules():
-            for key, held in vars(module).items():
-                if not key.startswith("_"):
-                    place = f"{prefix}.{key}" if prefix else key
-                    yield from (path for path, leaf in tensors(place, held) if leaf is value)
 
 
 def is_written(node: Node) -> bool:

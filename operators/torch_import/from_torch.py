@@ -25,6 +25,7 @@ from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
 )
 from maniple.operators.torch_import.call import Known
 from maniple.operators.torch_import.capture import capture
+from maniple.operators.torch_import.closure import attributes, unchanged
 from maniple.operators.torch_import.constants import Constants, is_written
 from maniple.operators.torch_import.mutation import functional
 from maniple.operators.torch_import.names import Names
@@ -119,7 +120,8 @@ class _Import:
 
     def _graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:
         step = Step(self.request)
-        program = functional(capture(step, examples))
+        with unchanged(value for _, value in attributes(self.request.module)):
+            program = functional(capture(step, examples))
         graph = Graph(self.name)
         names = Names(set())
         values, state, handles = self._declared(graph, program, step, names, examples)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from maniple.operators.arguments import Arguments
 from maniple.operators.nesting import check_plain, leaves, rebuilt, tensors
+from maniple.operators.torch_import.closure import Untrained, attributes
 from maniple.operators.torch_import.hooks import check_hooks
 from maniple.regions.error import RequestError
 
@@ -31,6 +32,7 @@ class Request:
         targets: What the loss calls them.
         loss: Gives the loss from the module's output and the targets; None where the module gives it.
         outputs: The names of what forward returns besides the loss, once it was called.
+        assigned: The plain attributes that were tensors, and are others once forward was called.
     """
 
     module: nn.Module
@@ -39,6 +41,7 @@ class Request:
     targets: tuple[str, ...]
     loss: Loss | None
     outputs: list[str] = field(default_factory=list)
+    assigned: list[str] = field(default_factory=list)
 
     @staticmethod
     def of(module: nn.Module, examples: Examples, loss: Loss | None, targets: Examples | None) -> Request:
@@ -143,16 +146,17 @@ class Step(nn.Module):
         def filled(part: dict[str, object]) -> dict[str, object]:
             return {name: rebuilt(name, value, values.get) for name, value in part.items()}
 
-        output = _call(self.module, self.module.forward, filled(request.given))
-        named = _named(output)
-        if request.loss is None:
-            loss = _loss(request.name, output, named)
-            named = {name: value for name, value in named.items() if value is not loss}
-        else:
-            targets = dict(zip(request.targets, filled(request.judged).values(), strict=True))
-            loss = _call(request.loss, _signed(request.loss), targets, output)
-            if not isinstance(loss, Tensor) or loss.shape != ():
-                raise RequestError(f"from_torch: expected a scalar from loss=, got {_shown(loss)}")
+        before = dict(attributes(self.module))
+        with Untrained(request.name, before):
+            output = _call(self.module, self.module.forward, filled(request.given))
+            named = _named(output)
+            if request.loss is None:
+                loss = _loss(request.name, output, named)
+                named = {name: value for name, value in named.items() if value is not loss}
+            else:
+                targets = dict(zip(request.targets, filled(request.judged).values(), strict=True))
+                loss = _scalar(_call(request.loss, _signed(request.loss), targets, output))
+        request.assigned[:] = [path for path, value in attributes(self.module) if before.get(path, value) is not value]
         request.outputs[:] = named
         return loss, *named.values()
 
@@ -213,6 +217,13 @@ def _bound(where: str, function: Callable[..., object], examples: Examples, skip
 def _signed(loss: Loss) -> Callable[..., object]:
     """What has the loss's signature."""
     return loss.forward if isinstance(loss, nn.Module) else loss
+
+
+def _scalar(loss: object) -> Tensor:
+    """What a loss function gave, which must be a scalar."""
+    if not isinstance(loss, Tensor) or loss.shape != ():
+        raise RequestError(f"from_torch: expected a scalar from loss=, got {_shown(loss)}")
+    return loss
 
 
 def _named(output: object) -> dict[str, Tensor]:

@@ -275,21 +275,26 @@ class Translation:
                     f"{have[0]} of {have[1]}; this is a fault of the import"
                 )
             if dtype not in DTYPES:
-                way = (
-                    "keep real and imaginary parts apart as floats (a transform is a product with a matrix of cosines and "
-                    "one of sines)"
-                    if dtype.startswith("complex")
-                    else "compute in one of these (module.float(), or .to(dtype) on the line)"
-                )
                 raise RequestError(
-                    f"from_torch: {call.name} at {source(call.node)} gives {dtype}; expected one of {', '.join(DTYPES)}; "
-                    f"two ways out: {way}, or compute it before the step and pass the result as an input"
+                    f"from_torch: {call.name} at {source(call.node)} gives {dtype}; expected one of "
+                    f"{', '.join(DTYPES)}; two ways out: {_way_out(dtype)}, or compute it before the step and pass the "
+                    "result as an input"
                 )
 
 
 def source_of(node: Node | None) -> str:
     """Where a node comes from."""
     return "<unknown>" if node is None else source(node)
+
+
+def _way_out(dtype: str) -> str:
+    """What can be written instead of values of a dtype that no graph has."""
+    if dtype.startswith("complex"):
+        return (
+            "keep real and imaginary parts apart as floats (a transform is a product with a matrix of cosines and one "
+            "of sines)"
+        )
+    return "compute in one of these (module.float(), or .to(dtype) on the line)"
 
 
 def _begun(program: Program) -> str:
