@@ -46,23 +46,25 @@ class Stray:
     found: torch.Tensor
 
 
-def stray(bound: BoundRule, degrees: Mapping[str, int], operands: Operands, run: Run) -> Stray | None:
+def stray(
+    bound: BoundRule, degrees: Mapping[str, int], operands: Operands, whole: Mapping[str, torch.Tensor], run: Run
+) -> Stray | None:
     """The first tile of a split whose results depend on elements that it is not given; None where there is none.
 
     Args:
         bound: The rule.
         degrees: Of the factors that are split.
         operands: Of the whole operator.
-        run: Computes its results, by name, from operands.
+        whole: Its results, by name.
+        run: Computes them from other operands.
     """
-    whole = run(operands)
     for tile in bound.tiles(degrees):
         for sign in () if tile.is_empty else (1, -1):
             changed = [_changed(value, rect, sign) for value, rect in zip(operands, tile.operand_rects, strict=True)]
             found = _differs(bound, tile, degrees, whole, run(changed))
             if found is not None:
                 name, expected, value = found
-                text = _explained(bound, tile, degrees, operands, run, sign)
+                text = _explained(bound, tile, degrees, operands, whole, run, sign)
                 return Stray(f"{name} of the tile at {tile.result_rects[_place(name)]}", text, expected, value)
     return None
 
@@ -107,10 +109,15 @@ def _differs(
 
 
 def _explained(
-    bound: BoundRule, tile: Tile, degrees: Mapping[str, int], operands: Operands, run: Run, sign: int
+    bound: BoundRule,
+    tile: Tile,
+    degrees: Mapping[str, int],
+    operands: Operands,
+    whole: Mapping[str, torch.Tensor],
+    run: Run,
+    sign: int,
 ) -> str:
     """What a tile depends on: the operand, the dimension, and the places along it."""
-    whole = run(operands)
     lines = []
     for place, (value, rect) in enumerate(zip(operands, tile.operand_rects, strict=True)):
         if value is None or rect is None or not value.is_floating_point():

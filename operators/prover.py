@@ -123,7 +123,7 @@ def prove(
         trials.append(trial)
         for degrees in _long_splits(trial.bound, factor) if factor else _splits(trial.bound, HIGHEST):
             count += 1
-            wrong = trial.compare(degrees) or (trial.strays(degrees) if factor else None)
+            wrong = trial.compare(degrees) or (trial.strays(degrees) if degrees == {factor: 2} else None)
             if wrong is not None:
                 return Verdict(count, replace(wrong, stray=wrong.stray or trial.reach(degrees)), (), _tried(trials))
         slope = trial.slope() if trial.volume < SLOPED else None
@@ -143,12 +143,12 @@ def _tried(trials: Sequence[_Trial]) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 def _long_splits(bound: BoundRule, long: str) -> Iterator[dict[str, int]]:
     """Splits of one factor with many elements; and of each other one, for a body may be another beyond some extent."""
-    extent = bound.factor(long).extent
-    highest = bound.factor(long).highest_degree
-    for degree in (2, 3, MANY) if extent < LONGEST else (2,):
-        if degree <= highest and (degree < MANY or extent > MANY * 2):
-            yield {long: degree}
-    if extent < LONGEST:
+    if long not in dict(bound.extents()):
+        return  # only an operand has it that is absent
+    extent, highest = bound.factor(long).extent, bound.factor(long).highest_degree
+    yield from ({long: degree} for degree in (2, 3) if degree <= highest and (degree == 2 or extent < LONGEST))
+    if MANY * 2 < extent < LONGEST:
+        yield from ({long: degree} for degree in (MANY,) if degree <= highest)
         yield from ({other.name: 2} for other in bound.factors if other.name != long and other.highest_degree > 1)
 
 
@@ -224,8 +224,9 @@ class _Trial:
         """The first result of a tile that depends on what the tile is not given; None where none does."""
         if lowered(self._graph, self._plan(degrees, self.bound), training=True)[0] is not self._graph:
             return None  # its parts exchange what they are not given
+        whole = {name: self._whole[name] for name in self._graph.outputs}
         try:
-            found = stray(self.bound, degrees, self.operands, self._results)
+            found = stray(self.bound, degrees, self.operands, whole, self._results)
         except _WHAT_A_BODY_RAISES:  # of operands that it is never given
             return None
         if found is None:
