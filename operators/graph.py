@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from maniple.operators import differentiation, graph_file
+from maniple.operators.arguments import Arguments
 from maniple.operators.builder import Tensor
 from maniple.operators.graph_table import table
 from maniple.operators.node import Node, TensorInfo, TensorKind
@@ -38,6 +39,7 @@ class Graph(GraphWriter):
         self._values: Callable[[], Mapping[str, torch.Tensor]] | None = None
         self._ties: dict[str, str] = {}
         self._recount: Callable[[int], Sequence[AbstractOperator]] | None = None
+        self._arguments: Arguments | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -53,6 +55,15 @@ class Graph(GraphWriter):
     def inputs(self) -> tuple[TensorInfo, ...]:
         """The inputs in order of creation."""
         return tuple(tensor for tensor in self._table.tensors if tensor.kind == "input")
+
+    @property
+    def arguments(self) -> Arguments:
+        """How a call's arguments become the inputs: of an import as the module takes them, else each for itself."""
+        return self._arguments or Arguments(self.name, {tensor.name: (tensor.name,) for tensor in self.inputs})
+
+    def takes(self, arguments: Arguments) -> None:
+        """Say how a call's arguments become the inputs."""
+        self._arguments = arguments
 
     @property
     def parameters(self) -> tuple[TensorInfo, ...]:
@@ -161,8 +172,8 @@ class Graph(GraphWriter):
         """Raise unless the graph can be trained.
 
         Raises:
-            RequestError: No input, no loss, inputs of different sample extents, or operators that reach neither the
-                loss nor an output.
+            RequestError: No input or one that nothing reads, no loss, inputs of different sample extents, or operators
+                that reach neither the loss nor an output.
         """
         inputs = self.inputs
         if self._loss is None:
@@ -173,6 +184,11 @@ class Graph(GraphWriter):
                     f"graph '{self.name}': the inputs share no sample dimension: dimension 0 of '{inputs[0].name}' is "
                     f"{self.batch}, of '{tensor.name}' {tensor.shape[0]}"
                 )
+        read = {operand for node in self._nodes for operand in node.operands}
+        if unread := [tensor.name for tensor in inputs if tensor.id not in read]:
+            raise RequestError(
+                f"graph '{self.name}': no operator reads input {', '.join(map(repr, unread))}; remove it, or use it"
+            )
         reaches = {self._loss, *self._outputs.values(), *self._assignments.values()}
         for node in reversed(self._nodes):
             if reaches.intersection(node.results):
@@ -215,7 +231,7 @@ class Graph(GraphWriter):
         graph._loss, graph._outputs = self._loss, dict(self._outputs)
         graph._state, graph._values = self._state, self._values
         graph._assignments, graph._ties = dict(self._assignments), dict(self._ties)
-        graph._recount = self._recount
+        graph._recount, graph._arguments = self._recount, self._arguments
         return graph
 
     def recounted_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:

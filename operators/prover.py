@@ -2,15 +2,16 @@
 
 For an operator on random operands it compares, in float64, every result and every gradient of each split with those of
 the whole run, and the whole run's gradients with differences of its results. It cannot prove a rule right; it finds
-wrong ones fast, because a wrong rule is wrong for nearly all small operands. The other way round it splits what the
-rule keeps whole, and names the splits that would have been right.
+wrong ones fast, because a wrong rule is wrong for nearly all small operands, or else for long ones. On long operands it
+also changes what a tile is not given, which must not matter (see ``dependence``). The other way round it splits what
+the rule keeps whole, and names the splits that would have been right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ import torch
 
 from maniple.operators.composite import lowered
 from maniple.operators.configuration import OperatorPlan
+from maniple.operators.dependence import stray
 from maniple.operators.differentiation import gradient_operands, gradient_results
 from maniple.operators.graph import Graph
 from maniple.operators.plan import Plan
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from maniple.operators.bound_rule import BoundRule
     from maniple.operators.builder import Tensor
     from maniple.operators.operator import AbstractOperator
+    from maniple.operators.sample import Sample
 
 __all__: list[str] = []
 
@@ -37,6 +40,11 @@ TOLERANCE = 1e-9
 STEP = 1e-6
 SLOPE_TOLERANCE = 1e-4
 HIGHEST = 3
+MANY = 16
+LONGEST = 200
+"""From so many elements of a factor on, only its halves are looked at."""
+SLOPED = 1000
+"""From so many points on, differences of results say nothing more about gradients."""
 _WHAT_A_BODY_RAISES = (ManipleError, RuntimeError, IndexError, TypeError, ValueError, AttributeError)
 
 
@@ -51,6 +59,7 @@ class Counterexample:
         expected: of the whole run; None where a body raised.
         found: of the split.
         operands: on which it happened.
+        stray: what the body depends on and is not given, where that was found.
     """
 
     rule: str
@@ -59,11 +68,14 @@ class Counterexample:
     expected: torch.Tensor | None
     found: torch.Tensor | None
     operands: tuple[torch.Tensor | None, ...]
+    stray: str = ""
 
     def __str__(self) -> str:
         """Print the split, the worst element, and all tensors."""
         degrees = " ".join(f"{name}={degree}" for name, degree in self.degrees.items()) or "whole"
         lines = [f"rule   {self.rule}", f"split  {degrees}", f"wrong  {self.what}"]
+        if self.stray:
+            lines.append(f"reads  {self.stray}")
         if self.expected is not None and self.found is not None:
             error = (self.found - self.expected).abs().nan_to_num(nan=float("inf"))
             at = torch.unravel_index(error.argmax(), error.shape) if error.ndim else ()
@@ -83,33 +95,61 @@ class Verdict:
         splits: how many runs were compared with a whole one.
         counterexample: the first split that is wrong; None where none was found.
         allowed: splits that would be right and that the rule does not allow, as ``k`` or, for a fold, ``k:max``.
+        extents: the extents of every factor that were tried, in rule order.
     """
 
     splits: int
     counterexample: Counterexample | None
     allowed: tuple[str, ...]
+    extents: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
-def prove(operator: AbstractOperator, samples: Sequence[Operands], seed: int = 0) -> Verdict:
+def prove(
+    operator: AbstractOperator, samples: Iterable[Operands], seed: int = 0, long: Iterable[Sample] = ()
+) -> Verdict:
     """Compare an operator with itself, split in every legal way up to three parts of each factor.
 
     Args:
         operator: what to look at.
         samples: operands to run it on, floats in float64. Extents that three does not divide make uneven parts.
         seed: of the results' gradients.
+        long: operands with many elements along one factor, which is split, each other factor only once.
     """
     count = 0
-    for number, operands in enumerate(samples):
+    trials: list[_Trial] = []
+    everything = chain(((operands, "") for operands in samples), ((sample.operands, sample.long) for sample in long))
+    for number, (operands, factor) in enumerate(everything):
         trial = _Trial(operator, operands, seed + number)
-        for degrees in _splits(trial.bound, HIGHEST):
+        trials.append(trial)
+        for degrees in _long_splits(trial.bound, factor) if factor else _splits(trial.bound, HIGHEST):
             count += 1
-            wrong = trial.compare(degrees)
+            wrong = trial.compare(degrees) or (trial.strays(degrees) if degrees == {factor: 2} else None)
             if wrong is not None:
-                return Verdict(count, wrong, ())
-        slope = trial.slope()
+                return Verdict(count, replace(wrong, stray=wrong.stray or trial.reach(degrees)), (), _tried(trials))
+        slope = trial.slope() if trial.volume < SLOPED else None
         if slope is not None:
-            return Verdict(count, slope, ())
-    return Verdict(count, None, _allowed(operator, samples, seed))
+            return Verdict(count, slope, (), _tried(trials))
+    return Verdict(count, None, _allowed(trials), _tried(trials))
+
+
+def _tried(trials: Sequence[_Trial]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The extents of every factor in some trials."""
+    found: dict[str, set[int]] = {}
+    for trial in trials:
+        for name, extent in trial.bound.extents():
+            found.setdefault(name, set()).add(extent)
+    return tuple((name, tuple(sorted(extents))) for name, extents in found.items())
+
+
+def _long_splits(bound: BoundRule, long: str) -> Iterator[dict[str, int]]:
+    """Splits of one factor with many elements; and of each other one, for a body may be another beyond some extent."""
+    if long not in dict(bound.extents()):
+        return  # only an operand has it that is absent
+    extent, highest = bound.factor(long).extent, bound.factor(long).highest_degree
+    yield from ({long: degree} for degree in (2, 3) if degree <= highest and (degree == 2 or extent < LONGEST))
+    if MANY * 2 < extent < LONGEST:
+        yield from ({long: degree} for degree in (MANY,) if degree <= highest)
+        yield from ({other.name: 2} for other in bound.factors if other.name != long and other.highest_degree > 1)
 
 
 def _splits(bound: BoundRule, highest: int) -> Iterator[dict[str, int]]:
@@ -175,6 +215,36 @@ class _Trial:
                 return Counterexample(text, split, what, expected, value, self.operands)
         return None
 
+    @property
+    def volume(self) -> int:
+        """The points of the whole iteration space."""
+        return prod(extent for _, extent in self.bound.extents())
+
+    def strays(self, degrees: dict[str, int]) -> Counterexample | None:
+        """The first result of a tile that depends on what the tile is not given; None where none does."""
+        if lowered(self._graph, self._plan(degrees, self.bound), training=True)[0] is not self._graph:
+            return None  # its parts exchange what they are not given
+        whole = {name: self._whole[name] for name in self._graph.outputs}
+        try:
+            found = stray(self.bound, degrees, self.operands, whole, self._results)
+        except _WHAT_A_BODY_RAISES:  # of operands that it is never given
+            return None
+        if found is None:
+            return None
+        split = {name: degree for name, degree in degrees.items() if degree > 1}
+        what = f"{found.what}: changed by what the tile is not given"
+        return Counterexample(self.bound.rule.text, split, what, found.expected, found.found, self.operands, found.text)
+
+    def reach(self, degrees: dict[str, int]) -> str:
+        """What a tile depends on and is not given, as messages say it; empty where nothing is found."""
+        if all(degree == 1 for degree in degrees.values()):
+            return "two runs on the same operands differ: the body draws random numbers, or keeps something"
+        found = self.strays(degrees)
+        return found.stray if found is not None else ""
+
+    def _results(self, operands: Operands) -> dict[str, torch.Tensor]:
+        return self._run({}, None, operands, backward=False)
+
     def slope(self) -> Counterexample | None:
         """The whole run's gradients, where differences of its results along a random direction do not agree."""
         chance = torch.Generator().manual_seed(1)
@@ -196,13 +266,17 @@ class _Trial:
                 return Counterexample(self.bound.rule.text, {}, what, expected, slope, self.operands)
         return None
 
+    @staticmethod
+    def _plan(degrees: dict[str, int], bound: BoundRule) -> Plan:
+        full = tuple((factor.name, degrees.get(factor.name, 1)) for factor in bound.factors)
+        configuration = OperatorPlan(full, tuple(range(prod(degree for _, degree in full))))
+        return Plan("", "", (("operator", configuration),), ())
+
     def _run(
         self, degrees: dict[str, int], bound: BoundRule | None, operands: Operands, *, backward: bool = True
     ) -> dict[str, torch.Tensor]:
         """Results and gradients of one split, by what messages call them."""
-        full = tuple((factor.name, degrees.get(factor.name, 1)) for factor in (bound or self.bound).factors)
-        configuration = OperatorPlan(full, tuple(range(prod(degree for _, degree in full))))
-        plan = Plan("", "", (("operator", configuration),), ())
+        plan = self._plan(degrees, bound or self.bound)
         rules = {}
         if bound is None:
             graph, plan = lowered(self._graph, plan, training=True)
@@ -222,9 +296,8 @@ class _Trial:
         return found
 
 
-def _allowed(operator: AbstractOperator, samples: Sequence[Operands], seed: int) -> tuple[str, ...]:
+def _allowed(trials: Sequence[_Trial]) -> tuple[str, ...]:
     """The splits of whole factors that are right on all samples (and possible on one)."""
-    trials = [_Trial(operator, operands, seed + number) for number, operands in enumerate(samples)]
     rule = trials[0].bound.rule
     found = []
     for factor in rule.factors:

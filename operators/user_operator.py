@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, NoReturn, cast, final
 
 from maniple.operators.builder import Tensor
 from maniple.operators.function_version import version_of
@@ -173,6 +175,7 @@ def operator(
     """
 
     def decorate(function: Body) -> OperatorFunction:
+        label = str(name or getattr(function, "__name__", "operator"))
         definition = Definition(
             function,
             text,
@@ -183,17 +186,66 @@ def operator(
             examples,
             _takes_tile(function),
         )
-        label = str(name or getattr(function, "__name__", "operator"))
-        return _defined(label, definition, detached=tuple(detached), flops_per_point=flops_per_point)
+        try:
+            return _defined(label, definition, detached=tuple(detached), flops_per_point=flops_per_point)
+        except RequestError as error:
+            found = RequestError(f"operator {label!r} ({place_of(function)}): {error}")
+            if (refused := _REFUSED.get()) is None:
+                raise found from error
+            refused[label] = found
+            return cast("OperatorFunction", Refused(label, found))
 
     return decorate
+
+
+@final
+@dataclass(frozen=True)
+class Refused:
+    """What stands for an operator whose rule is none, while a file is looked through.
+
+    Args:
+        name: The operator's.
+        error: Why it is none.
+    """
+
+    name: str
+    error: RequestError
+
+    def __call__(self, *operands: object, **arguments: object) -> NoReturn:
+        """Say why there is no such operator.
+
+        Raises:
+            RequestError: Always.
+        """
+        del operands, arguments
+        raise self.error
+
+
+_REFUSED: ContextVar[dict[str, RequestError] | None] = ContextVar("refused", default=None)
+
+
+@contextmanager
+def refusals() -> Iterator[dict[str, RequestError]]:
+    """A stretch in which a wrong rule stops nobody; gives what was refused, by the operator's name."""
+    found: dict[str, RequestError] = {}
+    token = _REFUSED.set(found)
+    try:
+        yield found
+    finally:
+        _REFUSED.reset(token)
+
+
+def place_of(function: Body) -> str:
+    """File and line of a function, as far as it has them."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "a function without source"
 
 
 def _defined(name: str, definition: Definition, **traits: object) -> OperatorFunction:
     """The operator of a definition, in the catalogue from now on."""
     known = CATALOGUE.get(name)
     if known is not None and not issubclass(known, UserOperator):
-        raise RequestError(f"operator {name!r}: the library has one of that name; give another: name=...")
+        raise RequestError("the library has an operator of that name; give another: name=...")
     if "..." not in definition.text:
         Rule.parse(definition.text, definition.halos, sizes=definition.sizes, reduce=definition.reduce)
     own = {"name": name, "definition": definition, "__slots__": (), "__module__": definition.function.__module__}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from maniple.cli import main
 
 PROGRAM = """
+import torch
 import maniple as mp
 
 
 @mp.operator("b s k, n k -> b s n", reduce="k:sum", flops_per_point=2)
-def project(x, weight):
+def scores(x, weight):
     return x @ weight.T
 
 
@@ -26,6 +28,37 @@ def normalize(x):
 @mp.operator("b k! -> b k!")
 def cautious(x):
     return x.exp()
+
+
+@mp.operator("b k -> b k")
+def raises(x):
+    return x[:, [17]]
+
+
+@mp.operator("b k -> b k")
+def forgetful(x):
+    x * 2
+
+
+@mp.operator("b k -> b k")
+def listed(x):
+    return [x]
+
+
+@mp.operator("b k -> b k", examples=lambda extents, chance: [extents["q"]])
+def misled(x):
+    return x
+
+
+@mp.operator("b s~ -> b s")
+def haloless(x):
+    return x
+
+
+@mp.operator("b s~ -> b s", halos={"s": mp.Halo(2, padding=1, after=0)})
+def further(x, *, tile):
+    rows = tile.tile.extent("s")
+    return torch.nn.functional.pad(x, (max(0, rows + 9 - x.shape[1]), 0)).unfold(1, 10, 1).sum(2)[:, -rows:]
 """
 
 
@@ -43,7 +76,7 @@ def status(*arguments: str) -> int:
 
 
 def test_a_right_rule_passes(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status("check-rule", f"{program}:project", "--samples", "3") == 0
+    assert status("check-rule", f"{program}:scores", "--samples", "3") == 0
     assert "'b s k, n k -> b s n' is right in" in capsys.readouterr().out
 
 
@@ -64,8 +97,8 @@ def test_a_split_that_is_kept_from_being_is_named(program: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("{}:projekt", "did you mean 'project'"),
-        ("nowhere.py:x", "expected FILE:OPERATOR"),
+        ("{}:skores", "did you mean 'scores'"),
+        ("nowhere.py:x", "the file 'nowhere.py' does not exist"),
         ("{}", "expected FILE:OPER"),
     ],
 )
@@ -74,3 +107,53 @@ def test_what_is_no_operator_is_refused(
 ) -> None:
     assert status("check-rule", target.format(program)) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("raises", 1, r"mine\.py:raises: the body raised IndexError at .*mine\.py:23: index 17 is out of bounds"),
+        ("forgetful", 1, r"defined at .*mine\.py:26: .* to be a torch\.Tensor, got NoneType; does the body return it"),
+        ("listed", 1, r"defined at .*mine\.py:31: .* to be a torch\.Tensor, got list; give several as a tuple"),
+        (
+            "misled",
+            1,
+            r"mine\.py:misled: the body raised KeyError at .*mine\.py:36: 'q'; .* or examples= must make th",
+        ),
+        ("haloless", 2, r"operator 'haloless' \(.*mine\.py:41\): factor rule: "),
+    ],
+)
+def test_what_cannot_be_run_names_the_operator_its_file_and_line(
+    program: Path, name: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status("check-rule", f"{program}:{name}") == code
+    shown = capsys.readouterr().err
+    assert re.search(message, shown), shown
+    assert "Traceback" not in shown
+
+
+def test_a_wrong_rule_of_another_operator_is_told_and_blocks_nothing(
+    program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status("check-rule", f"{program}:cautious", "--samples", "1") == 0
+    shown = capsys.readouterr()
+    assert re.match(r"warning: operator 'haloless' \(.*mine\.py:41\): factor rule: ", shown.err)
+    assert "is right in" in shown.out
+
+
+def test_the_verdict_says_which_extents_were_tried(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("check-rule", f"{program}:scores", "--samples", "1", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["extents"]
+    assert sorted(found) == ["b", "k", "n", "s"]
+    assert all({9, 23, 64, 257} <= set(extents) for extents in found.values())
+    assert status("check-rule", f"{program}:scores", "--samples", "1") == 0
+    assert re.search(r"\n  tried b of (\d+ )+257, s of (\d+ )+257, n of ", capsys.readouterr().out)
+
+
+def test_a_body_that_reads_further_than_its_halo_is_shown_with_what_it_reads(
+    program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status("check-rule", f"{program}:further") == 1
+    assert re.search(
+        r"reads  operand 0 is given at \d+:\d+ of dimension 1, and read at .* too", capsys.readouterr().err
+    )

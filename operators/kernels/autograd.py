@@ -100,6 +100,11 @@ def _check(context: TileContext, found: tuple[Tensor, ...], results: tuple[Tenso
     if len(found) != len(results):
         raise RunError(f"{name}.forward: expected {len(results)} results, got {len(found)}")
     for place, (value, target) in enumerate(zip(found, results, strict=True)):
+        if not isinstance(value, Tensor):
+            way = "; does the body return it?" if value is None else "; give several as a tuple of tensors"
+            raise RunError(
+                f"{name}.forward: expected result {place} to be a torch.Tensor, got {type(value).__name__}{way}"
+            )
         if value.shape != target.shape or value.dtype != target.dtype:
             raise RunError(
                 f"{name}.forward: expected result {place} of shape {tuple(target.shape)}, {target.dtype}, for tile "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -11,7 +12,6 @@ from torch import Tensor as Values
 from torch import nn
 from torch.export.graph_signature import InputKind, OutputKind
 
-from maniple.operators.aten import Overload, schema
 from maniple.operators.builder import Tensor
 from maniple.operators.graph import Graph
 from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
@@ -25,6 +25,8 @@ from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
 )
 from maniple.operators.torch_import.call import Known
 from maniple.operators.torch_import.capture import capture
+from maniple.operators.torch_import.closure import attributes, unchanged
+from maniple.operators.torch_import.constants import Constants, is_written
 from maniple.operators.torch_import.mutation import functional
 from maniple.operators.torch_import.names import Names
 from maniple.operators.torch_import.pruning import pruned
@@ -61,48 +63,65 @@ def from_torch(
 
     Args:
         module: Not changed.
-        example_inputs: A tuple or a dict of tensors whose dimension 0 is the sample dimension.
+        example_inputs: What forward takes, as a tuple, or as a dict of its arguments by name. Tensors, also those in
+            dictionaries, lists, tuples and dataclasses, become inputs, each by itself even where it is given twice;
+            their dimension 0 is the sample dimension. Anything else is fixed.
         loss: ``loss(output, *targets)``.
-        targets: Tensors that only ``loss`` takes.
+        targets: What only ``loss`` takes.
         name: Of the graph; the module's class by default.
 
     Raises:
         RequestError: The module cannot be imported; names the line and what can be done.
     """
     request = Request.of(module, example_inputs, loss, targets)
-    examples = (*request.inputs.values(), *request.targets.values())
+    examples = tuple(request.tensors.values())
     importer = _Import(request, name or request.name)
-    graph, constants = importer.graph(examples)
-    graph.recounted_by(Recount(graph, constants, lambda batch: importer.graph(_resized(examples, batch))))
-    if graph.opaque:
-        shown = "".join(f"\n  {line}" for line in graph.opaque)
-        sys.stderr.write(
-            f"from_torch: {request.name}: {len(graph.opaque)} operators run whole on one processor:{shown}\n"
-        )
+    graph, constants = importer.graph([tuple(value.shape) for value in examples])
+    graph.recounted_by(
+        Recount(graph, constants, lambda batch: importer.graph([(batch, *value.shape[1:]) for value in examples]))
+    )
+    for what, lines in (
+        (f"{len(graph.opaque)} operators run whole on one processor", graph.opaque),
+        ("tensors that are no inputs, parameters or buffers stay as they are now", importer.closed),
+        ("nothing reads these inputs, and a step does without them", sorted(graph.arguments.unread)),
+    ):
+        if lines:
+            shown = "".join(f"\n  {line}" for line in lines)
+            sys.stderr.write(f"from_torch: {request.name}: {what}:{shown}\n")
     return graph
-
-
-def _resized(examples: tuple[Values, ...], batch: int) -> tuple[Values, ...]:
-    """Examples of another number of samples, without values."""
-    return tuple(value.new_empty((batch, *value.shape[1:])) for value in examples)
 
 
 @final
 @dataclass
 class _Import:
-    """The imports of a module."""
+    """The imports of a module.
+
+    Args:
+        request: What is imported.
+        name: Of the graph.
+        closed: The constants that the module takes from elsewhere, as messages say it.
+    """
 
     request: Request
     name: str
+    closed: tuple[str, ...] = ()
 
-    def graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:
-        """The graph for examples of one batch size, and the constants in it."""
+    def graph(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Graph, dict[str, Values]]:
+        """The graph for examples of some shapes, and the constants in it.
+
+        The examples are tensors of their own: one that was given twice would be one input, and a view of another's
+        storage would see what is written there.
+        """
+        examples = tuple(
+            value.new_empty(shape) for value, shape in zip(self.request.tensors.values(), shapes, strict=True)
+        )
         with _ONE_AT_A_TIME, uncollected():
             return self._graph(examples)
 
     def _graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:
         step = Step(self.request)
-        program = functional(capture(step, examples))
+        with unchanged(value for _, value in attributes(self.request.module)):
+            program = functional(capture(step, examples))
         graph = Graph(self.name)
         names = Names(set())
         values, state, handles = self._declared(graph, program, step, names, examples)
@@ -112,6 +131,7 @@ class _Import:
         for buffer, value in into.assigned.items():
             graph.assign(graph.handle(buffer), into.tensor(value))
         graph = pruned(graph)
+        self._check_inputs(graph)
         kept = {tensor.name for tensor in graph.lasting}
         graph.load_state_dict({k: v for k, v in {**state, **into.constants}.items() if k in kept}, strict=False)
         return graph, {key: value for key, value in into.constants.items() if key in kept}
@@ -122,7 +142,7 @@ class _Import:
         """Declare inputs, parameters and buffers: the values of the program's placeholders, and the initial state."""
         handles: dict[str, Tensor] = {}
         state: dict[str, Values] = {}
-        for key, value in zip((*self.request.inputs, *self.request.targets), examples, strict=True):
+        for key, value in zip(self.request.tensors, examples, strict=True):
             handles[key] = graph.input(names.free(key), tuple(value.shape), _dtype(value))
         first: dict[int, str] = {}
         for key, value in self.request.module.named_parameters():
@@ -136,8 +156,9 @@ class _Import:
             if first[id(value)] != key:
                 graph.tie(names.free(key), first[id(value)])
         placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-        given = iter(handles[key] for key in (*self.request.inputs, *self.request.targets))
+        given = iter(handles[key] for key in self.request.tensors)
         values: dict[Node, Any] = {}
+        constants = Constants(self.request, program)
         for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
             target = str(spec.target).removeprefix("module.")
             match spec.kind:
@@ -148,19 +169,28 @@ class _Import:
                 case InputKind.BUFFER:
                     values[node] = self._buffer(graph, target, node, names, state, persistent=bool(spec.persistent))
                 case InputKind.CONSTANT_TENSOR:
-                    constant = program.constants[str(spec.target)]
-                    if isinstance(constant, Values):
-                        values[node] = Known(constant)
+                    values[node] = constants.known(node, str(spec.target))
                 case _:
                     raise RequestError(f"from_torch: {self.request.name} takes a {spec.kind.name}, which is no tensor")
+        self.closed = tuple(constants.closed)
         return values, state, handles
+
+    def _check_inputs(self, graph: Graph) -> None:
+        """Tell the graph how a step's arguments become its inputs; refuse one without any."""
+        kept = {tensor.name for tensor in graph.inputs}
+        if not kept:
+            raise RequestError(
+                f"from_torch: {self.request.name}: the loss and the outputs read none of the example inputs "
+                f"({', '.join(self.request.tensors)}); use them in forward or in loss="
+            )
+        graph.takes(self.request.arguments(graph.name, self.request.tensors.keys() - kept))
 
     def _buffer(
         self, graph: Graph, key: str, node: Node, names: Names, state: dict[str, Values], *, persistent: bool
     ) -> Tensor | Known:
         """A buffer of the module; one that is no part of its state dict and never changes is known."""
         value = self.request.module.get_buffer(key)
-        if not persistent and not value.is_meta and not _written(node):
+        if not persistent and not value.is_meta and not is_written(node):
             return Known(value.detach().cpu(), names.free(key))
         if not value.is_meta:
             state[key] = value.detach()
@@ -190,14 +220,6 @@ class _Import:
                         f"from_torch: {self.request.name} writes to its input '{spec.target}'; clone it first"
                     )
         return assigned
-
-
-def _written(node: Node) -> bool:
-    """Whether an operator writes to a placeholder, or may do so."""
-    return any(
-        not isinstance(user.target, Overload) or schema(user.target).mutable or "batch_norm" in str(user.target)
-        for user in node.users
-    )
 
 
 def _dtype(value: Values) -> str:

@@ -1,4 +1,4 @@
-"""Pruning: a graph without what neither the loss, nor an output, nor a buffer needs."""
+"""Pruning: a graph without what neither the loss, nor an output, nor a buffer needs: operators, constants, inputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from maniple.operators.graph import Graph
 
 
 def pruned(graph: Graph) -> Graph:
-    """The graph without operators that nothing needs, and without constants that only these read.
+    """The graph without operators that nothing needs, and without constants and inputs that only these read.
 
     Every operand must be a tensor that was declared by itself or an operator's result.
 
@@ -16,14 +16,16 @@ def pruned(graph: Graph) -> Graph:
     """
     needed = _needed(graph)
     if all(needed.intersection(node.results) for node in graph.nodes) and all(
-        tensor.persistent or tensor.id in needed for tensor in graph.tensors if tensor.kind == "buffer"
+        tensor.id in needed or (tensor.kind == "buffer" and tensor.persistent)
+        for tensor in graph.tensors
+        if tensor.kind in {"buffer", "input"}
     ):
         return graph
     found = Graph(graph.name)
     handles: dict[int, Tensor] = {}
     for tensor in graph.tensors:
         match tensor.kind:
-            case "input":
+            case "input" if tensor.id in needed:
                 handles[tensor.id] = found.input(tensor.name, tensor.shape, tensor.dtype)
             case "parameter":
                 handles[tensor.id] = found.parameter(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
+from maniple.operators.arguments import Arguments
+from maniple.operators.nesting import check_plain, leaves, rebuilt, tensors
+from maniple.operators.torch_import.closure import Untrained, attributes
 from maniple.operators.torch_import.hooks import check_hooks
 from maniple.regions.error import RequestError
 
@@ -23,19 +27,21 @@ class Request:
 
     Args:
         module: What to import.
-        fixed: The forward's arguments that are no tensors, by name.
-        inputs: The tensors of one step, by the names of the forward's arguments.
-        targets: The tensors that only the loss takes, by name.
+        given: The forward's arguments, by name, with the tensors and what else they hold.
+        judged: The loss's arguments besides the module's output, by names that differ from those of forward's.
+        targets: What the loss calls them.
         loss: Gives the loss from the module's output and the targets; None where the module gives it.
         outputs: The names of what forward returns besides the loss, once it was called.
+        assigned: The plain attributes that were tensors, and are others once forward was called.
     """
 
     module: nn.Module
-    fixed: dict[str, object]
-    inputs: dict[str, Tensor]
-    targets: dict[str, Tensor]
+    given: dict[str, object]
+    judged: dict[str, object]
+    targets: tuple[str, ...]
     loss: Loss | None
     outputs: list[str] = field(default_factory=list)
+    assigned: list[str] = field(default_factory=list)
 
     @staticmethod
     def of(module: nn.Module, examples: Examples, loss: Loss | None, targets: Examples | None) -> Request:
@@ -50,18 +56,67 @@ class Request:
         _check_parameters(module)
         _check_norms(module)
         check_hooks(module)
-        found, fixed = _bound(type(module).__name__, module.forward, examples, 0)
-        given: dict[str, Tensor] = {}
+        found = _bound(type(module).__name__, module.forward, examples, 0)
+        judged: dict[str, object] = {}
         if loss is None and targets is not None:
             raise RequestError("from_torch: targets= is for a loss; pass loss=, or let forward take them")
         if loss is not None:
-            given, more = _bound("loss", _signed(loss), targets if targets is not None else (), 1)
-            if more:
-                raise RequestError(f"from_torch: targets: expected tensors, got {next(iter(more))}={more}")
-        if clash := sorted(found.keys() & given.keys()):
-            given = {(f"target_{name}" if name in clash else name): value for name, value in given.items()}
-        _check_devices(module, {**found, **given})
-        return Request(module, fixed, found, given, loss)
+            judged = _bound("loss", _signed(loss), targets if targets is not None else (), 1)
+            for name, value in judged.items():
+                if not tensors(name, value):
+                    raise RequestError(f"from_torch: targets: expected tensors, got {name}={value!r:.60}")
+        given = {(f"target_{name}" if name in found else name): value for name, value in judged.items()}
+        request = Request(module, found, given, tuple(judged), loss)
+        request.check()
+        return request
+
+    def check(self) -> None:
+        """Refuse arguments whose tensors are none that a step could be given.
+
+        Raises:
+            RequestError: No tensor at all, one on another device than the module, one that is not dense, two of one
+                name, or what would hide tensors.
+        """
+        held = next(iter([*self.module.parameters(), *self.module.buffers()]), None)
+        found: set[str] = set()
+        for path, leaf in self._leaves():
+            if path in found:
+                raise RequestError(f"from_torch: two of the example inputs are called '{path}'; give them other keys")
+            found.add(path)
+            if not isinstance(leaf, Tensor):
+                check_plain(path, leaf)
+                continue
+            if leaf.layout is not torch.strided:
+                raise RequestError(f"from_torch: example input '{path}' is {leaf.layout}; expected a dense tensor")
+            if held is not None and leaf.device != held.device:
+                raise RequestError(
+                    f"from_torch: example input '{path}' is on {leaf.device}, the module on {held.device}; move one"
+                )
+        if not self.tensors:
+            raise RequestError(
+                f"from_torch: {self.name}: there is no tensor among the example inputs ({', '.join(self.given)}); "
+                "expected at least one, whose dimension 0 counts samples"
+            )
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of one step: what forward is given, then what the loss is, by dotted name."""
+        return {path: leaf for path, leaf in self._leaves() if isinstance(leaf, Tensor)}
+
+    def arguments(self, graph: str, unread: Collection[str]) -> Arguments:
+        """How a step's arguments become these tensors.
+
+        Args:
+            graph: What the graph is called.
+            unread: The tensors that nothing reads.
+        """
+        every = {**self.given, **self.judged}
+        fixed = {path: leaf for path, leaf in self._leaves() if not isinstance(leaf, Tensor)}
+        inputs = {name: tuple(path for path, _ in tensors(name, value)) for name, value in every.items()}
+        return Arguments(graph, inputs, fixed, frozenset(unread))
+
+    def _leaves(self) -> list[tuple[str, object]]:
+        return [leaf for name, value in {**self.given, **self.judged}.items() for leaf in leaves(name, value)]
 
     @property
     def name(self) -> str:
@@ -81,54 +136,72 @@ class Step(nn.Module):
         super().__init__()
         self.module = request.module
         self.request = request
-        self.train(request.module.training)
+        self.training = request.module.training  # not train(), which changes the modules inside
 
-    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
         """The loss and the outputs for the inputs and then the targets, in their order."""
         request = self.request
-        values = iter(tensors)
-        arguments = {name: next(values) for name in request.inputs}
-        output = _call(self.module, {**arguments, **request.fixed})
-        named = _named(output)
-        if request.loss is None:
-            loss = _loss(request.name, output, named)
-            named = {name: value for name, value in named.items() if value is not loss}
-        else:
-            loss = request.loss(output, *(next(values) for _ in request.targets))
-            if not isinstance(loss, Tensor) or loss.shape != ():
-                raise RequestError(f"from_torch: expected a scalar from loss=, got {_shown(loss)}")
+        values: dict[str, object] = dict(zip(request.tensors, given, strict=True))
+
+        def filled(part: dict[str, object]) -> dict[str, object]:
+            return {name: rebuilt(name, value, values.get) for name, value in part.items()}
+
+        before = dict(attributes(self.module))
+        with Untrained(request.name, before):
+            output = _call(self.module, self.module.forward, filled(request.given))
+            named = _named(output)
+            if request.loss is None:
+                loss = _loss(request.name, output, named)
+                named = {name: value for name, value in named.items() if value is not loss}
+            else:
+                targets = dict(zip(request.targets, filled(request.judged).values(), strict=True))
+                loss = _scalar(_call(request.loss, _signed(request.loss), targets, output))
+        request.assigned[:] = [path for path, value in attributes(self.module) if before.get(path, value) is not value]
         request.outputs[:] = named
         return loss, *named.values()
 
 
-def _call(module: nn.Module, arguments: dict[str, object]) -> object:
-    """The module's output; arguments that a star took go back to it."""
-    positional: list[object] = []
-    for parameter in inspect.signature(module.forward).parameters.values():
+def _call(
+    function: Callable[..., object], signed: Callable[..., object], arguments: dict[str, object], *first: object
+) -> object:
+    """What a function gives for arguments by name; those that a star took go back to it.
+
+    Args:
+        function: What is called.
+        signed: What has its signature.
+        arguments: By name.
+        first: What goes before them.
+    """
+    parameters = list(inspect.signature(signed).parameters.values())[len(first) :]
+    rest = dict(arguments)
+    stars = [found.name for found in parameters if found.kind is found.VAR_POSITIONAL and f"{found.name}_0" in rest]
+    positional: list[object] = list(first)
+    before = len(positional)
+    for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
-            place = 0
-            while f"{parameter.name}_{place}" in arguments:
-                positional.append(arguments.pop(f"{parameter.name}_{place}"))
-                place += 1
-        elif parameter.kind is parameter.POSITIONAL_ONLY or (positional and parameter.name in arguments):
-            positional.append(arguments.pop(parameter.name))
-    return module(*positional, **arguments)
+            while (name := f"{parameter.name}_{len(positional) - before}") in rest:
+                positional.append(rest.pop(name))
+        elif parameter.name in rest and (
+            parameter.kind is parameter.POSITIONAL_ONLY or (stars and parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
+        ):
+            positional.append(rest.pop(parameter.name))
+        before = len(positional)
+    return function(*positional, **rest)
 
 
-def _bound(
-    where: str, function: Callable[..., object], examples: Examples, skip: int
-) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """The tensors among a function's arguments, by name, and the other arguments."""
+def _bound(where: str, function: Callable[..., object], examples: Examples, skip: int) -> dict[str, object]:
+    """A function's arguments by name."""
     parameters = list(inspect.signature(function).parameters.values())[skip:]
     signature = inspect.Signature(parameters)
     if isinstance(examples, Tensor):
         raise RequestError(f"from_torch: {where}: expected a tuple or a dict of example inputs, got a tensor: (x,)?")
+    named = isinstance(examples, Mapping)
     try:
-        named = isinstance(examples, Mapping)
         bound = signature.bind(**examples) if named else signature.bind(*examples)  # type: ignore[arg-type]
     except TypeError as error:
         takes = ", ".join(str(parameter) for parameter in parameters)
-        raise RequestError(f"from_torch: {where} takes ({takes}): {error}") from error
+        alone = "; a dict gives arguments by name: pass ({...},) for one argument that is a dict" if named else ""
+        raise RequestError(f"from_torch: {where} takes ({takes}): {error}{alone}") from error
     values: dict[str, object] = {}
     for name, value in bound.arguments.items():
         kind = signature.parameters[name].kind
@@ -138,13 +211,19 @@ def _bound(
             values |= value
         else:
             values[name] = value
-    tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-    return tensors, {name: value for name, value in values.items() if name not in tensors}
+    return values
 
 
 def _signed(loss: Loss) -> Callable[..., object]:
     """What has the loss's signature."""
     return loss.forward if isinstance(loss, nn.Module) else loss
+
+
+def _scalar(loss: object) -> Tensor:
+    """What a loss function gave, which must be a scalar."""
+    if not isinstance(loss, Tensor) or loss.shape != ():
+        raise RequestError(f"from_torch: expected a scalar from loss=, got {_shown(loss)}")
+    return loss
 
 
 def _named(output: object) -> dict[str, Tensor]:
@@ -205,14 +284,4 @@ def _check_norms(module: nn.Module) -> None:
             raise RequestError(
                 f"from_torch: '{name}' has momentum=None, an average over all batches that depends on their count; "
                 "give it a momentum, or import it in evaluation mode"
-            )
-
-
-def _check_devices(module: nn.Module, inputs: Mapping[str, Tensor]) -> None:
-    """Refuse inputs on another device than the module's parameters and buffers."""
-    held = next(iter([*module.parameters(), *module.buffers()]), None)
-    for name, value in inputs.items():
-        if held is not None and value.device != held.device:
-            raise RequestError(
-                f"from_torch: example input '{name}' is on {value.device}, the module on {held.device}; move one"
             )

@@ -133,9 +133,12 @@ class Translation:
         if name not in {"wrap_with_set_grad_enabled", "wrap_with_autocast"}:
             raise RequestError(f"from_torch: {name} at {source(node)} cannot be imported; write it without")
         count = 1 if name == "wrap_with_set_grad_enabled" else 4
-        if name == "wrap_with_autocast" and node.args[2]:
-            raise RequestError(f"from_torch: autocast at {source(node)} cannot be imported; import without it")
         part = self.value(node.args[count])
+        if name == "wrap_with_autocast" and node.args[2]:
+            raise RequestError(
+                f"from_torch: autocast cannot be imported, under which {_begun(part.graph)} runs; two ways out: import "
+                "without it (a flag of the module that leaves it out), or cast to the dtypes by hand with .to(dtype)"
+            )
         given = [self.value(item) for item in node.args[count + 1 :]]
         placeholders = [item for item in part.graph.nodes if item.op == "placeholder"]
         outputs = self.translate(part.graph, dict(zip(placeholders, given, strict=True)))
@@ -272,12 +275,34 @@ class Translation:
                     f"{have[0]} of {have[1]}; this is a fault of the import"
                 )
             if dtype not in DTYPES:
-                raise RequestError(f"from_torch: {call.name} at {source(call.node)} gives {dtype}; expected {DTYPES}")
+                raise RequestError(
+                    f"from_torch: {call.name} at {source(call.node)} gives {dtype}; expected one of "
+                    f"{', '.join(DTYPES)}; two ways out: {_way_out(dtype)}, or compute it before the step and pass the "
+                    "result as an input"
+                )
 
 
 def source_of(node: Node | None) -> str:
     """Where a node comes from."""
     return "<unknown>" if node is None else source(node)
+
+
+def _way_out(dtype: str) -> str:
+    """What can be written instead of values of a dtype that no graph has."""
+    if dtype.startswith("complex"):
+        return (
+            "keep real and imaginary parts apart as floats (a transform is a product with a matrix of cosines and one "
+            "of sines)"
+        )
+    return "compute in one of these (module.float(), or .to(dtype) on the line)"
+
+
+def _begun(program: Program) -> str:
+    """The first operator of a part of a program that says where it comes from."""
+    for node in program.nodes:
+        if node.op == "call_function" and (place := source(node)) != "<unknown>":
+            return f"{getattr(node.target, '__name__', node.name)} at {place}"
+    return "a part whose lines torch.export does not tell"
 
 
 def compact(value: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+_MODULE = "maniple_model_file"
 _AMOUNT = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?) *([KMGT]i?)?B?(?:/s)?")
 _UNITS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -110,7 +111,9 @@ def model_of(source: str, batch: int | None, files: Sequence[str] = ()) -> Graph
 def _made(source: str) -> Graph:
     """The graph that a function of a file returns."""
     path, _, name = source.rpartition(":")
-    spec = importlib.util.spec_from_file_location("maniple_model_file", path) if Path(path).is_file() else None
+    if not Path(path).is_file():
+        raise RequestError(f"{source}: the file {path} does not exist; expected file.py:callable")
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
     if spec is None or spec.loader is None:
         raise RequestError(f"{source}: {path} is no Python file; expected file.py:callable")
     module = importlib.util.module_from_spec(spec)
@@ -120,7 +123,9 @@ def _made(source: str) -> Graph:
         raise RequestError(f"{source}: {path} raised {type(error).__name__}: {error}") from error
     make = getattr(module, name, None)
     if not callable(make):
-        raise RequestError(f"{source}: {path} has no function {name!r}{nearest(name, list(vars(module)))}")
+        own = [key for key, value in vars(module).items() if _is_own(key, value)]
+        listed = nearest(name, own) if own else "; it defines none: expected one that returns a Graph"
+        raise RequestError(f"{source}: {path} has no function {name!r}{listed}")
     try:
         graph: object = make()
     except RequestError:
@@ -130,3 +135,9 @@ def _made(source: str) -> Graph:
     if not isinstance(graph, Graph):
         raise RequestError(f"{source}: expected {name}() to return a Graph, got {type(graph).__name__}")
     return graph
+
+
+def _is_own(name: str, value: object) -> bool:
+    """Whether a name of a module is a function that the module defines itself and shows."""
+    own = getattr(value, "__module__", "") == _MODULE
+    return own and callable(value) and not isinstance(value, type) and not name.startswith("_")
