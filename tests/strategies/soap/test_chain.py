@@ -8,7 +8,6 @@ from itertools import product
 from math import exp, inf
 from random import Random
 
-import pytest
 from tabulated import Tabulated
 
 from maniple.operators.graph import Graph
