@@ -1,7 +1,7 @@
 """Strategies: plug-ins that turn a graph and a machine into a plan.
 
-What a strategy of another package needs is here; the modules that it comes from may change. Names are loaded when they are
-first used.
+What a strategy of another package needs is here; the modules that it comes from may change. Names are loaded when
+they are first used.
 """
 
 from __future__ import annotations

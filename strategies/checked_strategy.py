@@ -1,4 +1,4 @@
-"""A strategy of another package, held to the interface: what it forgets, mistakes or raises is told at once, by its name.
+"""A strategy of another package, held to the interface: what it forgets, mistakes or raises is told at once.
 
     method                        has to give        otherwise
     init, step                    a state            a forgotten return

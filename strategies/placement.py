@@ -185,14 +185,14 @@ def _check_operators(graph: Graph, strategy: str, operators: tuple[tuple[str, Op
         if not isinstance(configuration, OperatorPlan):
             kind = type(configuration).__name__
             raise StrategyError(
-                f"strategy {strategy!r}: operator {name!r}: expected an OperatorPlan, as configure() gives, got a value "
-                f"of type {kind}"
+                f"strategy {strategy!r}: operator {name!r}: expected an OperatorPlan, as configure() gives, got a "
+                f"value of type {kind}"
             )
     for name in wanted:
         if name not in found:
             raise StrategyError(
-                f"strategy {strategy!r}: operator {name!r} has no configuration; complete() needs one for every node of "
-                "problem.graph.nodes; whole(graph, node, 0) leaves one as it is"
+                f"strategy {strategy!r}: operator {name!r} has no configuration; complete() needs one for every node "
+                "of problem.graph.nodes; whole(graph, node, 0) leaves one as it is"
             )
 
 

@@ -2,9 +2,10 @@
 
 A plan of predicted step time c is visited with probability proportional to exp(-c / (temperature * scale)) (Jia et al.,
 Beyond Data and Model Parallelism, section 6, where beta = 1 / (temperature * scale)); the scale is the step time that
-the search began with, so a temperature of 0.01 takes a plan that is 1 % slower with probability 1/e. A draw that proposes
-nothing leaves the chain where it is, and counts: were it repeated until something is proposed, a plan would be visited the
-more often, the more of its draws propose something.
+the search began with, so a temperature of 0.01 takes a plan that is 1 % slower with probability 1/e.
+
+A draw that proposes nothing leaves the chain where it is, and counts: were it repeated until something is proposed, a
+plan would be visited the more often, the more of its draws propose something.
 """
 
 from __future__ import annotations
