@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.home import default_homes
 from maniple.operators.plan import OperatorPlan, Plan, Term
-from maniple.regions.error import RequestError
+from maniple.regions.error import RequestError, nearest
+from maniple.strategies.strategy import StrategyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -160,8 +161,12 @@ def complete(
         strategy: name of the strategy that found the configurations.
         operators: (name, configuration) for every operator of the graph, in its order.
         explanation: why.
+
+    Raises:
+        StrategyError: an operator has no configuration, or something else in its place, or there is one too many.
     """
     graph, machine = problem.graph, problem.machine
+    _check_operators(graph, strategy, operators)
     return Plan(
         graph=graph.fingerprint(),
         machine=machine.fingerprint(),
@@ -170,6 +175,25 @@ def complete(
         strategy=strategy,
         explanation=explanation,
     )
+
+
+def _check_operators(graph: Graph, strategy: str, operators: tuple[tuple[str, OperatorPlan], ...]) -> None:
+    wanted, found = [node.name for node in graph.nodes], dict(operators)
+    for name, configuration in found.items():
+        if name not in wanted:
+            raise StrategyError(f"strategy {strategy!r}: the graph has no operator {name!r}{nearest(name, wanted)}")
+        if not isinstance(configuration, OperatorPlan):
+            kind = type(configuration).__name__
+            raise StrategyError(
+                f"strategy {strategy!r}: operator {name!r}: expected an OperatorPlan, as configure() gives, got a "
+                f"value of type {kind}"
+            )
+    for name in wanted:
+        if name not in found:
+            raise StrategyError(
+                f"strategy {strategy!r}: operator {name!r} has no configuration; complete() needs one for every node "
+                "of problem.graph.nodes; whole(graph, node, 0) leaves one as it is"
+            )
 
 
 def _split(graph: Graph, node: Node, factor: str | None, machine: Machine) -> OperatorPlan:

@@ -84,6 +84,10 @@ class Registry:
         Raises:
             RequestError: there is none, or what its entry point names is no strategy.
         """
+        if not isinstance(name, str):
+            raise RequestError(
+                f"strategy: expected a name, got {name!r}; register a class of your own, and give its name"
+            )
         if name in self._registered:
             return self._registered[name]
         if name not in self._points:
@@ -130,8 +134,18 @@ def strategy_names() -> tuple[str, ...]:
 
 
 def _check(name: str, strategy: object) -> type[AnyStrategy]:
-    if not (isinstance(strategy, type) and issubclass(strategy, AbstractStrategy)) or isabstract(strategy):
-        raise RequestError(f"strategy {name!r}: expected a class that completes AbstractStrategy, got {strategy!r}")
+    wanted = f"strategy {name!r}: expected a class that completes AbstractStrategy, got {strategy!r}"
+    if not (isinstance(strategy, type) and issubclass(strategy, AbstractStrategy)):
+        if isinstance(strategy, AbstractStrategy):
+            raise RequestError(f"{wanted}; give the class itself, {type(strategy).__name__}: each search makes its own")
+        raise RequestError(
+            f"{wanted}; derive it from maniple.strategies.AbstractDirectStrategy and define name and plan(problem), "
+            "or from maniple.strategies.AbstractStrategy (docs/plans.md, A strategy of your own)"
+        )
+    missing = sorted(strategy.__abstractmethods__) if isabstract(strategy) else []
+    missing += [key for key in ("name", "needs_budget") if not hasattr(strategy, key)]
+    if missing:
+        raise RequestError(f"{wanted}, which lacks {', '.join(missing)} (docs/plans.md, A strategy of your own)")
     return strategy
 
 

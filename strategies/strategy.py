@@ -12,40 +12,39 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, final
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, final
 
+from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
     from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan
     from maniple.runtime.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
 
 __all__: list[str] = []
 
-Objective = Literal["time", "memory", "pareto"]
-"""What a search minimises."""
-
 State = TypeVar("State")
+
+
+class StrategyError(RequestError):
+    """A strategy that gives what it must not, or raises: the message names it, the method and the next step."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a strategy is asked: a plan for a graph on a machine.
+    """What a strategy is asked: a plan for a graph on a machine, of the least step time.
 
     Args:
         graph: the graph, which is not changed while a strategy works on it.
         machine: the machine.
-        objective: what to minimise.
         seed: where all chance comes from.
         costs: what tasks take, for strategies that simulate; None: the roofline of the machine's processors.
     """
 
     graph: Graph
     machine: Machine
-    objective: Objective = "time"
     seed: int = 0
     costs: CostModel | None = None
 
@@ -78,8 +77,6 @@ class AbstractStrategy(ABC, Generic[State]):
     """What plans and the command line call it."""
     needs_budget: ClassVar[bool]
     """Whether a search with it must be given a budget."""
-    objectives: ClassVar[tuple[Objective, ...]] = ("time",)
-    """What it can minimise."""
 
     def load_compiled(self) -> None:
         """Compile what a search calls beside the simulator, or load it, before its budget begins; most call nothing."""
@@ -140,8 +137,19 @@ class AbstractDirectStrategy(AbstractStrategy[DirectState]):
 
     @final
     def step(self, state: DirectState) -> DirectState:
-        """The state that has the plan."""
-        return DirectState(state.problem, self.plan(state.problem))
+        """The state that has the plan.
+
+        Raises:
+            StrategyError: ``plan`` gave something else.
+        """
+        plan: object = self.plan(state.problem)
+        if not isinstance(plan, Plan):
+            got = "None" if plan is None else f"a value of type {type(plan).__name__}"
+            raise StrategyError(
+                f"strategy {self.name!r}: plan() gave {got}; expected a Plan: end it with "
+                "`return complete(problem, self.name, operators)`"
+            )
+        return DirectState(state.problem, plan)
 
     @final
     def terminate(self, state: DirectState) -> bool:

@@ -53,23 +53,11 @@ def test_an_unknown_strategy_shows_the_nearest() -> None:
         mp.search(network(), MACHINE, strategy="data_paralel")
 
 
-@pytest.mark.parametrize("strategy", sorted(installed().names()))
-def test_what_a_strategy_does_not_minimise_is_refused(strategy: str) -> None:
-    said = f"strategy '{strategy}' minimises time, not memory; ask for time, with a limit of memory"
-    with pytest.raises(RequestError, match=said):
-        mp.search(network(), MACHINE, strategy=strategy, objective="memory", proposals=1)
-
-
 def test_costs_are_a_name_or_what_gives_them() -> None:
     with pytest.raises(
         RequestError, match="costs: expected a name, a file, or an object with the methods of Costs, got 3"
     ):
         mp.search(network(), MACHINE, costs=3)  # type: ignore[arg-type]
-
-
-def test_an_unknown_objective_shows_the_good_ones() -> None:
-    with pytest.raises(RequestError, match="objective 'speed': expected time, memory or pareto"):
-        mp.search(network(), MACHINE, objective="speed")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, math.nan])

@@ -120,7 +120,6 @@ def test_the_text_names_operators_speed_up_and_bound(model: Path, capsys: pytest
         (["digits_cnn", "--machine", "cpu:2", "--batch", "0"], "--batch: expected at least 1 sample"),
         (["digits_cnn", "--machine", "cpu:2", "--memory", "lots"], "--memory: expected more than 0 bytes"),
         (["digits_cnn", "--machine", "cpu:2", "--memory", "1KiB"], "stands in the way"),
-        (["digits_cnn", "--machine", "cpu:2", "--objective", "speed"], "speed"),
         (["digits_cnn"], "--machine"),
         (["missing.py:small", "--machine", "cpu:2"], "missing.py is no Python file"),
         (["MODEL:smal", "--machine", "cpu:2"], "did you mean 'small'"),

@@ -13,6 +13,7 @@ from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.plan import Plan
 from maniple.regions.error import RequestError
 from maniple.runtime.interruption import uninterrupted
+from maniple.strategies.checked_strategy import made
 from maniple.strategies.registry import installed
 from maniple.strategies.strategy import Problem
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from maniple.crew import Crew
     from maniple.operators.graph import Graph
     from maniple.runtime.machine import Machine
-    from maniple.strategies.strategy import AbstractStrategy, Objective, Progress
+    from maniple.strategies.strategy import AbstractStrategy, Progress
 
 __all__: list[str] = []
 
@@ -50,7 +51,6 @@ def search(
     machine: Machine,
     *,
     strategy: str = "data_parallel",
-    objective: Objective = "time",
     budget: float | None = None,
     proposals: int | None = None,
     seed: int = 0,
@@ -71,7 +71,6 @@ def search(
         graph: the graph; it must have a loss.
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
-        objective: what to minimise.
         budget: seconds, for strategies that need a budget; compiling or loading the simulator is not counted, and
             neither is measuring, nor what is simulated to decide between plans whose tasks were measured again.
         proposals: how many plans to evaluate, instead of a budget or within one; some searches evaluate a few before
@@ -90,12 +89,12 @@ def search(
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
     graph.validate()
-    chosen, tasks = _chosen(strategy, objective, budget, proposals, cores), _costs(costs, graph, machine)
+    chosen, tasks = _chosen(strategy, budget, proposals, cores), _costs(costs, graph, machine)
     if chosen.needs_budget:
         _load_compiled(chosen)
 
     def drive() -> Plan:
-        problem = Problem(graph, machine, objective, seed, tasks.surveyed())
+        problem = Problem(graph, machine, seed, tasks.surveyed())
         found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
         return _noted(found, costs) if isinstance(costs, str) and costs != ANALYTIC else found
 
@@ -113,24 +112,15 @@ def _load_compiled(chosen: AbstractStrategy[Any]) -> None:
     chosen.load_compiled()
 
 
-def _chosen(
-    strategy: str, objective: Objective, budget: float | None, proposals: int | None, cores: int | None
-) -> AbstractStrategy[Any]:
+def _chosen(strategy: str, budget: float | None, proposals: int | None, cores: int | None) -> AbstractStrategy[Any]:
     """The strategy, if it can be asked in this way."""
-    if objective not in {"time", "memory", "pareto"}:
-        raise RequestError(f"objective {objective!r}: expected time, memory or pareto")
     if budget is not None and not budget > 0:
         raise RequestError(f"budget: expected more than 0 seconds, got {budget}")
     if proposals is not None and proposals < 1:
         raise RequestError(f"proposals: expected at least 1, got {proposals}")
     if cores is not None and cores < 1:
         raise RequestError(f"cores: expected at least 1, got {cores}")
-    chosen = installed().lookup(strategy)()
-    if objective not in chosen.objectives:
-        can = " or ".join(chosen.objectives)
-        raise RequestError(
-            f"strategy {strategy!r} minimises {can}, not {objective}; ask for {can}, with a limit of memory"
-        )
+    chosen = made(strategy, installed().lookup(strategy))
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
     return chosen

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.simulation.prediction import Prediction
-    from maniple.strategies.strategy import Objective, Progress
+    from maniple.strategies.strategy import Progress
 
 __all__: list[str] = []
 
@@ -41,7 +41,6 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.argument("source", metavar="MODEL")
 @click.option("--machine", "machine_name", required=True, help="Preset, such as cpu:4 or p100x16, or a TOML file.")
 @click.option("--strategy", default="soap", show_default=True, help="A strategy of `maniple list strategies`.")
-@click.option("--objective", type=click.Choice(["time", "memory", "pareto"]), default="time", show_default=True)
 @click.option("--budget", type=float, help="Seconds to search.  [default: 10, unless --proposals is given]")
 @click.option("--proposals", type=int, help="Changes to evaluate.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Where all chance comes from.")
@@ -55,7 +54,6 @@ def search(
     source: str,
     machine_name: str,
     strategy: str,
-    objective: Objective,
     budget: float | None,
     proposals: int | None,
     seed: int,
@@ -83,7 +81,6 @@ def search(
             graph,
             machine,
             strategy=strategy,
-            objective=objective,
             budget=budget,
             proposals=proposals,
             seed=seed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
@@ -10,6 +10,7 @@ from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compressed
 from maniple.strategies.segmentation.evaluation import stages
 from maniple.strategies.segmentation.hierarchy import MOST_TABLED, Hierarchy
 from maniple.strategies.segmentation.refinement import Pipeline, lines, refined
+from maniple.strategies.segmentation.relaxation import two_level_bound
 from maniple.strategies.segmentation.space import MOST_PAIRED, NodeCosts, Space
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ __all__: list[str] = []
 
 _MOST_SWEPT = 70_000_000
 """Numbers of one sweep's scratch: ideals times pairs of replicas and devices."""
+TWO = 2
+"""Levels of the machines for which there is a bound that knows of communication."""
 _NEIGHBOURHOOD = 200_000
 _CLOSE_ENOUGH = 1e-4
 """The gap that no improvement is looked for below."""
@@ -72,7 +75,12 @@ def throughput(problem: SegmentationProblem, costs: NodeCosts) -> Answer:
                 parts = space.parts(free.cuts)
                 if fits(problem, parts):
                     return Answer(parts, free.ticks, free.ticks, states)
-    return approximated(problem, costs, bound, states, best_of)
+    answer = approximated(problem, costs, bound, states, best_of)
+    if len(problem.levels) != TWO:
+        return answer
+    if space is None:  # a bound needs less room than a search
+        space = Space.enumerated(problem, costs, coarse, problem.states)
+    return answer if space is None else replace(answer, bound=two_level_bound(space, answer.bound, answer.ticks))
 
 
 def approximated(

@@ -3,6 +3,9 @@
 A plan of predicted step time c is visited with probability proportional to exp(-c / (temperature * scale)) (Jia et al.,
 Beyond Data and Model Parallelism, section 6, where beta = 1 / (temperature * scale)); the scale is the step time that
 the search began with, so a temperature of 0.01 takes a plan that is 1 % slower with probability 1/e.
+
+A draw that proposes nothing leaves the chain where it is, and counts: were it repeated until something is proposed, a
+plan would be visited the more often, the more of its draws propose something.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from maniple.strategies.soap.move import apply, propose
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.soap.move import Choices, Proposal
+    from maniple.strategies.soap.move import Choices
     from maniple.strategies.space import Choice, Space
 
 __all__: list[str] = []
@@ -54,7 +57,7 @@ class Chain:
         best: the best choices that the chain has seen.
         best_cost: their step time.
         seed: where the chance of each proposal comes from, together with its number.
-        proposals: how many were evaluated.
+        proposals: how many draws were made, those that proposed nothing included.
         accepted: how many of them were accepted.
     """
 
@@ -73,7 +76,7 @@ class Chain:
 
 
 def advance(chain: Chain, space: Space, evaluator: Evaluator, temperature: float, scale: float) -> Chain:
-    """The chain after one more proposal has been evaluated, and accepted or rejected.
+    """The chain after one more draw: a proposal is evaluated and accepted or rejected; no proposal is a rejection.
 
     Args:
         chain: the state.
@@ -83,12 +86,14 @@ def advance(chain: Chain, space: Space, evaluator: Evaluator, temperature: float
         scale: seconds, see the module.
     """
     chance = Random((chain.seed << 64) + chain.proposals)
-    proposal = _next(chain, space, chance)
+    proposal = propose(space, chain.choices, chance)
+    chain = replace(chain, proposals=chain.proposals + 1)
+    if proposal is None or all(chain.choices[operator] == choice for operator, choice in proposal.changes):
+        return chain
     # A uniform number is below exp(x) where an exponential one is above -x: the slowest plan that is accepted is known
     # before any time is.
     limit = chain.cost + temperature * scale * (proposal.log_ratio + chance.expovariate(1.0))
     cost = evaluator.evaluate(proposal.changes, limit)
-    chain = replace(chain, proposals=chain.proposals + 1)
     if cost == inf or cost > limit:
         evaluator.reject()
         return chain
@@ -97,11 +102,3 @@ def advance(chain: Chain, space: Space, evaluator: Evaluator, temperature: float
     if cost < chain.best_cost:
         return replace(chain, best=chain.choices, best_cost=cost)
     return chain
-
-
-def _next(chain: Chain, space: Space, chance: Random) -> Proposal:
-    """A proposal that changes something: one that changes nothing is accepted without being evaluated."""
-    while True:
-        proposal = propose(space, chain.choices, chance)
-        if proposal is not None and any(chain.choices[operator] != choice for operator, choice in proposal.changes):
-            return proposal

@@ -36,13 +36,14 @@ class Tempering:
             with probability 1/e.
         length: so many proposals are a walk.
         restart: after so many rounds without a shorter step all walk from the best plan again.
-        patience: the chains end after so many proposals per operator without a shorter step.
+        patience: the chains end after so many proposals per operator without a shorter step; about 50 of them change
+            something, the others count as rejected.
     """
 
     temperatures: tuple[float, ...] = (0.0, 0.001, 0.003, 0.01) * 2
     length: int = 32
     restart: int = 8
-    patience: int = 50
+    patience: int = 80
 
 
 TEMPERING = Tempering()

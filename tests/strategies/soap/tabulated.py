@@ -15,9 +15,11 @@ class Tabulated:
     def __init__(self, table: dict[Choices, float], choices: Choices) -> None:
         self.table, self.choices = table, choices
         self.next: Choices | None = None
+        self.evaluations = 0
 
     def evaluate(self, changes: Sequence[tuple[int, Choice]], limit: float = inf) -> float:
         assert self.next is None
+        self.evaluations += 1
         changed = dict(changes)
         self.next = tuple(changed.get(operator, choice) for operator, choice in enumerate(self.choices))
         return min(self.table[self.next], nextafter(limit, inf))
