@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, final
@@ -29,18 +29,20 @@ class Uses:
     Args:
         together: what they use together at least, an element that several use counted once. A window that steps over
             rows reads them where the operator is whole, and not where it is cut.
-        least: what the smallest of them uses at least; 0 where a part can be beside the tensor.
+        least: what the smallest of those uses that use it at all; 0 where a part can be beside the tensor.
         volume: of the tensor.
+        first_only: whether only the first part of a factor uses the tensor, and the factor can be split: a bias.
     """
 
     together: int
     least: int
     volume: int
+    first_only: bool = False
 
     @property
     def by_every_part(self) -> bool:
         """Whether every part of every split uses some of the tensor."""
-        return self.least > 0
+        return self.least > 0 and not self.first_only
 
     @property
     def wholly(self) -> bool:
@@ -69,7 +71,7 @@ class Access:
     @property
     def least_bytes(self) -> int:
         """Bytes that the smallest part uses at least."""
-        return self.uses.least * self.requirement.region.itemsize
+        return 0 if self.uses.first_only else self.uses.least * self.requirement.region.itemsize
 
 
 @lru_cache(maxsize=8192)
@@ -85,7 +87,7 @@ def operand_uses(bound: BoundRule, place: int, *, gradient: bool = False) -> Use
     uses = _uses(bound, pattern, shape, place, gradient=gradient)
     if pattern.joins is None or bound.factor(pattern.joins).highest_degree == 1:
         return uses
-    return Uses(uses.together, 0, uses.volume)  # a later part of the factor does without it
+    return replace(uses, first_only=True)
 
 
 @lru_cache(maxsize=8192)

@@ -80,7 +80,7 @@ def _wholly_needed(forward: Sequence[Span], loss: int, places: Sequence[int]) ->
 
 def exchange_ns(graph: Graph, spans: Sequence[Span], found: Ends, most: int, crossing: float) -> float:
     """What a step takes at least because not all can be done apart; 0 where that is not known. See ``report_ns``."""
-    if not all(access.uses.wholly and access.uses.by_every_part for span in spans for access in span.accesses):
+    if not all(access.uses.wholly and access.uses.least for span in spans for access in span.accesses):
         return 0.0
     if not _held_together(graph):
         return 0.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from maniple.strategies.bound.chain import ends
 from maniple.strategies.bound.crossing import crossing_ns, exchange_ns, report_ns
 from maniple.strategies.bound.span import NS, spans
-from maniple.strategies.bound.whole_step import MOMENTUM
+from maniple.strategies.bound.whole_step import MOMENTUM, changed
 
 if TYPE_CHECKING:
     from maniple.operators.graph import Graph
@@ -17,19 +17,27 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def lower_bound_s(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM) -> float:
+Semantics = tuple[tuple[str, str], ...]
+
+
+def lower_bound_s(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()) -> float:
     """Seconds below which no plan can go, by the roofline of the machine's processors.
 
     Args:
         graph: the graph; it must have a loss.
         machine: the machine.
         optimizer: what updates the weights.
+        semantics: what the plans change of results by intent; see ``Plan``.
     """
-    return max(terms_ns(graph, machine, optimizer).values()) * NS
+    return max(terms_ns(graph, machine, optimizer, semantics).values()) * NS
 
 
-def terms_ns(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM) -> dict[str, float]:
+def terms_ns(
+    graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()
+) -> dict[str, float]:
     """Nanoseconds below which no plan can go, each by the reason of its name; see the package's first lines."""
+    if semantics:
+        graph = changed(graph, semantics)
     found = spans(graph, machine, optimizer)
     times = ends(found)
     terms = {"work": sum(span.work for span in found) / len(machine.processors), "path": max(times.last)}

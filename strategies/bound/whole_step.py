@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maniple.operators.body import BackwardBinder, ForwardBinder
+from maniple.operators.composite import lowered
 from maniple.operators.home import default_homes
 from maniple.operators.optimizer import SGD
 from maniple.operators.plan import Plan
@@ -31,6 +32,12 @@ def whole_step(graph: Graph, machine: Machine, processor: int, optimizer: SGD = 
     operators = tuple((node.name, whole(graph, node, processor)) for node in graph.nodes)
     plan = Plan("", "", operators, default_homes(graph, operators, machine))  # no file ever holds it
     return StepLaunches(graph, plan, machine, optimizer).program.launches
+
+
+def changed(graph: Graph, semantics: tuple[tuple[str, str], ...]) -> Graph:
+    """The graph that runs under plans that change results by intent."""
+    operators = tuple((node.name, whole(graph, node, 0)) for node in graph.nodes)
+    return lowered(graph, Plan("", "", operators, (), semantics=semantics), training=True)[0]
 
 
 def accesses(launch: Launch) -> tuple[Access, ...]:
