@@ -1,4 +1,6 @@
-"""What every test folder shares: how hypothesis draws, and where published measurements lie."""
+"""What every test folder shares: how hypothesis draws, where published measurements lie, and what every simulation is
+held against.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,17 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from maniple.operators.graph import Graph
+from maniple.operators.optimizer import SGD
+from maniple.runtime.machine import Machine
+from maniple.strategies.bound import lower_bound_s
+from maniple.strategies.cost_model.analytic import Analytic
+from maniple.strategies.simulation.simulation import Simulation
 
 # The same examples on every run (law 8), and no deadline: how fast a test machine is proves nothing.
 settings.register_profile(
@@ -55,6 +65,58 @@ def reference_data() -> Path:
     if not folder.is_dir():
         pytest.fail(f"MANIPLE_REFERENCE_DATA names {folder}, which is no folder")
     return folder
+
+
+Asked = tuple[int, Machine, tuple[tuple[str, str], ...], SGD]
+
+BOUNDS: WeakKeyDictionary[Graph, dict[Asked, float]] = WeakKeyDictionary()
+"""The bounds of the graphs that tests have simulated, in nanoseconds."""
+
+
+def bound_ns(simulation: Simulation) -> float:
+    """The lower bound of what a simulation simulates, worked out once for a graph and a machine."""
+    graph, optimizer = simulation.graph, simulation._outline.optimizer
+    asked = (len(graph.nodes), simulation.machine, simulation.plan.semantics, optimizer)
+    known = BOUNDS.setdefault(graph, {})
+    if asked not in known:
+        known[asked] = lower_bound_s(graph, simulation.machine, optimizer, simulation.plan.semantics) * 1e9
+    return known[asked]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_plan_is_faster_than_the_bound() -> Iterator[None]:
+    """Hold every whole plan that any test simulates against the lower bound: ``bound <= step``.
+
+    Every simulation of a plan ends where its rows get their times; one that was given up at a limit has not ended.
+    """
+    made, proposed = Simulation.__init__, Simulation.propose
+    bounds: WeakKeyDictionary[Simulation, float] = WeakKeyDictionary()
+
+    def held(simulation: Simulation) -> None:
+        if type(simulation.costs) is Analytic:
+            least = bounds.get(simulation)
+            if least is None:
+                least = bounds[simulation] = bound_ns(simulation)
+            assert simulation.makespan_ns >= least - 1e-3, (
+                f"{simulation.graph.name} on {simulation.machine.name}: a plan of {simulation.makespan_ns} ns is "
+                f"faster than the lower bound, {least} ns"
+            )
+
+    def make(simulation: Simulation, *given: object, **named: object) -> None:
+        made(simulation, *given, **named)  # type: ignore[arg-type]
+        held(simulation)
+
+    def propose(simulation: Simulation, *given: object, **named: object) -> int:
+        step_ns = proposed(simulation, *given, **named)  # type: ignore[arg-type]
+        limit = named.get("limit_ns", given[2] if len(given) > 2 else None)
+        if limit is None or step_ns <= limit:  # type: ignore[operator]
+            held(simulation)
+        return step_ns
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Simulation, "__init__", make)
+        patch.setattr(Simulation, "propose", propose)
+        yield
 
 
 @pytest.fixture

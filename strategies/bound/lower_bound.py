@@ -1,0 +1,49 @@
+"""A lower bound on the step time of every plan for a graph on a machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from maniple.strategies.bound.chain import ends
+from maniple.strategies.bound.crossing import crossing_ns, exchange_ns, report_ns
+from maniple.strategies.bound.span import NS, spans
+from maniple.strategies.bound.whole_step import MOMENTUM, changed
+
+if TYPE_CHECKING:
+    from maniple.operators.graph import Graph
+    from maniple.operators.optimizer import SGD
+    from maniple.runtime.machine import Machine
+
+__all__: list[str] = []
+
+
+Semantics = tuple[tuple[str, str], ...]
+
+
+def lower_bound_s(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()) -> float:
+    """Seconds below which no plan can go, by the roofline of the machine's processors.
+
+    Args:
+        graph: the graph; it must have a loss.
+        machine: the machine.
+        optimizer: what updates the weights.
+        semantics: what the plans change of results by intent; see ``Plan``.
+    """
+    return max(terms_ns(graph, machine, optimizer, semantics).values()) * NS
+
+
+def terms_ns(
+    graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()
+) -> dict[str, float]:
+    """Nanoseconds below which no plan can go, each by the reason of its name; see the package's first lines."""
+    if semantics:
+        graph = changed(graph, semantics)
+    found = spans(graph, machine, optimizer)
+    times = ends(found)
+    terms = {"work": sum(span.work for span in found) / len(machine.processors), "path": max(times.last)}
+    crossing = crossing_ns(machine)
+    if crossing:
+        most = max(len(machine.processors_of(memory.id)) for memory in machine.memories)
+        terms["report"] = report_ns(graph, found, times, most, crossing)
+        terms["exchange"] = exchange_ns(graph, found, times, most, crossing)
+    return terms

@@ -1,0 +1,75 @@
+"""The step as one processor computes it alone: the launches that every plan cuts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from maniple.operators.body import BackwardBinder, ForwardBinder
+from maniple.operators.composite import lowered
+from maniple.operators.home import default_homes
+from maniple.operators.optimizer import SGD
+from maniple.operators.plan import Plan
+from maniple.strategies.bound.access import Access, entire, operand_uses, result_uses, saved_uses, slot_uses
+from maniple.strategies.placement import whole
+from maniple.strategies.simulation.step import StepLaunches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from maniple.operators.graph import Graph, Node
+    from maniple.runtime.launch import Launch
+    from maniple.runtime.machine import Machine
+    from maniple.strategies.bound.access import Uses
+
+__all__: list[str] = []
+
+MOMENTUM = SGD(lr=0.1, momentum=0.9)
+"""What updates the weights where nobody says."""
+
+
+def whole_step(graph: Graph, machine: Machine, processor: int, optimizer: SGD = MOMENTUM) -> tuple[Launch, ...]:
+    """The launches of a step that one processor computes alone."""
+    operators = tuple((node.name, whole(graph, node, processor)) for node in graph.nodes)
+    plan = Plan("", "", operators, default_homes(graph, operators, machine))  # no file ever holds it
+    return StepLaunches(graph, plan, machine, optimizer).program.launches
+
+
+def changed(graph: Graph, semantics: tuple[tuple[str, str], ...]) -> Graph:
+    """The graph that runs under plans that change results by intent."""
+    operators = tuple((node.name, whole(graph, node, 0)) for node in graph.nodes)
+    return lowered(graph, Plan("", "", operators, (), semantics=semantics), training=True)[0]
+
+
+def accesses(launch: Launch) -> tuple[Access, ...]:
+    """What the parts of a launch use of its regions, of a launch that one processor computes alone.
+
+    Args:
+        launch: of ``whole_step``.
+    """
+    return tuple(
+        Access(requirement, uses) for requirement, uses in zip(launch.requirements, _uses(launch), strict=True)
+    )
+
+
+def node_of(launch: Launch) -> Node | None:
+    """The operator of a launch; None where it is none's: an arrival, an update, a fetch."""
+    binder = launch.binder
+    return binder.node if isinstance(binder, BackwardBinder | ForwardBinder) else None
+
+
+def _uses(launch: Launch) -> Iterator[Uses]:
+    """What the parts of a launch use, requirement by requirement."""
+    binder = launch.binder
+    if isinstance(binder, BackwardBinder):
+        bound = binder.graph.bound(binder.node)
+        yield from (slot_uses(bound, slot) for slot in binder.slots)
+    elif isinstance(binder, ForwardBinder):
+        node, bound = binder.node, binder.graph.bound(binder.node)
+        yield from (operand_uses(bound, place) for place, operand in enumerate(node.operands) if operand is not None)
+        yield from (result_uses(bound, place) for place in range(len(node.results)))
+        yield from (saved_uses(bound, number) for number in range(len(bound.rule.saved)))
+        if node.operator.random:
+            yield entire(2, 2)
+    else:
+        # Homes may be cut down to elements, and an arrival brings what its memory will read.
+        yield from (entire(requirement.region.bounds.volume) for requirement in launch.requirements)
