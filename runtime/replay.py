@@ -44,8 +44,6 @@ class Run:
         slot: which of the replay's two sets of times it uses.
         left: lanes and movements between hosts that have not ended.
         base: the value of every counter when it began.
-
-    `ended_ns` says when this rank's share was done, 0 before.
     """
 
     def __init__(self, replay: Replay, number: int, slot: int, left: int, base: dict[int, int]) -> None:
@@ -54,7 +52,6 @@ class Run:
         self.slot = slot
         self.left = left
         self.base = base
-        self.ended_ns = 0
 
     def wait(self) -> None:
         """Block until this rank's share is done.
@@ -304,7 +301,6 @@ class Replay:
         with self.runtime.finished:
             run.left -= 1
             if not run.left:
-                run.ended_ns = perf_counter_ns()
                 if self.runtime.recorder is not None:
                     self.runtime.recorder.ran(run)
                 self.runtime.finished.notify_all()
