@@ -37,6 +37,7 @@ class LaunchEnvironment:
         mapper: name of the mapper to use, None for the default.
         join_timeout_s: seconds that ranks wait for each other.
         record: file for a timeline of the whole run, None for none.
+        report: file for what trainers report when they go, None for none.
         deterministic: whether launches that are not traced run in the order of the program.
         shared: descriptors of the files that the ranks of this host share, by rank; none where they share no memory.
         device: what the processors are.
@@ -44,7 +45,6 @@ class LaunchEnvironment:
         bound: the cores that the rank keeps to; none leaves that to the system.
         machine: file of the machine that stands in place of what is found, None for none.
         log: file that this rank's output goes to, None for none.
-        report: file for what trainers report when they go, None for none.
     """
 
     rank: int
@@ -60,6 +60,7 @@ class LaunchEnvironment:
     mapper: str | None
     join_timeout_s: float
     record: str | None = None
+    report: str | None = None
     deterministic: bool = False
     shared: tuple[int, ...] = ()
     device: str = "cpu"
@@ -67,7 +68,6 @@ class LaunchEnvironment:
     bound: tuple[int, ...] = ()
     machine: str | None = None
     log: str | None = None
-    report: str | None = None
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -95,12 +95,12 @@ class LaunchEnvironment:
             variables["MANIPLE_MAPPER"] = self.mapper
         if self.record is not None:
             variables["MANIPLE_RECORD"] = self.record
-        if self.machine is not None:
-            variables["MANIPLE_MACHINE"] = self.machine
         if self.log is not None:
             variables["MANIPLE_LOG"] = self.log
         if self.report is not None:
             variables["MANIPLE_REPORT"] = self.report
+        if self.machine is not None:
+            variables["MANIPLE_MACHINE"] = self.machine
         if self.deterministic:
             variables["MANIPLE_DETERMINISTIC"] = "1"
         return variables
@@ -143,13 +143,13 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         deterministic=variables.get("MANIPLE_DETERMINISTIC") == "1",
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
         record=variables.get("MANIPLE_RECORD") or None,
+        report=variables.get("MANIPLE_REPORT") or None,
         shared=_numbers(variables, "MANIPLE_SHARED", "descriptors", size),
         device=variables.get("MANIPLE_DEVICE") or "cpu",
         bells=_pairs(_numbers(variables, "MANIPLE_BELLS", "descriptors", 2 * size)),
         bound=_numbers(variables, "MANIPLE_BOUND", "cores", processors * cores),
         machine=variables.get("MANIPLE_MACHINE") or None,
         log=variables.get("MANIPLE_LOG") or None,
-        report=variables.get("MANIPLE_REPORT") or None,
     )
 
 

@@ -58,12 +58,12 @@ class LaunchRequest:
         deterministic: whether launches that are not traced run in the order of the program.
         log_dir: folder of the ranks' log files; None makes a fresh one.
         record: file for a timeline of the whole run.
+        report: whether to print last what trainers report of their steps.
         transport: how tiles travel between ranks of one host: `shared` memory or `zmq`.
         device: what the processors are: `cpu`, `cuda`, or the `null` device.
         bind: whether each rank keeps to cores of its own; None where the ranks together take up all of the host's.
         machine: file of a machine that programs plan for in place of the one that is found here.
         hang_timeout_s: seconds that ranks wait for one that does not get on.
-        report: whether to print last what trainers report of their steps.
 
     Raises:
         RequestError: a count below 1, a port or transport that is none, too few cores to bind to, a machine of other
@@ -81,12 +81,12 @@ class LaunchRequest:
     deterministic: bool = False
     log_dir: Path | None = None
     record: Path | None = None
+    report: bool = False
     transport: str = TRANSPORTS[0]
     device: str = "cpu"
     bind: bool | None = None
     machine: Path | None = None
     hang_timeout_s: float = HANG_S
-    report: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""

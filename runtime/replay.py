@@ -328,7 +328,6 @@ class Replay:
         with self.runtime.finished:
             run.left -= 1
             if not run.left:
-                run.ended_ns = perf_counter_ns()
                 if self.runtime.recorder is not None:
                     self.runtime.recorder.ran(run)
                 self.runtime.finished.notify_all()

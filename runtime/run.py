@@ -21,8 +21,6 @@ class Run:
         left: lanes and movements between hosts that have not ended.
         base: the value of every counter when it began.
         serial: its number in a program of launches; 0 for a step of a trainer.
-
-    `ended_ns` says when this rank's share was done, 0 before.
     """
 
     def __init__(
@@ -34,7 +32,6 @@ class Run:
         self.left = left
         self.base = base
         self.serial = serial
-        self.ended_ns = 0
         self.failure: TaskFailed | None = replay.failure
         self._heard = False
 

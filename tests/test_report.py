@@ -74,7 +74,7 @@ def test_the_text() -> None:
         "  waiting  1.000 ms   3.500 ms",
         "  program  0.000 ms   0.000 ms",
         "bytes      1,200      1,200      moved in the last step",
-        "memory     500        600        bytes at rank 0 1",
+        "memory     500        600        bytes at ranks 0 1",
         "",
         "a step took 25.0% more than predicted; most of it is waiting: +2.500 ms",
         "no plan is faster than 4.000 ms as predicted",

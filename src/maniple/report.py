@@ -143,7 +143,14 @@ class Report:
             alike.setdefault(memory, []).append(rank)
         for memory, ranks in alike.items():
             held = "not measured" if memory.measured is None else f"{memory.measured:,}"
-            rows.append(("memory", f"{memory.predicted:,}", held, f"bytes at rank {_ranks(ranks)}"))
+            rows.append(
+                (
+                    "memory",
+                    f"{memory.predicted:,}",
+                    held,
+                    f"bytes at {'ranks' if len(ranks) > 1 else 'rank'} {_ranks(ranks)}",
+                )
+            )
         return rows
 
     def _sentences(self) -> list[str]:

@@ -271,3 +271,18 @@ def test_planning_does_not_import_torch() -> None:
     untimed = [name for name in NAMES if name not in timed]
     done = subprocess.run([sys.executable, "-c", PLANNING, *untimed], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_plan_for_many_processors_is_explained_in_a_few_short_lines() -> None:
+    graph = Graph("deep")
+    x, y = graph.input("x", (64, 8)), graph.input("y", (64,), dtype="int64")
+    for layer in range(12):
+        x = graph.relu(graph.linear(x, 8, name=f"blocks.{layer}.linear"), name=f"blocks.{layer}.relu")
+    graph.loss(graph.cross_entropy(x, y))
+    plan = lookup("data_parallel")().plan(Problem(graph, Machine.preset("h100x64")))
+    assert plan.explain().splitlines()[1:4] == [
+        "blocks.0-11.linear: b=64 on processors 0-63",
+        "blocks.0-11.relu: b=64 on processors 0-63",
+        "cross_entropy: b=64 on processors 0-63",
+    ]
+    assert len(plan.table()) == 25
