@@ -140,7 +140,9 @@ def mutated(draw: random.Random, packed: bytes) -> bytes:
         elif kind == 2:
             del data[at : at + draw.randrange(1, 9)]
         elif kind == 3:
-            data[at:at] = draw.choice([b"\x90", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff", b"\xc6\x7f\xff\xff\xff", b"\x80"])
+            data[at:at] = draw.choice(
+                [b"\x90", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff", b"\xc6\x7f\xff\xff\xff", b"\x80"]
+            )
         elif kind == 4:
             data[at:at] = b"\x91" * draw.randrange(600)
         else:
@@ -169,7 +171,7 @@ def sweep(records: int, seed: int, show: Callable[[str], object] = lambda _: Non
             show(f"{number} records, {changes} changes")
         sender = draw.choice([b"", b"\0" * 5, b"rank 9", echo_name(9), draw.randbytes(5)])
         data = encode(forged(draw))
-        if draw.random() < 0.7:  # noqa: PLR2004
+        if draw.random() < 0.7:
             data = mutated(draw, data)
         event, outcome = _event(sender, data)
         name = draw.choice(names)

@@ -95,9 +95,7 @@ class Head:
         hang_timeout: seconds after which a rank that others wait for, and that does not get on, is at fault.
     """
 
-    def __init__(
-        self, world_size: int, ranks_per_node: int, join_timeout: float, hang_timeout: float = HANG_S
-    ) -> None:
+    def __init__(self, world_size: int, ranks_per_node: int, join_timeout: float, hang_timeout: float = HANG_S) -> None:
         self.phase = Phase.JOINING
         self._size = world_size
         self._ranks_per_node = ranks_per_node

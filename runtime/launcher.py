@@ -33,7 +33,9 @@ WAYS = {"shared": "shared memory", "zmq": "ZeroMQ"}
 TRANSPORTS = tuple(WAYS)
 """How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
 # What a rank must not take over from a run that this launcher is part of.
-OPTIONAL = {f"MANIPLE_{name}" for name in ("BELLS", "BOUND", "DETERMINISTIC", "LOG", "MACHINE", "MAPPER", "RECORD", "SHARED")}
+OPTIONAL = {
+    f"MANIPLE_{name}" for name in ("BELLS", "BOUND", "DETERMINISTIC", "LOG", "MACHINE", "MAPPER", "RECORD", "SHARED")
+}
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
 

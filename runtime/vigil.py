@@ -157,7 +157,7 @@ class Vigil:
         if silent and not all(one.ended for one in self._ranks.values()):
             heard, rank = min(silent)
             return Verdict(Trouble.SILENT, rank, now - heard)
-        if len(self._ranks) < 2:  # noqa: PLR2004  (nobody waits for a rank that is alone)
+        if len(self._ranks) < 2:
             return None
         # A program that has ended wants nothing of the others, and may wait for them as long as they like.
         running = {rank: one for rank, one in self._ranks.items() if not one.ended}

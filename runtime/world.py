@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, final
 
-from maniple.runtime import environment
 from maniple.regions.error import RequestError
+from maniple.runtime import environment
 from maniple.runtime.control import Control, SoloControl, place
 from maniple.runtime.headway import Headway
 from maniple.runtime.inventory import available_cores, bind_to
@@ -91,7 +91,6 @@ class World:
     def place(self) -> str:
         """Name this rank as messages do: `node 1 (rank 3)`."""
         return place(self.rank, self.ranks_per_node)
-
 
     @contextmanager
     def busy(self, seconds: float) -> Iterator[None]:

@@ -117,9 +117,7 @@ def test_a_rank_takes_nobody_else_for_the_launcher(sockets: Sockets) -> None:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no way to see what memory this process has")
 @pytest.mark.parametrize("plane", ["control", "tiles"])
 @pytest.mark.parametrize("what", ["parts", "frame", "unfinished"])
-def test_a_flood_is_not_kept(
-    head: tuple[zmq.Socket[bytes], str], plane: str, what: str
-) -> None:
+def test_a_flood_is_not_kept(head: tuple[zmq.Socket[bytes], str], plane: str, what: str) -> None:
     """Parts without an end, a frame without an end, and one that is claimed to be huge: all are let go, none is held."""
     tiles = ZmqTransport(1, 2, TOKEN)
     endpoint = head[1] if plane == "control" else tiles.endpoint

@@ -127,7 +127,9 @@ def test_where_all_wait_nobody_is_to_blame() -> None:
     found = watch.run(60.0)
     assert found is not None
     assert (found.trouble, found.rank, found.witness) == (Trouble.STUCK, 0, None)
-    assert found.told(lambda rank: place(rank, 1), ", last call: `x`").startswith("no rank has got on for 20 s, all wait")
+    assert found.told(lambda rank: place(rank, 1), ", last call: `x`").startswith(
+        "no rank has got on for 20 s, all wait"
+    )
 
 
 def test_a_rank_alone_and_ranks_after_the_end_are_left_alone() -> None:
