@@ -2,11 +2,13 @@
 
     python benchmarks/forged_records.py [--records 1000000] [--seed 0]
 
-ZeroMQ lets nobody without a proof send a message, so nothing of this reaches a head by a socket. Here it does: bytes that
-are mutated from every kind of record, cut, joined and made up, and whole records with fields of any value, come from
+ZeroMQ lets nobody without a proof send a message, so nothing of this reaches a head by a socket. Here it does: bytes
+that are mutated from every kind of record, cut, joined and made up, and whole records with fields of any value, come from
 connections that are no members', in every phase of a run. After each of them the head must be in the phase in which it
 was, hold as much as it did, name no rank, and have answered with nothing but a refusal to whoever sent it.
 """
+
+# ruff: noqa: SLF001 - all of a head is looked at
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from time import perf_counter
@@ -221,10 +224,8 @@ def amplification() -> list[tuple[str, int, float]]:
     found = []
     for name, data in bombs.items():
         tracemalloc.start()
-        try:
+        with suppress(ProtocolError):
             decode(data)
-        except ProtocolError:
-            pass
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         found.append((name, len(data), peak / len(data)))

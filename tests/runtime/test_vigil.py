@@ -167,7 +167,7 @@ def test_time_in_which_nobody_watched_is_nobodys_fault() -> None:
 def test_whoever_lives_is_never_silent_and_whoever_gets_on_never_hangs(
     histories: list[tuple[list[str], float]],
 ) -> None:
-    """Law, over drawn histories: a verdict names one that did not get on for the whole time, while its witness waited."""
+    """Over drawn histories, a verdict names one that did not get on for the whole time, while its witness waited."""
     watch = Watch(3)
     since = [(watch.now, {"steps"})] * 3
     for does, seconds in histories:
