@@ -188,7 +188,7 @@ class HeadControl(Control):
         self._alarm.ring()
 
     def tell_headway(self) -> None:
-        """Tell the head this rank's headway; returns once it is on its way, as what follows may keep the interpreter."""
+        """Tell the head this rank's headway; returns once it is on its way, since what follows may keep it."""
         with self._changed:
             told = self._words
             self._word_due = True
