@@ -4,7 +4,7 @@
 
 ZeroMQ lets nobody without a proof send a message, so nothing of this reaches a head by a socket. Here it does: bytes
 that are mutated from every kind of record, cut, joined and made up, and whole records with fields of any value, come
-from connections that are no members', in every phase of a run. After them the head must be in the phase in which it was,
+from connections that are no members', in every phase of a run. After them the head must be in the phase where it was,
 hold as much as it did, name no rank, and have answered with nothing but a refusal to whoever sent it.
 """
 
