@@ -2,11 +2,13 @@
 
     python benchmarks/forged_records.py [--records 1000000] [--seed 0]
 
-ZeroMQ lets nobody without a proof send a message, so nothing of this reaches a head by a socket. Here it does: bytes that
-are mutated from every kind of record, cut, joined and made up, and whole records with fields of any value, come from
-connections that are no members', in every phase of a run. After each of them the head must be in the phase in which it
-was, hold as much as it did, name no rank, and have answered with nothing but a refusal to whoever sent it.
+ZeroMQ lets nobody without a proof send a message, so nothing of this reaches a head by a socket. Here it does: bytes
+that are mutated from every kind of record, cut, joined and made up, and whole records with fields of any value, come
+from connections that are no members', in every phase of a run. After them the head must be in the phase where it was,
+hold as much as it did, name no rank, and have answered with nothing but a refusal to whoever sent it.
 """
+
+# ruff: noqa: SLF001 - all of a head is looked at
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from time import perf_counter
@@ -140,7 +143,9 @@ def mutated(draw: random.Random, packed: bytes) -> bytes:
         elif kind == 2:
             del data[at : at + draw.randrange(1, 9)]
         elif kind == 3:
-            data[at:at] = draw.choice([b"\x90", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff", b"\xc6\x7f\xff\xff\xff", b"\x80"])
+            data[at:at] = draw.choice(
+                [b"\x90", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff", b"\xc6\x7f\xff\xff\xff", b"\x80"]
+            )
         elif kind == 4:
             data[at:at] = b"\x91" * draw.randrange(600)
         else:
@@ -169,7 +174,7 @@ def sweep(records: int, seed: int, show: Callable[[str], object] = lambda _: Non
             show(f"{number} records, {changes} changes")
         sender = draw.choice([b"", b"\0" * 5, b"rank 9", echo_name(9), draw.randbytes(5)])
         data = encode(forged(draw))
-        if draw.random() < 0.7:  # noqa: PLR2004
+        if draw.random() < 0.7:
             data = mutated(draw, data)
         event, outcome = _event(sender, data)
         name = draw.choice(names)
@@ -219,10 +224,8 @@ def amplification() -> list[tuple[str, int, float]]:
     found = []
     for name, data in bombs.items():
         tracemalloc.start()
-        try:
+        with suppress(ProtocolError):
             decode(data)
-        except ProtocolError:
-            pass
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         found.append((name, len(data), peak / len(data)))

@@ -76,7 +76,7 @@ class Control(ABC):
     def on_stop(self, callback: Callable[[RankStopped], object]) -> None:
         """Have a function called, on a thread of the control plane, when the run is stopped; at once if it was."""
 
-    def tell_headway(self) -> None:
+    def tell_headway(self) -> None:  # noqa: B027  (most are watched by nobody)
         """Have whoever watches this rank know its headway before this returns; does nothing where nobody does."""
 
     @abstractmethod

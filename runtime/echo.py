@@ -1,7 +1,7 @@
 """The echo of a rank: gives the launcher's beats back, by code that never asks for the interpreter lock.
 
-A thread of ZeroMQ's own (`zmq_proxy` from a socket to itself) runs as long as the process does: through a sort of a long
-list, an import, a call into a library that keeps the lock. It stops when the process is stopped.
+A thread of ZeroMQ's own (`zmq_proxy` from a socket to itself) runs as long as the process does: through a sort of a
+long list, an import, a call into a library that keeps the lock. It stops when the process is stopped.
 """
 
 from __future__ import annotations

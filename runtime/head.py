@@ -60,7 +60,7 @@ from maniple.runtime.vigil import HANG_S, Trouble, Verdict, Vigil
 
 __all__: list[str] = []
 
-# A rank that hears nothing of the launcher gives it up after 4 s, and an echo may fail to come for 5: several beats each.
+# A rank that hears nothing of the launcher gives it up after 4 s, an echo may fail to come for 5: several beats each.
 BEAT_S = 1.0
 # Other ranks get this long to refuse a request that one rank refused: they read the same files, on the same host.
 REFUSAL_S = 5.0
@@ -95,9 +95,7 @@ class Head:
         hang_timeout: seconds after which a rank that others wait for, and that does not get on, is at fault.
     """
 
-    def __init__(
-        self, world_size: int, ranks_per_node: int, join_timeout: float, hang_timeout: float = HANG_S
-    ) -> None:
+    def __init__(self, world_size: int, ranks_per_node: int, join_timeout: float, hang_timeout: float = HANG_S) -> None:
         self.phase = Phase.JOINING
         self._size = world_size
         self._ranks_per_node = ranks_per_node

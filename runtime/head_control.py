@@ -70,8 +70,8 @@ class HeadControl(Control):
     """A rank's end of the control plane.
 
     One thread owns the socket: it sends what the program queues, beats, and receives. The program's thread only
-    appends to a queue, and waits on a condition for answers. That the process lives is told by its `Echo`, which needs no
-    interpreter; that it gets on, by this thread. A launcher that is silent for 4 s, or no longer this
+    appends to a queue, and waits on a condition for answers. That the process lives is told by its `Echo`, which needs
+    no interpreter; that it gets on, by this thread. A launcher that is silent for 4 s, or no longer this
     process's parent, is gone, and with it the run: waits raise, and a process that does not end is ended.
 
     Args:
@@ -188,7 +188,7 @@ class HeadControl(Control):
         self._alarm.ring()
 
     def tell_headway(self) -> None:
-        """Tell the head this rank's headway, and return once it is on its way: what follows may keep the interpreter."""
+        """Tell the head this rank's headway; returns once it is on its way, since what follows may keep it."""
         with self._changed:
             told = self._words
             self._word_due = True

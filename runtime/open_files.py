@@ -32,8 +32,8 @@ def check(ranks: int) -> None:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit != resource.RLIM_INFINITY and limit < needed(ranks):
         raise RunError(
-            f"a run of {ranks} ranks on this host needs {needed(ranks)} open files of each process, and may have {limit}; "
-            f"raise the limit with `ulimit -n {needed(ranks)}`, or use fewer ranks"
+            f"a run of {ranks} rank{'s' * (ranks > 1)} on this host needs {needed(ranks)} open files of each process, "
+            f"and may have {limit}; raise the limit with `ulimit -n {needed(ranks)}`, or use fewer ranks"
         )
 
 

@@ -42,8 +42,8 @@ __all__: list[str] = []
 
 # How late the launcher is at most where nothing wakes it.
 TICK_MS = 50
-# Messages of a rank that lie unread, and messages for it that it does not read. It gets one or two a second, and one for
-# each exchange, which it waits for; a rank that tells more calls than these waits for the launcher to read them.
+# Messages of a rank that lie unread, and messages for it that it does not read. It gets one or two a second, and one
+# for each exchange, which it waits for; what it tells beyond these waits at the rank until the launcher reads.
 UNREAD = 1000
 # The last words of a process arrive after its end is seen; this is how long they may take.
 ECHO_S = 0.15

@@ -1,7 +1,8 @@
 """A vigil over the ranks: who is alive, by one clock, and who gets on, by another. Pure.
 
-A rank's *echo* needs no interpreter: it stops only if the process is stopped or cannot be reached. Its interpreter tells
-its *headway* as often as it gets to: a count that changes with everything that gets on, and whether the rank only waits.
+A rank's *echo* needs no interpreter: it stops only if the process is stopped or cannot be reached. Its interpreter
+tells its *headway* as often as it gets to: a count that changes with everything that gets on, and whether the rank only
+waits.
 
 =========  ===============  ==========  ======================================  =======================================
 echo       progress         its word    others                                  verdict
@@ -71,8 +72,8 @@ class Verdict:
         if self.trouble is Trouble.SILENT:
             return f"{where} has not answered for {self.seconds:.0f} s (stopped or unreachable){called}"
         advice = (
-            "the stacks of all ranks are in their logs; put what takes longer into `with mp.world().busy(seconds):`, or "
-            "raise --hang-timeout"
+            "the stacks of all ranks are in their logs; put what takes longer into `with mp.world().busy(seconds):`, "
+            "or raise --hang-timeout"
         )
         if self.witness is not None:
             return f"{where} {still} while {place(self.witness)} waits{called}; {advice}"

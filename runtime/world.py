@@ -94,7 +94,6 @@ class World:
         """Name this rank as messages do: `node 1 (rank 3)`."""
         return place(self.rank, self.ranks_per_node)
 
-
     @contextmanager
     def busy(self, seconds: float) -> Iterator[None]:
         """Say that this rank's program does something that takes long, inside; the run goes on meanwhile.

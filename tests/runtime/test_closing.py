@@ -6,7 +6,7 @@ import pytest
 
 from maniple.runtime.closing import LAST_WORDS_S, STACKS_S, TERMINATION_S, Closing, Step
 
-# step: when
+# When each step comes.
 FAULT = {
     Step.TELL: 0.0,
     Step.STACKS: LAST_WORDS_S,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.runtime.closing import LAST_WORDS_S, STACKS_S
+from maniple.runtime.closing import STACKS_S
 from maniple.runtime.control import echo_name
 from maniple.runtime.head import Head, Phase
 from maniple.runtime.head_event import (
@@ -361,8 +361,15 @@ def test_no_connection_but_a_members_changes_anything(data: st.DataObject) -> No
             | st.builds(
                 Received,
                 strangers,
-                st.builds(Hello, st.integers(2, 9), st.integers(0, 3), *[st.just(1), st.just("h"), st.integers(1, 3)],
-                          st.just("e"), st.sampled_from([PROTOCOL, "other"]), st.just(0))
+                st.builds(
+                    Hello,
+                    st.integers(2, 9),
+                    st.integers(0, 3),
+                    *[st.just(1), st.just("h"), st.integers(1, 3)],
+                    st.just("e"),
+                    st.sampled_from([PROTOCOL, "other"]),
+                    st.just(0),
+                )
                 | st.builds(Call, st.integers(0, 3), st.binary(max_size=2), st.just(b""), st.just("a"))
                 | st.builds(Failed, st.integers(0, 2), st.just(""), st.just("t"), st.booleans())
                 | st.builds(Gather, st.integers(0, 3), st.just(b""))

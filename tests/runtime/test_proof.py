@@ -90,7 +90,7 @@ def test_whoever_knows_the_secret_is_heard_and_hears(sockets: Sockets, head: tup
 
 
 def test_strangers_are_not_heard_by_the_launcher(sockets: Sockets, head: tuple[zmq.Socket[bytes], str]) -> None:
-    """Of a socket without a proof, one with another run's, and one that speaks by hand; then the first word is a rank's."""
+    """A socket without a proof, one with another run's, and those that speak by hand; the first word is a rank's."""
     router, endpoint = head
     sockets.stranger(endpoint).send(HELLO)
     sockets.rank(endpoint, "the secret of another run").send(HELLO)
@@ -117,10 +117,8 @@ def test_a_rank_takes_nobody_else_for_the_launcher(sockets: Sockets) -> None:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no way to see what memory this process has")
 @pytest.mark.parametrize("plane", ["control", "tiles"])
 @pytest.mark.parametrize("what", ["parts", "frame", "unfinished"])
-def test_a_flood_is_not_kept(
-    head: tuple[zmq.Socket[bytes], str], plane: str, what: str
-) -> None:
-    """Parts without an end, a frame without an end, and one that is claimed to be huge: all are let go, none is held."""
+def test_a_flood_is_not_kept(head: tuple[zmq.Socket[bytes], str], plane: str, what: str) -> None:
+    """Parts without an end, a frame that is too long, and one that is claimed to be huge: all are let go."""
     tiles = ZmqTransport(1, 2, TOKEN)
     endpoint = head[1] if plane == "control" else tiles.endpoint
     largest = MAX_FRAME if plane == "control" else TILE_FRAME

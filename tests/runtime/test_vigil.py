@@ -127,7 +127,9 @@ def test_where_all_wait_nobody_is_to_blame() -> None:
     found = watch.run(60.0)
     assert found is not None
     assert (found.trouble, found.rank, found.witness) == (Trouble.STUCK, 0, None)
-    assert found.told(lambda rank: place(rank, 1), ", last call: `x`").startswith("no rank has got on for 20 s, all wait")
+    assert found.told(lambda rank: place(rank, 1), ", last call: `x`").startswith(
+        "no rank has got on for 20 s, all wait"
+    )
 
 
 def test_a_rank_alone_and_ranks_after_the_end_are_left_alone() -> None:
@@ -165,7 +167,7 @@ def test_time_in_which_nobody_watched_is_nobodys_fault() -> None:
 def test_whoever_lives_is_never_silent_and_whoever_gets_on_never_hangs(
     histories: list[tuple[list[str], float]],
 ) -> None:
-    """Law, over drawn histories: a verdict names one that did not get on for the whole time, while its witness waited."""
+    """Over drawn histories, a verdict names one that did not get on for the whole time, while its witness waited."""
     watch = Watch(3)
     since = [(watch.now, {"steps"})] * 3
     for does, seconds in histories:

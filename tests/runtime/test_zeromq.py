@@ -10,8 +10,8 @@ import pytest
 import zmq
 
 from maniple.regions.error import RunError
-from maniple.runtime.transport import Delivery
 from maniple.runtime.proof import be_sender
+from maniple.runtime.transport import Delivery
 from maniple.runtime.zeromq import (
     COUNT,
     LOOPBACK,
@@ -100,9 +100,7 @@ def test_a_rank_of_another_run_is_not_heard(pair: tuple[ZmqTransport, ZmqTranspo
 
 
 @pytest.mark.parametrize("change", ["another pair", "no such rank", "itself"])
-def test_a_proof_for_another_pair_is_none(
-    pair: tuple[ZmqTransport, ZmqTransport], make: Make, change: str
-) -> None:
+def test_a_proof_for_another_pair_is_none(pair: tuple[ZmqTransport, ZmqTransport], make: Make, change: str) -> None:
     sender, receiver = {"another pair": (1, 0), "no such rank": (2, 1), "itself": (1, 1)}[change]
     liar = make(zmq.DEALER)
     be_sender(liar, TOKEN, sender, receiver)
