@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgpack
 
 from maniple.runtime.failure import PoisonedRegion, TaskFailed
-from maniple.runtime.poison import Failure, Poison, place_of, reads_poison
+from maniple.runtime.poison import Failure, Poison, awaited, place_of, reads_poison
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -104,9 +104,11 @@ class Recovery:
                 return
             try:
                 call()
-            except BaseException as error:  # noqa: BLE001  (whatever a task's body raises is the task's failure)
-                place = self._runtime.world.place()
-                self.note(place_of(serial, 0, point), TaskFailed.of_launch(launch, number, place, error))
+            except BaseException as error:
+                failure = TaskFailed.of_launch(launch, number, self._runtime.world.place(), error)
+                if awaited(launch):
+                    raise failure from error
+                self.note(place_of(serial, 0, point), failure)
                 ended()
 
         return attempted

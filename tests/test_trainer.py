@@ -384,7 +384,7 @@ def test_a_task_of_other_regions_that_fails_leaves_the_trainer(ranks: int) -> No
             with pytest.raises(TaskFailed, match="of other regions"):
                 failing.get()
             losses.append(trainer.step(**batch(1)))
-            with pytest.raises(RunError, match="which was not written because task .*fails"):
+            with pytest.raises(RunError, match=r"which was not written because task .*fails"):
                 x.read()
             before = trainer.state_dict()
             losses.append(trainer.step(**batch(2)))
