@@ -36,6 +36,11 @@ Place = tuple[int, int, tuple[int, ...], int]
 point, and which replica of that it is. Places compare as the program orders them."""
 
 
+def awaited(launch: Launch) -> bool:
+    """Say whether tasks may wait for one of a launch by means of their own, and so for ever for one that failed."""
+    return any(requirement.coherence is Coherence.SIMULTANEOUS for requirement in launch.requirements)
+
+
 def place_of(serial: int, index: int, point: Point) -> Place:
     """Give the place of a task.
 
@@ -127,29 +132,11 @@ class Poison:
                 reached[point] = min(read)
             elif point in failed:
                 reached[point] = failed[point]
-        if reached:
-            _join(launch, reached)
         return reached
 
     def without(self, region: int) -> Poison:
         """Forget a region."""
         return Poison({number: spots for number, spots in self.spots.items() if number != region})
-
-
-def _join(launch: Launch, reached: dict[Point, Failure]) -> None:
-    """Have a failure reach the tasks that use the same elements at once with one that it has reached."""
-    together = [one for one in launch.requirements if one.coherence is Coherence.SIMULTANEOUS]
-    spread = bool(together)
-    while spread:
-        spread = False
-        for requirement in together:
-            for first, point in enumerate(launch.points):
-                for second, other in enumerate(launch.points):
-                    if point not in reached or not meets(requirement.rects[first], requirement.rects[second]):
-                        continue
-                    if other not in reached or reached[point] < reached[other]:
-                        reached[other] = reached[point]
-                        spread = True
 
 
 def _take(spots: dict[int, Spots], region: int, space: IndexSpace) -> None:

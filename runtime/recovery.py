@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgpack
 
 from maniple.runtime.failure import PoisonedRegion, TaskFailed
-from maniple.runtime.poison import Failure, Poison, place_of, reads_poison
+from maniple.runtime.poison import Failure, Poison, awaited, place_of, reads_poison
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -61,6 +61,7 @@ class Recovery:
         self._runtime = runtime
         self._lock = threading.Lock()
         self._serial = 0
+        self._settling = False
         self._log: list[Entry] = []
         self._before = Poison()  # the first launch of the log
         self._causes: dict[Place, BaseException] = {}
@@ -69,7 +70,7 @@ class Recovery:
 
     def next_serial(self) -> int:
         """Number a launch, or a run of a trace; every rank numbers the same ones alike, from 1."""
-        if len(self._log) >= LAUNCHES:
+        if len(self._log) >= LAUNCHES and not self._settling:
             self.agree()
         self._serial += 1
         return self._serial
@@ -103,9 +104,11 @@ class Recovery:
                 return
             try:
                 call()
-            except BaseException as error:  # noqa: BLE001  (whatever a task's body raises is the task's failure)
-                place = self._runtime.world.place()
-                self.note(place_of(serial, 0, point), TaskFailed.of_launch(launch, number, place, error))
+            except BaseException as error:
+                failure = TaskFailed.of_launch(launch, number, self._runtime.world.place(), error)
+                if awaited(launch):
+                    raise failure from error
+                self.note(place_of(serial, 0, point), failure)
                 ended()
 
         return attempted
@@ -190,6 +193,7 @@ class Recovery:
 
     def _settle(self) -> None:
         """Work out with all ranks what is poisoned, and raise the failure that comes first in the program."""
+        self._release()
         self._runtime.drain()
         mine = [[*failure.place, failure.text, failure.rank] for failure in self.noted.values()]
         parts = self._runtime.world.control.gather(cast("bytes", msgpack.packb(mine)))
@@ -206,6 +210,15 @@ class Recovery:
         raised = self._again(first, others)
         self._prune()
         raise raised from raised.__cause__
+
+    def _release(self) -> None:
+        """Start what is held back: the program launched it before it heard."""
+        if self._runtime.before_end is not None and not self._settling:
+            self._settling = True
+            try:
+                self._runtime.before_end()
+            finally:
+                self._settling = False
 
     def _again(self, failure: Failure, others: Sequence[Failure] = ()) -> TaskFailed:
         """Make an exception of a failure; a new one each time, or its traceback would grow."""

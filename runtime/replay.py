@@ -17,7 +17,7 @@ from maniple.runtime.interruption import uninterrupted
 from maniple.runtime.lane import Layout, StepKind
 from maniple.runtime.lane_entry import Entry, Meeting, StepFailed
 from maniple.runtime.lane_program import LaneProgram
-from maniple.runtime.poison import place_of
+from maniple.runtime.poison import awaited, place_of
 from maniple.runtime.run import Run as Run
 
 if TYPE_CHECKING:
@@ -250,19 +250,19 @@ class Replay:
     def note(self, processor: int, row: int, error: BaseException) -> bool:
         """Note that the body of a row raised; says whether the lane can go on all the same.
 
-        It cannot where the row is no task, or the task of a step of several ranks: those hear of nothing before the
-        step's end.
+        It cannot where the row is no task, or one that others may wait for by means of their own, or a task of a step
+        of several ranks: those hear of nothing before the step's end.
         """
         run = self._now[processor]
         point = int(self.schedule.point[row]) if row >= 0 else -1
         if point < 0 or error is self.runtime.error or not self._goes_on(run):
             return False
-        failure = self._named(row, error)
+        index, failure = int(self.schedule.launch[row]), self._named(row, error)
+        launch = self.schedule.launches[index]
+        if awaited(launch):
+            return False
         if run.serial:
-            index = int(self.schedule.launch[row])
-            self.runtime.recovery.note(
-                place_of(run.serial, index, self.schedule.launches[index].points[point]), failure
-            )
+            self.runtime.recovery.note(place_of(run.serial, index, launch.points[point]), failure)
             return True
         with self.runtime.lock:
             self.failure = self.failure or failure

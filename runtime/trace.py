@@ -154,19 +154,21 @@ class Trace:
         """
         self.run(Calls(self.launches, self._values))
 
-    def run(self, calls: Calls) -> None:
+    def run(self, calls: Calls, *, hears: bool = True) -> None:
         """Start a replay; returns at once unless two are under way, or the regions were used otherwise since.
 
         Args:
             calls: the run; every launch was made.
+            hears: whether the program may hear of a failure here, where this run is then not started.
 
         Raises:
             RunError: a task failed, here or on another rank.
         """
         runtime = self._untraced.runtime
         runtime.check()
-        runtime.recovery.hear()
-        runtime.recovery.check(self.launches)
+        if hears:
+            runtime.recovery.hear()
+            runtime.recovery.check(self.launches)
         calls.serial = runtime.recovery.next_serial()
         table = self._frames.table
         if table is None or calls.values is not self._values:
@@ -279,7 +281,7 @@ class Replaying:
     def run(self) -> None:
         """Start what was made: all of the recording."""
         try:
-            self.trace.run(self.calls)
+            self.trace.run(self.calls, hears=self._whole is None)  # launches held back were made before
         except BaseException:
             self.abandon()
             raise

@@ -109,8 +109,8 @@ class Tracing:
             self._give_up()
         elif self.replaying is not None:
             self._diverge(self.replaying, operation)
-        if self.automatic is None or self._open is not None:
-            return None
+        if self.automatic is None or self._open is not None or self._untraced.runtime.recovery.poison:
+            return None  # one that reads poison is refused at once, so none is held back
         found = self.automatic.begun_by(operation)
         if found is None:
             return None

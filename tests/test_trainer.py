@@ -16,8 +16,10 @@ import maniple as mp
 from maniple.program_loader import KEPT_SIZES
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.failure import TaskFailed
+from maniple.runtime.hosting import host_machine
 from maniple.runtime.mapper import LaunchView, Mapper
 from maniple.runtime.rank import RankRuntime
+from maniple.runtime.session import Session
 from maniple.runtime.world import World, local_worlds
 
 TIMEOUT_S = 60.0
@@ -361,6 +363,96 @@ def test_a_label_out_of_range_leaves_the_parameters_and_a_new_trainer_goes_on() 
         fresh.load_state_dict(kept)
         other.load_state_dict(kept)
         assert fresh.step(**given) == other.step(**given)
+
+
+@mp.task
+def fails(x: mp.ReadWrite) -> None:
+    raise ArithmeticError("of other regions")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_task_of_other_regions_that_fails_leaves_the_trainer(ranks: int) -> None:
+    graph = network()
+    with make() as untroubled:
+        expected = [untroubled.step(**batch(number)) for number in range(3)]
+
+    def body(world: World) -> list[float]:
+        session = Session(RankRuntime.of(world), host_machine(world), Mapper())
+        with mp.Trainer(graph, plan_for(graph), optimizer=SGD, world=world) as trainer:
+            losses = [trainer.step(**batch(0))]
+            x = session.region((2,), name="x")
+            x.fill(0.0)
+            failing = session.launch(fails, x)
+            with pytest.raises(TaskFailed, match="of other regions"):
+                failing.get()
+            losses.append(trainer.step(**batch(1)))
+            with pytest.raises(RunError, match=r"which was not written because task .*fails"):
+                x.read()
+            before = trainer.state_dict()
+            losses.append(trainer.step(**batch(2)))
+            assert not torch.equal(before["linear.weight"], trainer.parameters()["linear.weight"])
+            return losses
+
+    def main(world: World) -> list[float]:
+        try:
+            return body(world)
+        except BaseException as error:
+            world.control.fail("", repr(error))
+            raise
+
+    worlds = [World.solo(processors=2, cores=1)] if ranks == 1 else local_worlds(ranks)
+    try:
+        with ThreadPoolExecutor(ranks) as pool:
+            found = list(pool.map(main, worlds, timeout=TIMEOUT_S))
+    finally:
+        for world in worlds:
+            RankRuntime.of(world).close()
+    for losses in found:
+        assert losses == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_trainer_says_first_what_failed_unseen() -> None:
+    world = World.solo(processors=2, cores=1)
+    session = Session(RankRuntime.of(world), host_machine(world), Mapper())
+    with make(world) as trainer:
+        x = session.region((2,), name="x")
+        x.fill(0.0)
+        session.launch(fails, x)
+        session.untraced.drain()
+        with pytest.raises(TaskFailed, match="of other regions"):
+            trainer.step(**batch(0))
+        assert trainer.step(**batch(0)) > 0
+    session.runtime.close()
+
+
+def test_weights_of_two_steps_are_named_and_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    bind, failing = mp.SGD.bind_update, threading.Event()
+    bound: list[object] = []
+
+    def binding(optimizer: mp.SGD, *given: object) -> Callable[[], None]:
+        update = bind(optimizer, *given)  # type: ignore[arg-type]
+        bound.append(update)
+        second = len(bound) == 2
+
+        def run() -> None:
+            if second and failing.is_set():
+                raise ArithmeticError("the update of a block failed")
+            update()
+
+        return run
+
+    monkeypatch.setattr(mp.SGD, "bind_update", binding)
+    world = World.solo(processors=1, cores=1)
+    graph = network()
+    with mp.Trainer(graph, plan_for(graph, 1), optimizer=SGD, world=world) as broken:
+        broken.step(**batch(0))
+        failing.set()
+        with pytest.raises(TaskFailed, match="the update of a block failed"):
+            broken.step(**batch(1))
+        with pytest.raises(RunError, match=r"2 tasks had begun to update .* are of two steps now: linear[^ ]*, linear"):
+            broken.state_dict()
+    with make(world, graph) as other:  # the rank goes on
+        assert other.step(**batch(0)) > 0
 
 
 def test_a_failure_between_updates_ends_the_trainers_of_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

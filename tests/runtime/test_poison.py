@@ -9,7 +9,7 @@ from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Coherence, Privilege, reduce
 from maniple.regions.rectangle import Rect
 from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.poison import Failure, Poison, place_of, reads_poison
+from maniple.runtime.poison import Failure, Poison, awaited, place_of, reads_poison
 
 SUM = reduce("+")
 
@@ -98,13 +98,9 @@ def test_a_replica_that_failed_poisons_what_the_others_wrote() -> None:
     assert place_of(3, 0, points[0]) < place_of(3, 0, points[1]) < place_of(4, 0, points[0])
 
 
-def test_a_failure_reaches_who_shares_elements_at_the_same_time() -> None:
-    rects = box(0, 4), box(2, 6), box(6, 8)
-    shared = Requirement(X, READ_WRITE, rects, Coherence.SIMULTANEOUS)
-    together = launch("together", shared, use(Y, WRITE_DISCARD, box(0, 1), box(1, 2), box(2, 3)), points=3)
-    poison, reached = Poison().after(together, {together.points[1]: failure(1, 1)})
-    assert set(reached) == set(together.points[:2])
-    assert shown(poison)["y"] == [("[0:1]", "launch 1"), ("[1:2]", "launch 1")]
+def test_only_tasks_of_simultaneous_coherence_may_wait_for_each_other() -> None:
+    assert awaited(launch("together", Requirement(X, READ_WRITE, (box(0, 4),), Coherence.SIMULTANEOUS)))
+    assert not awaited(launch("apart", use(X, READ_WRITE, box(0, 4))))
 
 
 def test_sparse_elements_are_poisoned_and_healed_one_by_one() -> None:

@@ -122,6 +122,43 @@ def test_a_trace_that_would_read_poison_does_not_start(session: Session) -> None
     assert traced().get() == 20.0
 
 
+def test_launches_that_are_held_back_were_made_before_the_failure_is_heard(session: Session) -> None:
+    """Found repeats hold launches back; none of them may be lost when another has failed, nor read what it left."""
+    session.auto_trace()
+    x, y = filled(session, "x"), filled(session, "y")
+    heard = made = 0
+    for step in range(60):
+        if step == 40:
+            z = filled(session, "z")
+            session.launch(explode, z)
+        for _ in range(3):
+            try:
+                session.launch(add, 1.0, x, y)
+                made += 1
+            except TaskFailed:
+                heard += 1
+                session.launch(add, 1.0, x, y)
+                made += 1
+    try:
+        session.fence()
+    except TaskFailed:
+        heard += 1
+    assert heard == 1
+    assert y.read().tolist() == [1.0 + made] * 4
+    session.launch(explode, x)
+    for _ in range(3):
+        try:
+            session.launch(add, 1.0, x, y)
+        except TaskFailed:
+            heard += 1
+    with pytest.raises(RunError):
+        y.read()
+    with pytest.raises(PoisonedRegion):
+        session.launch(add, 1.0, x, y)
+    y.fill(2.0)
+    assert session.launch(summed, y).get() == 8.0
+
+
 def test_a_failure_of_an_epoch_ends_the_program_and_is_told_before_another_begins() -> None:
     x = mp.region((2,), name="x")
     x.fill(0.0)
