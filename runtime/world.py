@@ -6,6 +6,7 @@ import atexit
 import platform
 import threading
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.runtime import environment
@@ -200,6 +201,9 @@ def _join(launch: LaunchEnvironment) -> World:
     from maniple.runtime.zeromq import ZmqTransport
 
     ending.install()
+    if launch.shared:
+        # The compiler comes with it: at the first tile it would be waited for, and here all ranks load it at once.
+        import_module("maniple.runtime.counter")
     transport = ZmqTransport(launch.rank, launch.world_size, launch.token)
     control = HeadControl(launch, transport.endpoint)
     welcome = control.join()

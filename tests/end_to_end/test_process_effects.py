@@ -1,4 +1,4 @@
-"""What a program's process is like after it has used Maniple: as it was before, but for what docs/processors.md names."""
+"""What a program's process is like after it has used Maniple: as before, but for what docs/processors.md names."""
 
 from __future__ import annotations
 
