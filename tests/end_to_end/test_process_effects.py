@@ -73,7 +73,7 @@ WORK = """
     def use():
         x, y = torch.ones(4, 6), torch.arange(4)
         graph = mp.from_torch(small, (x, y))
-        plan = mp.search(graph, mp.Machine.detect(), strategy="soap", budget=0.2)
+        plan = mp.search(graph, mp.Machine.detect(), strategy="data_parallel")
         with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1, momentum=0.9)) as trainer:
             trainer.step(x, y)
             trainer.memory()
