@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import maniple as mp
+from maniple.regions.error import RunError
 from maniple.runtime.peak import measured_peak
 
 STEPS = 4
@@ -39,7 +41,7 @@ class Perceptron(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         sizes = [784, *[width] * 3]
-        layers = [layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b), nn.ReLU())]
+        layers = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
         self.layers = nn.Sequential(*layers, nn.Linear(width, 10))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -117,9 +119,9 @@ class Case(NamedTuple):
 
 CASES = {
     "perceptron": Case(lambda small: Perceptron(64 if small else 4096), ((256, 784), (256,))),
-    "convolutions": Case(lambda small: Convolutions(4 if small else 48, norms=False), ((32, 3, 64, 64), (32,))),
+    "convolutions": Case(lambda small: Convolutions(4 if small else 64, norms=False), ((32, 3, 64, 64), (32,))),
     "convolutions, batch norms": Case(
-        lambda small: Convolutions(4 if small else 48, norms=True), ((32, 3, 64, 64), (32,))
+        lambda small: Convolutions(4 if small else 64, norms=True), ((32, 3, 64, 64), (32,))
     ),
     "encoder": Case(lambda small: Encoder(64 if small else 512, 1 if small else 4), ((8, 128), (8, 128)), words=True),
     "recurrent": Case(lambda small: Recurrent(64 if small else 1024), ((16, 32), (16, 32)), words=True),
@@ -161,7 +163,8 @@ def in_maniple(case: Case, *, small: bool) -> dict[str, int]:
         for _ in range(STEPS):
             trainer.step(**batch)
         found = trainer.memory()
-    assert all(found[rank]["predicted"] == told["predicted"] for rank, told in predicted.items())
+    if any(found[rank]["predicted"] != told["predicted"] for rank, told in predicted.items()):
+        raise RunError(f"predicted before {predicted}, and after the steps {found}")
     return max(found.values(), key=lambda told: told["measured"])
 
 

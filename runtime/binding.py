@@ -99,7 +99,7 @@ class Storage:
         }
 
     def shared_sizes(self) -> list[int]:
-        """Give what `bind` will allocate in memory that is shared: what lasts, a block if others write into it, a table."""
+        """Give what `bind` will allocate in memory that is shared: what lasts, what others write into, the table."""
         sizes = [
             plan.size
             for memory, plan in self.plans.items()

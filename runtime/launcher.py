@@ -21,6 +21,7 @@ from maniple.runtime.head import Head
 from maniple.runtime.hosting import given_machine
 from maniple.runtime.inventory import available_cores, core_numbers
 from maniple.runtime.vigil import HANG_S
+from maniple.runtime.log_folder import forget_old_runs
 
 if TYPE_CHECKING:
     from maniple.runtime.head_event import Finish
@@ -274,6 +275,7 @@ def _log_folder(chosen: Path | None) -> Path:
         status = base.lstat()
         if status.st_uid != os.getuid() or not base.is_dir() or base.is_symlink():
             raise RunError(f"{base} belongs to somebody else; choose a folder for log files with --log-dir")
+        forget_old_runs(base)
         return Path(tempfile.mkdtemp(prefix=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-", dir=base))
     except OSError as error:
         raise RunError(f"{base}: {error.strerror or error}; choose a folder for log files with --log-dir") from error

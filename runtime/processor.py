@@ -37,6 +37,7 @@ LOOK_S = 0.01
 LOOKS = 10
 
 _here = threading.local()
+_SETTING = threading.Lock()
 
 
 def inside_task() -> bool:
@@ -51,8 +52,23 @@ def enter_task(cores: int) -> None:
         cores: torch's intra-op threads.
     """
     _here.inside = True
-    torch.set_num_threads(cores)
+    _set_own_threads(cores)
     torch.set_grad_enabled(False)
+
+
+def _set_own_threads(cores: int) -> None:
+    """Set torch's intra-op threads for this thread, and for no other.
+
+    What a thread sets is also what threads get that begin later, when they first ask; so another one sets that back.
+    """
+    with _SETTING:
+        before = torch.get_num_threads()
+        if before == cores:
+            return
+        torch.set_num_threads(cores)
+        back = threading.Thread(target=torch.set_num_threads, args=(before,), name="threads of others")
+        back.start()
+        back.join()
 
 
 @contextmanager

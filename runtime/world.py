@@ -7,6 +7,7 @@ import platform
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.regions.error import RequestError
@@ -232,6 +233,9 @@ def _join(launch: LaunchEnvironment) -> World:
     from maniple.runtime.zeromq import ZmqTransport
 
     ending.install()
+    if launch.shared:
+        # The compiler comes with it: at the first tile it would be waited for, and here all ranks load it at once.
+        import_module("maniple.runtime.counter")
     transport = ZmqTransport(launch.rank, launch.world_size, launch.token)
     headway = Headway()
     control = HeadControl(launch, transport.endpoint, headway, stacks.answer(launch.log))

@@ -99,7 +99,7 @@ def _memories() -> list[Finding]:
     try:
         with shared_files(1) as files:
             memory = SharedMemory(0, dict(enumerate(files)))
-            memory.arena.reserve(1)
+            memory.arena.reserve([1])
     except (OSError, RequestError) as error:
         return [*found, Finding(name, f"not to be had: {error}", next=following)]
     kind = "memory files, which /dev/shm does not bound" if sys.platform == "linux" else "temporary files"
