@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from maniple.operators import differentiation, graph_file
-from maniple.operators.arguments import Arguments
 from maniple.operators.builder import Tensor
 from maniple.operators.graph_table import table
 from maniple.operators.node import Node, TensorInfo, TensorKind
@@ -19,6 +18,8 @@ from maniple.regions.error import RequestError, nearest
 
 if TYPE_CHECKING:
     import torch
+
+    from maniple.operators.arguments import Arguments
 
 __all__ = ["Graph", "Node", "Tensor", "TensorInfo", "TensorKind"]
 
@@ -59,6 +60,8 @@ class Graph(GraphWriter):
     @property
     def arguments(self) -> Arguments:
         """How a call's arguments become the inputs: of an import as the module takes them, else each for itself."""
+        from maniple.operators.arguments import Arguments
+
         return self._arguments or Arguments(self.name, {tensor.name: (tensor.name,) for tensor in self.inputs})
 
     def takes(self, arguments: Arguments) -> None:

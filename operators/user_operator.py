@@ -245,7 +245,7 @@ def _defined(name: str, definition: Definition, **traits: object) -> OperatorFun
     """The operator of a definition, in the catalogue from now on."""
     known = CATALOGUE.get(name)
     if known is not None and not issubclass(known, UserOperator):
-        raise RequestError("the library has an operator of that name; give another: name=...")
+        raise RequestError("the library has one of that name; give another: name=...")
     if "..." not in definition.text:
         Rule.parse(definition.text, definition.halos, sizes=definition.sizes, reduce=definition.reduce)
     own = {"name": name, "definition": definition, "__slots__": (), "__module__": definition.function.__module__}
