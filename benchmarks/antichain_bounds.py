@@ -42,7 +42,7 @@ def problems() -> Iterator[tuple[str, tuple[Level, ...], bool]]:
 
 def rows(folder: Path) -> Iterator[dict[str, object]]:
     """One row for each cut that is not exact."""
-    for path in sorted((folder / "pipedream-profiles").glob("*.txt")):
+    for path in sorted((folder / "pipedream-profiles").glob("[a-z]*.txt")):
         graph = read_profile(path)
         for machine, levels, replicate in problems():
             if path.stem == LARGEST and len(levels) > 1:

@@ -23,7 +23,6 @@ from torch import Tensor
 import maniple as mp
 from maniple.operators.kernels import cross_entropy, dropout
 from maniple.regions.rectangle import Rect
-from maniple.runtime.kernels import bind_fold
 
 LAUNCHES = 10
 Launch = Callable[[], object]
@@ -59,32 +58,6 @@ class Measured:
 def drawn(*shape: int, seed: int = 0) -> Tensor:
     """Normal numbers in single precision, on the CPU."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def folds(size: int) -> Iterator[Measured]:
-    """The fold of four partial sums."""
-    from maniple.runtime.cuda_kernels import bind_fold as bind_fold_on_gpu
-
-    parts = [drawn(size, seed=seed) for seed in range(4)]
-    expected, found = torch.empty(size), torch.empty(size, device="cuda")
-    bind_fold("+", expected, parts)()
-    launch = bind_fold_on_gpu("+", found, [part.cuda() for part in parts])
-    yield Measured("fold of 4", launch, 4 * 5 * size, found, expected, 0.0)
-
-
-def halos(size: int) -> Iterator[Measured]:
-    """The halos of an image tensor: two rows and two columns of every plane, packed in one launch."""
-    from maniple.runtime.cuda_kernels import bind_pack
-
-    planes, side = max(1, size // 256**2), 256
-    covered = Rect((0, 0, 0), (planes, side, side))
-    rows = [((0, side), (0, 8)), ((0, side), (side - 8, side)), ((0, 8), (0, side)), ((side - 8, side), (0, side))]
-    rects = [Rect((0, y[0], x[0]), (planes, y[1], x[1])) for x, y in rows]
-    whole = drawn(planes, side, side)
-    expected = torch.cat([whole[rect.slices(covered.lo)].reshape(-1) for rect in rects])
-    found = torch.empty(expected.numel(), device="cuda")
-    launch = bind_pack(whole.cuda(), covered, rects, found)
-    yield Measured("pack of 4 halos", launch, 4 * 2 * found.numel(), found, expected, 0.0)
 
 
 def updates(size: int) -> Iterator[Measured]:
@@ -148,7 +121,7 @@ def seconds(launch: Launch, rounds: int) -> float:
 def measure(size: int, rounds: int) -> dict[str, object]:
     """Check every kernel and time it beside a copy that moves as many bytes."""
     kernels = {}
-    for make in (folds, halos, updates, dropouts, losses):
+    for make in (updates, dropouts, losses):
         for kernel in make(size):
             error = kernel.error()
             source = torch.empty(kernel.moved // 2, dtype=torch.uint8, device="cuda")

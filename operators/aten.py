@@ -1,4 +1,4 @@
-"""The one module that touches torch below its documented surface: out= variants and backward kernels of torch.ops.aten.
+"""Operators of torch.ops.aten, below torch's documented surface: out= variants and backward kernels.
 
 Everything here exists in torch 2.11 and later; a torch that renames an overload fails at import, naming it.
 """

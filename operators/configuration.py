@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Literal, Self, final
+from typing import TYPE_CHECKING, Self, final
 
 from maniple.regions.error import RequestError
 
@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from maniple.runtime.entry import Entry
 
 __all__: list[str] = []
-
-Order = Literal["sequential"]
-"""The pipeline orders that exist."""
-Version = Literal["latest"]
-"""The rules that exist for which version of a weight a task reads."""
 
 
 @final
@@ -35,7 +30,6 @@ class OperatorPlan:
         degrees: (factor, degree) for every factor of the operator's rule, in the rule's order.
         processors: a processor for every replica of every point.
         replicas: how many processors compute each point.
-        recompute: whether the backward pass computes the forward pass again (not built yet).
 
     Raises:
         RequestError: the number of processors is not the number of replicas of points.
@@ -44,7 +38,6 @@ class OperatorPlan:
     degrees: tuple[tuple[str, int], ...]
     processors: tuple[int, ...]
     replicas: int = 1
-    recompute: bool = False
 
     def __post_init__(self) -> None:
         """Check that there is a processor for every replica of every point."""
@@ -77,7 +70,6 @@ class OperatorPlan:
             "degrees": dict(self.degrees),
             "replicas": self.replicas,
             "processors": list(self.processors),
-            "recompute": self.recompute,
         }
 
     @classmethod
@@ -87,12 +79,12 @@ class OperatorPlan:
         Raises:
             RequestError: the entry is wrong; the message names the place.
         """
-        table = entry.table(("degrees", "replicas", "processors", "recompute"))
+        table = entry.table(("degrees", "replicas", "processors"))
         degrees = tuple((factor, degree.integer(1)) for factor, degree in table["degrees"].items())
         replicas = table["replicas"].integer(1)
         processors = tuple(processor.integer(0) for processor in table["processors"].elements())
         _check_entry(table["processors"], prod(degree for _, degree in degrees), replicas, processors)
-        return cls(degrees, processors, replicas, table["recompute"].boolean())
+        return cls(degrees, processors, replicas)
 
 
 @final
@@ -105,7 +97,6 @@ class WeightPlan:
         processors: a processor for every replica of every block, laid out as in ``OperatorPlan``; its memory holds
             the block and it runs the block's update.
         replicas: how many processors hold and update each block.
-        version: which version of the weight a task reads.
 
     Raises:
         RequestError: the number of processors is not the number of replicas of blocks.
@@ -114,7 +105,6 @@ class WeightPlan:
     degrees: tuple[int, ...]
     processors: tuple[int, ...]
     replicas: int = 1
-    version: str = "latest"
 
     def __post_init__(self) -> None:
         """Check that there is a processor for every replica of every block."""
@@ -130,7 +120,6 @@ class WeightPlan:
             "degrees": list(self.degrees),
             "replicas": self.replicas,
             "processors": list(self.processors),
-            "version": self.version,
         }
 
     @classmethod
@@ -140,32 +129,28 @@ class WeightPlan:
         Raises:
             RequestError: the entry is wrong; the message names the place.
         """
-        table = entry.table(("degrees", "replicas", "processors", "version"))
+        table = entry.table(("degrees", "replicas", "processors"))
         degrees = tuple(degree.integer(1) for degree in table["degrees"].elements())
         replicas = table["replicas"].integer(1)
         processors = tuple(processor.integer(0) for processor in table["processors"].elements())
         _check_entry(table["processors"], prod(degrees), replicas, processors)
-        return cls(degrees, processors, replicas, table["version"].string())
+        return cls(degrees, processors, replicas)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """A group of operators that runs micro-batches in one pipeline order.
+    """A group of operators that one part of the processors runs.
 
     Args:
         operators: their names.
-        order: the pipeline order.
-        micro_batches: into how many micro-batches the mini-batch is cut.
     """
 
     operators: tuple[str, ...]
-    order: str = "sequential"
-    micro_batches: int = 1
 
     def to_json(self) -> dict[str, object]:
         """The stage as plain data, every key present."""
-        return {"operators": list(self.operators), "order": self.order, "micro_batches": self.micro_batches}
+        return {"operators": list(self.operators)}
 
     @classmethod
     def from_json(cls, entry: Entry) -> Self:
@@ -174,12 +159,8 @@ class StagePlan:
         Raises:
             RequestError: the entry is wrong; the message names the place.
         """
-        table = entry.table(("operators", "order", "micro_batches"))
-        return cls(
-            tuple(operator.string() for operator in table["operators"].elements()),
-            table["order"].string(),
-            table["micro_batches"].integer(1),
-        )
+        table = entry.table(("operators",))
+        return cls(tuple(operator.string() for operator in table["operators"].elements()))
 
 
 @final

@@ -47,44 +47,29 @@ def check_names(what: str, planned: Iterable[str], wanted: Sequence[str]) -> Non
             raise RequestError(f"plan: {what}.{name}: missing; the plan must say how every one of the {what} runs")
 
 
-def check_built(
-    semantics: Sequence[tuple[str, str]],
-    edges: Sequence[tuple[str, str]],
-    stages: Sequence[StagePlan],
-    graph: Graph,
-) -> None:
-    """Refuse what a plan can say and the runtime cannot do yet.
+def check_semantics(semantics: Sequence[tuple[str, str]]) -> None:
+    """Refuse what a plan may not change of results.
 
     Raises:
-        RequestError: the first such entry, or a stage or edge that does not fit the graph.
+        RequestError: the first such entry.
     """
     for key, value in semantics:
-        if (key, value) in BUILT_SEMANTICS:
-            continue
-        raise _not_built(
-            f"semantics.{key}", f"{key}={value}", "use batch_norm=local_stats, or leave semantics empty: exact results"
-        )
-    wanted = [node.name for node in graph.nodes]
-    results = {result: node.name for node in graph.nodes for result in node.results}
-    joined = [
-        f"{results.get(operand, graph.tensors[operand].name)} -> {node.name}"
-        for node in graph.nodes
-        for operand in node.operands
-        if operand is not None
-    ]
-    for edge, choice in edges:
-        if edge not in joined:
-            raise RequestError(f"plan: edges.{edge}: the graph has no such edge{nearest(edge, joined)}")
-        if choice != "keep":
-            raise _not_built(f"edges.{edge}", f"{choice!r}", "use 'keep'")
-    for index, stage in enumerate(stages):
-        if stage.order != "sequential":
-            raise _not_built(f"stages[{index}].order", f"the pipeline order {stage.order!r}", "use 'sequential'")
-        if stage.micro_batches != 1:
-            raise _not_built(f"stages[{index}].micro_batches", f"{stage.micro_batches} micro-batches", "use 1")
+        if (key, value) not in BUILT_SEMANTICS:
+            known = " or ".join("=".join(pair) for pair in BUILT_SEMANTICS)
+            raise RequestError(
+                f"plan: semantics.{key}: expected {known}, or no semantics at all: exact results; got {key}={value}"
+            )
+
+
+def check_stages(stages: Sequence[StagePlan], graph: Graph) -> None:
+    """Refuse stages that do not hold every operator once.
+
+    Raises:
+        RequestError: the first operator that is missing, unknown or there twice.
+    """
     staged = [operator for stage in stages for operator in stage.operators]
     if stages:
-        check_names("stages", staged, wanted)
+        check_names("stages", staged, [node.name for node in graph.nodes])
     for operator in staged:
         if staged.count(operator) > 1:
             raise RequestError(f"plan: stages.{operator}: expected every operator in one stage, got it in several")
@@ -112,8 +97,6 @@ def check_operators(operators: Mapping[str, OperatorPlan], graph: Graph, machine
                     f"plan: {where}.degrees.{name}: expected a degree of at most {factor.extent} (the extent of "
                     f"factor {name}), got {degree}"
                 )
-        if plan.recompute:
-            raise _not_built(f"{where}.recompute", "recomputation", "use false")
         _check_processors(where, plan, machine)
 
 
@@ -137,8 +120,6 @@ def check_weights(weights: Mapping[str, WeightPlan], graph: Graph, machine: Mach
                     f"plan: {where}.degrees[{axis}]: expected a degree of at most {extent} (the extent of "
                     f"dimension {axis}), got {degree}"
                 )
-        if plan.version != "latest":
-            raise _not_built(f"{where}.version", f"the version rule {plan.version!r}", "use 'latest'")
         _check_processors(where, plan, machine)
 
 
@@ -157,7 +138,3 @@ def _check_processors(where: str, plan: OperatorPlan | WeightPlan, machine: Mach
                 f"plan: {where}.processors[{start}]: expected the {plan.replicas} replicas of one point on distinct "
                 f"processors, got {list(replicas)}"
             )
-
-
-def _not_built(where: str, what: str, instead: str) -> RequestError:
-    return RequestError(f"plan: {where}: {what} is not built yet; {instead}")

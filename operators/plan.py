@@ -44,8 +44,8 @@ class Plan:
         strategy: name of the strategy that made it.
         seed: the seed that it was made with, None for strategies without chance.
         semantics: (key, value) of what changes results by intent; empty: nothing does.
-        edges: (``"producer -> consumer"``, ``"keep"`` or ``"redo"``) for edges that do not keep their copies.
-        stages: the pipeline's stages; empty: one sequential stage of all operators.
+        stages: the groups of operators that a strategy placed together; empty: one group of all. They say why, and run
+            as placed.
         explanation: (operator, ((term, value), ...)) that says why; printed by ``explain``.
         predicted: what the strategy expects of a step.
     """
@@ -57,7 +57,6 @@ class Plan:
     strategy: str = "manual"
     seed: int | None = None
     semantics: tuple[tuple[str, str], ...] = ()
-    edges: tuple[tuple[str, str], ...] = ()
     stages: tuple[StagePlan, ...] = ()
     explanation: tuple[tuple[str, tuple[tuple[str, Term], ...]], ...] = ()
     predicted: Predicted = field(default_factory=Predicted)
@@ -101,7 +100,8 @@ class Plan:
             RequestError: the first thing that is wrong, with the operator or weight and the next step.
         """
         legality.check_graph(self.graph, graph)
-        legality.check_built(self.semantics, self.edges, self.stages, graph)
+        legality.check_semantics(self.semantics)
+        legality.check_stages(self.stages, graph)
         legality.check_operators(self._operators, graph, machine, strict=strict)
         legality.check_weights(self._weights, graph, machine)
 
@@ -203,7 +203,6 @@ class Plan:
             strategy=table["strategy"].string(),
             seed=None if seed.is_null else seed.integer(0),
             semantics=tuple((key, entry.string()) for key, entry in table["semantics"].items()),
-            edges=tuple((edge, entry.choice(("keep", "redo"))) for edge, entry in table["edges"].items()),
             stages=tuple(StagePlan.from_json(entry) for entry in table["stages"].elements()),
             explanation=plan_file.explanation(table["explanation"]),
             predicted=Predicted.from_json(table["predicted"]),
@@ -223,7 +222,6 @@ class Plan:
             "seed": self.seed,
             "semantics": dict(self.semantics),
             "operators": {name: operator.to_json() for name, operator in self.operators},
-            "edges": dict(self.edges),
             "weights": {name: weight.to_json() for name, weight in self.weights},
             "stages": [stage.to_json() for stage in self.stages],
             "explanation": {name: dict(terms) for name, terms in self.explanation},

@@ -1,4 +1,4 @@
-"""The file form of a plan: JSON with one operator, weight or stage per line, every key present from version 1."""
+"""The file form of a plan: JSON with one operator, weight or stage per line, every key present."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 1
-"""The newest version of the file that this code reads, and the one that it writes."""
+VERSION = 2
+"""The version of the file that this code reads and writes."""
 
 Term = str | int | float | bool | None
 """One value of an explanation."""
@@ -28,7 +28,6 @@ _KEYS = (
     "seed",
     "semantics",
     "operators",
-    "edges",
     "weights",
     "stages",
     "explanation",
@@ -52,10 +51,11 @@ def parse(name: str, text: str) -> dict[str, Entry]:
 
 def _table(root: Entry) -> dict[str, Entry]:
     version = dict(root.items()).get("version")
-    if version is not None and version.integer(1) > VERSION:
+    if version is not None and version.integer(1) != VERSION:
+        other = "a newer" if version.integer(1) > VERSION else "an older"
         raise RequestError(
-            f"{root.file}: version: expected at most {VERSION}, got {version.integer(1)}; "
-            "this plan was written by a newer maniple: use that one, or search again"
+            f"{root.file}: version: expected {VERSION}, got {version.integer(1)}; "
+            f"this plan was written by {other} maniple: use that one, or search again"
         )
     return root.table(_KEYS)
 

@@ -135,7 +135,7 @@ class FragmentCache:
 
 @uncollected()
 def lower(program: Program, cache: FragmentCache) -> Schedule:
-    """Lower a program to the schedule that the simulator and the executor share.
+    """Lower a program to the schedule that runs; the simulator has a second form of this, compared with it row by row.
 
     Args:
         program: the launches of one step.

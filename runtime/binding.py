@@ -10,9 +10,11 @@ import numpy as np
 
 from maniple.regions.error import RunError
 from maniple.regions.rectangle import Rect
+from maniple.runtime import record
 from maniple.runtime.kernels import Wire, bind_fold, bind_push, bits_of
 from maniple.runtime.lane import StepKind
 from maniple.runtime.memory_plan import plan_memory
+from maniple.runtime.message import MAX_INTEGER, ProtocolError
 from maniple.runtime.movement import Place, bind_movement
 from maniple.runtime.schedule import InstanceKind, RowKind
 
@@ -186,8 +188,17 @@ def read_table(shared: SharedMemory, rank: int, table: int) -> dict[int, tuple[i
     """Read where another rank's instances start in its file, what they cover, and in which order, by instance."""
     size = int.from_bytes(shared.window(rank, table, _PLACE).tobytes(), "little")
     packed = shared.window(rank, table + _PLACE, size).tobytes()
-    rows = msgpack.unpackb(packed)
-    return {number: (start, Rect(tuple(lo), tuple(hi)), tuple(order)) for number, start, lo, hi, order in rows}
+    places: dict[int, tuple[int, Rect, tuple[int, ...]]] = {}
+    for number, start, lo, hi, order in (
+        row.items(5) for row in record.unpacked(packed, f"table of rank {rank}").items()
+    ):
+        axes = order.integers()
+        signed = -MAX_INTEGER
+        covered = Rect(lo.integers(signed, len(axes)), hi.integers(signed, len(axes)))
+        if sorted(axes) != list(range(len(axes))):
+            raise ProtocolError(f"{order.place}: expected an order of {len(axes)} axes, got {axes}")
+        places[number.integer()] = (start.integer(), covered, axes)
+    return places
 
 
 class Binder:
@@ -260,7 +271,13 @@ class Binder:
                 raise RunError(f"rank {rank} expects no tile of {self.schedule.label(step.row)}; the ranks differ")
             start, covered, order = places[transfer.target]
             region = self.schedule.regions[target.region]
-            window = self.shared.window(rank, start, covered.volume * region.itemsize)
+            size = covered.volume * region.itemsize
+            window = self.shared.window(rank, start, size)
+            if window.nbytes != size or not covered.contains(transfer.rect.bounds):
+                raise RunError(
+                    f"rank {rank} says that instance {transfer.target} covers {covered} from byte {start} on: "
+                    f"{transfer.rect} is not in it, or it ends behind that rank's file; the ranks differ"
+                )
             # The ellipsis keeps a scalar's place a view.
             place: tuple[Any, ...] = (*transfer.rect.slices(covered.lo), ...)
             packed: np.ndarray[Any, Any] = bits_of(window, region.dtype, tuple(covered.shape[axis] for axis in order))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-import msgpack
+from maniple.runtime import record
+from maniple.runtime.message import MAX_INTEGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,14 +32,19 @@ def clock_offsets(control: Control, hosts: Sequence[str], clock: Callable[[], in
         sent = clock()
         control.gather(b"")
         stamps.append((sent, clock()))
-    packed = cast("bytes", msgpack.packb(stamps))
-    rounds = [[(sent, got) for sent, got in msgpack.unpackb(part)] for part in control.gather(packed)]
+    told = record.parts(control.gather(record.packed(stamps)), "clock stamps")
+    rounds = [[_stamp(item) for item in part.items(ROUNDS)] for part in told]
     bounds = offset_bounds(rounds)
     first = hosts.index
     return [
         0 if first(host) == first(hosts[0]) else (bounds[first(host)][0] + bounds[first(host)][1]) // 2
         for host in hosts
     ]
+
+
+def _stamp(item: record.Field) -> Stamp:
+    sent, got = item.integers(least=-MAX_INTEGER, count=2)
+    return sent, got
 
 
 def offset_bounds(stamps: Sequence[Sequence[Stamp]]) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgpack
 
 from maniple.regions.error import RequestError, RunError, nearest
+from maniple.runtime import record
 from maniple.runtime.call import PENDING, Call
 
 if TYPE_CHECKING:
@@ -188,6 +189,6 @@ def share(program: Program, call: Call) -> None:
         )
         raise RunError(msg) from error
     for part in runtime.recovery.exchange(packed):
-        for number, value in msgpack.unpackb(part, strict_map_key=True):
-            call.results[number] = value
+        for number, value in (pair.items(2) for pair in record.unpacked(part, "results").items()):
+            call.results[number.integer()] = value.value
     call.shared = True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import astuple, fields, replace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, cast
-
-import msgpack
+from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
+from maniple.runtime import record
 from maniple.runtime.clock_offset import clock_offsets
+from maniple.runtime.message import MAX_INTEGER, ProtocolError
 from maniple.runtime.timeline import Event, Kind, Timeline, dependences_of_run, events_of_run
 from maniple.runtime.transport import REMEMBERED
 
@@ -37,17 +37,19 @@ def gather_bytes(world: World, account: int | None) -> int:
         mine: list[int | None] = [world.local.total, *(way.total() for way in ways)]
     else:
         mine = [world.local.of(account), *(way.measured(account) for way in ways)]
-    told = [size for part in world.control.gather(_packed(mine)) for size in msgpack.unpackb(part)]
-    if None in told:
+    told = [size.optional_integer() for part in _told(world, mine, "bytes") for size in part.items()]
+    known = [size for size in told if size is not None]
+    if len(known) < len(told):
         raise RequestError(
             f"the bytes of run {account} are known no more: only those of the latest {REMEMBERED:,} runs are kept; "
             "ask right after the run"
         )
-    return sum(told)
+    return sum(known)
 
 
-def _packed(value: object) -> bytes:
-    return cast("bytes", msgpack.packb(value))
+def _told(world: World, mine: object, what: str) -> list[record.Field]:
+    """What every rank says, in rank order."""
+    return record.parts(world.control.gather(record.packed(mine)), what)
 
 
 def gather_timeline(world: World, run: Run) -> Timeline:
@@ -61,7 +63,7 @@ def gather_timeline(world: World, run: Run) -> Timeline:
 
 def gather_recording(world: World, recorder: Recorder) -> Timeline:
     """Collect what all ranks recorded."""
-    dropped = tuple(msgpack.unpackb(part) for part in world.control.gather(_packed(recorder.dropped)))
+    dropped = tuple(part.integer() for part in _told(world, recorder.dropped, "dropped events"))
     return Timeline(gather_events(world, recorder.events()), _nodes(world), recorder.dependences(), dropped)
 
 
@@ -69,14 +71,31 @@ def _nodes(world: World) -> tuple[int, ...]:
     return tuple(rank // world.ranks_per_node for rank in range(world.size))
 
 
+def _event(item: record.Field) -> Event:
+    kind, time_ns, rank, lane, name, category, run, row, size = item.items(len(fields(Event)))
+    if kind.value not in set(Kind):
+        raise ProtocolError(f"{kind.place}: expected one of {', '.join(Kind)}, got {kind.value!r}")
+    return Event(
+        Kind(kind.string()),
+        time_ns.integer(least=-MAX_INTEGER),
+        rank.integer(),
+        lane.string(),
+        name.string(),
+        category.string(),
+        run.integer(),
+        row.integer(least=-MAX_INTEGER),
+        size.integer(),
+    )
+
+
 def gather_events(world: World, mine: Sequence[Event]) -> tuple[Event, ...]:
     """Give every rank's events, on the clock of rank 0."""
     offsets = clock_offsets(world.control, world.hosts, perf_counter_ns)
-    longest = max(msgpack.unpackb(part) for part in world.control.gather(_packed(len(mine))))
+    longest = max(part.integer() for part in _told(world, len(mine), "number of events"))
     events: list[Event] = []
     for first in range(0, longest, CHUNK_EVENTS):
-        packed = _packed([astuple(event) for event in mine[first : first + CHUNK_EVENTS]])
-        for rank, part in enumerate(world.control.gather(packed)):
-            told = (Event(Kind(kind), *fields) for kind, *fields in msgpack.unpackb(part))
-            events += (replace(event, time_ns=event.time_ns + offsets[rank]) for event in told)
+        told = _told(world, [astuple(event) for event in mine[first : first + CHUNK_EVENTS]], "events")
+        for offset, part in zip(offsets, told, strict=True):
+            found = (_event(item) for item in part.items())
+            events += (replace(event, time_ns=event.time_ns + offset) for event in found)
     return tuple(sorted(events, key=lambda event: (event.time_ns, event.rank, event.item)))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-import msgpack
-
+from maniple.runtime import record
 from maniple.runtime.mapper import TaskProfile
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ class Profiler:
         for entry in self._found.values():
             entry[:] = [0, 0]
         rows = []
-        for part in world.control.gather(cast("bytes", msgpack.packb(mine))):
-            found = msgpack.unpackb(part)
-            rows += [TaskProfile(name, processor, count, spent * 1e-9) for name, processor, count, spent in found]
+        for part in record.parts(world.control.gather(record.packed(mine)), "task times"):
+            for name, *numbers in (row.items(4) for row in part.items()):
+                processor, count, spent = (number.integer() for number in numbers)
+                rows.append(TaskProfile(name.string(), processor, count, spent * 1e-9))
         return tuple(sorted(rows, key=lambda row: (row.name, row.processor)))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+LONGEST = 20
+"""So many rows of a critical path are printed."""
 SHOWN = 8
 """So many links, and regions, are shown at most."""
 
@@ -88,10 +90,26 @@ def _peak(found: Prediction) -> list[str]:
     return [*lines, f"  {sum(size for _, size in rest) / 1e6:12.3f} MB  {len(rest)} more"] if rest else lines
 
 
+def _path(found: Prediction) -> list[str]:
+    """The critical path in order, of a long one the longest rows; `--json` has all."""
+    path = found.critical_path
+    longest = sorted(range(len(path)), key=lambda row: (path[row][1] - path[row][2], row))[:LONGEST]
+    lines = ["critical path:" if len(path) <= LONGEST else f"critical path, the {LONGEST} longest of {len(path)} rows:"]
+    for row in sorted(longest):
+        name, start, end = path[row]
+        lines.append(f"  {start / 1e6:9.3f} .. {end / 1e6:9.3f} ms  {name}")
+    if len(path) > LONGEST:
+        rest = sum(end - start for _, start, end in path) - sum(path[row][2] - path[row][1] for row in longest)
+        lines.append(f"  {rest / 1e6:.3f} ms in the other {len(path) - LONGEST}; --json has all")
+    return lines
+
+
 def _text(found: Prediction, plan: Plan, taken: float) -> str:
     lines = [
         f"plan by {plan.strategy}: {found.step_ns / 1e6:.3f} ms a step, {found.bytes / 1e6:.1f} MB moved",
-        f"at most {max(found.memory_bytes) / 1e6:.1f} MB in one memory",
+        f"at most {max(found.memory_bytes) / 1e6:.1f} MB in one memory, "
+        + ("as the runtime plans it" if found.planned else "by an estimate")
+        + "; what lives at once by the simulated times, alignment included:",
         *_peak(found),
         f"{found.rows} rows in {taken:.2f} s; durations: "
         + ", ".join(f"{count} {source}" for source, count in found.sources),
@@ -100,7 +118,6 @@ def _text(found: Prediction, plan: Plan, taken: float) -> str:
             f"  {name:24s} {size / 1e6:10.2f} MB"
             for name, size in sorted(found.link_bytes, key=lambda link: (-link[1], link[0]))[:SHOWN]
         ),
-        "critical path:",
-        *(f"  {start / 1e6:9.3f} .. {end / 1e6:9.3f} ms  {name}" for name, start, end in found.critical_path),
+        *_path(found),
     ]
     return "\n".join(lines)

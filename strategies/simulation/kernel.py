@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,6 +41,8 @@ def kept_in() -> Path:
 
 FOLDER = kept_in()
 _WARM = FOLDER / "warm"
+UNUSED_S = 30 * 24 * 3600.0
+"""Compiled code that no process has used for so long is removed."""
 
 
 @contextmanager
@@ -86,10 +88,16 @@ def is_warm() -> bool:
 
 
 def note_compiled() -> None:
-    """Note that everything is compiled, and remove what other versions left."""
-    if is_warm() or not FOLDER.exists():
+    """Note that everything is compiled, and remove what no version has used for long.
+
+    Another checkout may keep its code in the same place, so what is merely not this version's stays.
+    """
+    if not FOLDER.exists():
         return
     _WARM.touch()
     for old in FOLDER.parent.glob(f"{PREFIX}*"):
-        if old != FOLDER:
-            shutil.rmtree(old, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process removes it too
+            used = old / _WARM.name
+            latest = (used if used.exists() else old).stat().st_mtime
+            if old != FOLDER and _WARM.stat().st_mtime - latest > UNUSED_S:
+                shutil.rmtree(old, ignore_errors=True)

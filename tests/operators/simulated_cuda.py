@@ -30,7 +30,7 @@ from maniple.operators.operator import AbstractOperator, Kernels
 from maniple.operators.optimizer import SGD
 from maniple.regions.rectangle import Rect
 from maniple.runtime import cuda_kernels
-from maniple.runtime.cuda_kernels import THREADS, bind_fold, bind_pack, bind_unpack, packing
+from maniple.runtime.cuda_kernels import THREADS
 from maniple.runtime.null_device import NullTensor
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.world import local_worlds
@@ -44,44 +44,6 @@ def drawn(*shape: int, seed: int = 0, dtype: str = "float64") -> Floats:
 
 def test_this_is_the_simulator() -> None:
     assert config.ENABLE_CUDASIM
-
-
-@pytest.mark.parametrize("op", ["+", "*", "min", "max"])
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_fold(op: str, count: int) -> None:
-    parts = [drawn(3, 50, seed=seed) for seed in range(count)]
-    parts[1][2, 7] = np.nan
-    combine = {"+": np.add, "*": np.multiply, "min": np.minimum, "max": np.maximum}[op]
-    expected = parts[0]
-    for part in parts[1:]:
-        expected = combine(expected, part)
-    devices = [cuda.to_device(part) for part in parts]
-    target = cuda.to_device(np.full((3, 50), np.nan))
-    bind_fold(op, target, devices)()
-    assert np.array_equal(target.copy_to_host(), expected, equal_nan=True)
-    bind_fold(op, devices[0], devices)()  # into the first part
-    assert np.array_equal(devices[0].copy_to_host(), expected, equal_nan=True)
-
-
-def test_halos_are_packed_in_one_launch() -> None:
-    covered = Rect((2, 0, 4), (6, 3, 9))
-    rects = [Rect((2, 0, 4), (3, 3, 9)), Rect((5, 0, 4), (6, 3, 9)), Rect((2, 1, 8), (6, 2, 9))]
-    instance = drawn(4, 3, 5)
-    expected = np.concatenate([instance[rect.slices(covered.lo)].reshape(-1) for rect in rects])
-    buffer = cuda.to_device(np.full(expected.size, np.nan))
-    bind_pack(cuda.to_device(instance), covered, rects, buffer)()
-    assert np.array_equal(buffer.copy_to_host(), expected)
-    empty = cuda.to_device(np.zeros_like(instance))
-    bind_unpack(empty, covered, rects, buffer)()
-    written = np.zeros_like(instance)
-    for rect in rects:
-        written[rect.slices(covered.lo)] = instance[rect.slices(covered.lo)]
-    assert np.array_equal(empty.copy_to_host(), written)
-
-
-def test_the_packing_table() -> None:
-    table = packing(Rect((0, 0), (4, 6)), [Rect((0, 0), (4, 1)), Rect((0, 5), (4, 6)), Rect((3, 0), (4, 6))])
-    assert table.tolist() == [[0, 0, 4, 1, 6, 1], [4, 5, 4, 1, 6, 1], [8, 18, 1, 6, 6, 1]]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,18 @@ def test_a_search_finds_everything_compiled() -> None:
     compile_all()
     assert is_compiled()
     assert any(kernel.FOLDER.rglob("*.nbi"))
+
+
+def test_what_another_version_uses_stays_and_what_none_has_used_for_long_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {name: tmp_path / f"{kernel.PREFIX}{name}" for name in ("own", "other", "old")}
+    for folder in folders.values():
+        folder.mkdir()
+        (folder / "warm").touch()
+    now = (folders["own"] / "warm").stat().st_mtime
+    os.utime(folders["old"] / "warm", (now - 2 * kernel.UNUSED_S, now - 2 * kernel.UNUSED_S))
+    monkeypatch.setattr(kernel, "FOLDER", folders["own"])
+    monkeypatch.setattr(kernel, "_WARM", folders["own"] / "warm")
+    kernel.note_compiled()
+    assert {folder.name for folder in tmp_path.iterdir()} == {folders["own"].name, folders["other"].name}
