@@ -4,8 +4,8 @@
 
 Plans are kept in the folder, a file for each model and machine; what is there is not searched again. A plan for fewer
 processors of the same kind is a plan for more of them, so each machine takes the fastest of its own plan and of those
-for smaller machines. Prints a row for each model, which of the bound's terms is the greatest, and the geometric mean of the
-shares for each machine, with `missed` where it is below the share that is wanted.
+for smaller machines. Prints a row for each model, which of the bound's terms is the greatest, and the geometric mean of
+the shares for each machine, with `missed` where it is below the share that is wanted.
 """
 
 from __future__ import annotations

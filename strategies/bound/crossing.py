@@ -10,8 +10,8 @@ fold). If a tight operator is on two memories, something crosses. If two operato
 other's values, something crosses: if not forward, because what is needed is computed twice, then on the way back, for
 gradients are computed once. So if every operator depends on a tight one, or one on it, and not all are in one memory,
 something crosses between two launches, or between a gradient and its weight, and some chain goes through both ends.
-This is said only of graphs in which parts read operands wholly: a slice, a window that steps over rows, or a concatenation
-needs not all that it could be given.
+This is said only of graphs in which parts read operands wholly: a slice, a window that steps over rows, or a
+concatenation needs not all that it could be given.
 """
 
 from __future__ import annotations

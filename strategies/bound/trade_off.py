@@ -1,7 +1,8 @@
 """The trade-off between a long path and much work: what no number of parts makes short at once.
 
 The more parts an operator is cut into, the shorter is each, and the longer do all of them take together: each has a
-launch of its own, and reads weights, or whatever its factors do not cut, again. So of any chain of launches and for any share s
+launch of its own, and reads weights, or whatever its factors do not cut, again. So of any chain of launches and for
+any share s
 
     step >= s * chain + (1 - s) * work / processors >= sum over operators of the least, over all cuts, of that sum
 
@@ -41,7 +42,8 @@ __all__: list[str] = []
 SHARES = (*(2.0**-step for step in range(8, 0, -1)), 0.625, 0.75, 0.875)
 """The shares that are tried."""
 PARTS_OF_PROCESSOR = 4
-"""Cuts of up to so many parts for each processor are told apart; all finer ones count as one."""
+MOST_PARTS = 96
+"""Cuts of up to so many parts, for each processor and in all, are told apart; all finer ones count as one."""
 
 
 @final
@@ -66,7 +68,7 @@ def trade_off_ns(spans: Sequence[Span], rates: Rates, processors: int) -> float:
         rates: of the machine.
         processors: of the machine.
     """
-    most = PARTS_OF_PROCESSOR * processors
+    most = min(PARTS_OF_PROCESSOR * processors, MOST_PARTS)
     cuts = [_cuts(span, rates, most) for span in spans]
     usual = [float(np.min(cut.least + cut.work / processors)) for cut in cuts]
     chain = set(longest_chain(spans, usual))
