@@ -1,12 +1,12 @@
-"""The lower bound against the times of plans: graphs of all kinds of operators, drawn by number, and drawn plans of each.
+"""The lower bound against the times of plans: graphs of all kinds of operators, drawn by number, and plans of each.
 
     python benchmarks/lower_bound.py --graphs 1000
 
 A graph has up to seven operators: layers, convolutions and pools of every stride and dilation, slices, splits, pads,
-concatenations, gathers, norms, attention, recurrent cells and whatever else the lists below name. A machine has up to 32
-processors, alike or not. Of each graph the named plans are simulated, random ones (uneven splits, replicas, more parts
-than processors, weights at home anywhere), and what a walk from the fastest of them finds. Prints the greatest share of
-the fastest plan's time that the bound has: none may be above 1.
+concatenations, gathers, norms, attention, recurrent cells and whatever else the lists below name. A machine has up to
+32 processors, alike or not. Of each graph the named plans are simulated, random ones (uneven splits, replicas, more
+parts than processors, weights at home anywhere), and what a walk from the fastest of them finds. Prints the greatest
+share of the fastest plan's time that the bound has: none may be above 1.
 """
 
 from __future__ import annotations

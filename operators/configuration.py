@@ -172,7 +172,8 @@ class Predicted:
         step_s: seconds of one step.
         memory_bytes: the most bytes that one memory holds.
         bytes: payload bytes that leave one memory for another.
-        bound_s: seconds below which no plan for this graph and machine can go.
+        bound_s: seconds below which no plan for this graph and machine can go; of an exhaustive search no plan of
+            those that it goes through.
     """
 
     step_s: float | None = None

@@ -12,7 +12,6 @@ from maniple.operators.tile import split_range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.operators.backward import Backward
     from maniple.operators.pattern import Pattern
     from maniple.operators.rule import BoundRule, Shape
     from maniple.operators.window import Range

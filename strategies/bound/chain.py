@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
+State = tuple[int, bool]
+"""A launch by its place, and whether its last part is meant."""
+There = dict[int, tuple[float, State | None]]
+"""When something of each region is there, and whose end that is."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Ends:
@@ -33,47 +39,78 @@ class Ends:
     Args:
         first: before it no part of the launch ends.
         last: not all parts of the launch end before it.
+        before: for each launch whose end the one and the other waits for.
     """
 
     first: tuple[float, ...]
     last: tuple[float, ...]
+    before: tuple[tuple[State | None, State | None], ...]
 
 
-def ends(spans: Sequence[Span]) -> Ends:
-    """When the launches of a step end at the earliest."""
-    first_there: dict[int, float] = {}
-    last_there: dict[int, float] = {}
+def ends(spans: Sequence[Span], least: Sequence[float] | None = None) -> Ends:
+    """When the launches of a step end at the earliest.
+
+    Args:
+        spans: the launches, in program order.
+        least: how long a part of each takes; by default its smallest.
+    """
+    first_there: There = {}
+    last_there: There = {}
     first: list[float] = []
     last: list[float] = []
-    for span in spans:
-        soonest = latest = 0.0
+    before: list[tuple[State | None, State | None]] = []
+    for place, span in enumerate(spans):
+        own = span.least if least is None else least[place]
+        soonest: tuple[float, State | None] = (0.0, None)
+        latest: tuple[float, State | None] = (0.0, None)
         for access in span.accesses:
             if not access.requirement.privilege.reads:
                 continue
-            region = access.requirement.region.id
+            some = first_there.get(access.requirement.region.id, (0.0, None))
             if access.uses.by_every_part:
-                soonest = max(soonest, first_there.get(region, 0.0))
+                soonest = _later(soonest, some)
             if access.uses.together:
-                latest = max(latest, first_there.get(region, 0.0))
+                latest = _later(latest, some)
             if access.uses.wholly:
-                latest = max(latest, last_there.get(region, 0.0))
-        first.append(soonest + span.least)
-        last.append(max(soonest, latest) + span.least)
-        _written(span, first[-1], last[-1], first_there, last_there)
-    return Ends(tuple(first), tuple(last))
+                latest = _later(latest, last_there.get(access.requirement.region.id, (0.0, None)))
+        latest = _later(latest, soonest)
+        first.append(soonest[0] + own)
+        last.append(latest[0] + own)
+        before.append((soonest[1], latest[1]))
+        _written(span, place, (first[-1], last[-1]), first_there, last_there)
+    return Ends(tuple(first), tuple(last), tuple(before))
 
 
-def _written(
-    span: Span, first: float, last: float, first_there: dict[int, float], last_there: dict[int, float]
-) -> None:
+def longest_chain(spans: Sequence[Span], least: Sequence[float]) -> list[int]:
+    """The places of the launches of the longest chain, from its end, where a part of each takes so long."""
+    found = ends(spans, least)
+    state: State | None = (max(range(len(spans)), key=lambda place: found.last[place]), True)
+    chain = []
+    while state is not None:
+        place, is_last = state
+        chain.append(place)
+        state = found.before[place][is_last]
+    return chain
+
+
+def _later(one: tuple[float, State | None], other: tuple[float, State | None]) -> tuple[float, State | None]:
+    return other if other[0] > one[0] else one
+
+
+def _written(span: Span, place: int, own: tuple[float, float], first_there: There, last_there: There) -> None:
     """Note when what a launch writes is there."""
     for access in regions_written(span.accesses):
         region, uses = access.requirement.region.id, access.uses
-        own_first = first if uses.wholly else 0.0
-        own_last = last if uses.by_every_part else first if uses.together else 0.0
+        first: tuple[float, State | None] = (own[0], (place, False)) if uses.wholly else (0.0, None)
+        last: tuple[float, State | None] = (0.0, None)
+        if uses.by_every_part:
+            last = own[1], (place, True)
+        elif uses.together:
+            last = own[0], (place, False)
         if access.requirement.privilege.reduces:  # a reader waits for every contribution
-            own_first, own_last = max(own_first, first_there.get(region, 0.0)), max(own_last, last_there.get(region, 0.0))
-        first_there[region], last_there[region] = own_first, own_last
+            first = _later(first, first_there.get(region, (0.0, None)))
+            last = _later(last, last_there.get(region, (0.0, None)))
+        first_there[region], last_there[region] = first, last
 
 
 def shortest_ways(spans: Sequence[Span], goals: Container[int], unread: float) -> list[float]:

@@ -1,17 +1,17 @@
 """What must cross a link between two memories, and how long a step takes at least because of that.
 
 **Report.** The loss reaches every rank. Take a memory in which it is fetched. Either all that the loss is made of is
-computed there, or something on the way there crosses a link, after the task that made it and before the fetch: no sooner
-than the shortest chain from an input to the loss.
+computed there, or something on the way there crosses a link, after the task that made it and before the fetch: no
+sooner than the shortest chain from an input to the loss.
 
 **Exchange.** Call an operator *tight* if every split of it makes two processors use one element: a factor is missing
 from a weight (whose gradient then folds), from an operand with a gradient (likewise), or from a result (whose parts
 fold). If a tight operator is on two memories, something crosses. If two operators on different memories need each
 other's values, something crosses: if not forward, because what is needed is computed twice, then on the way back, for
 gradients are computed once. So if every operator depends on a tight one, or one on it, and not all are in one memory,
-something crosses between two launches, or between a gradient and its weight, and some chain goes through both ends. This
-is said only of graphs in which parts read operands wholly: a slice, a window that steps over rows, or a concatenation
-needs not all that it could be given.
+something crosses between two launches, or between a gradient and its weight, and some chain goes through both ends.
+This is said only of graphs in which parts read operands wholly: a slice, a window that steps over rows, or a
+concatenation needs not all that it could be given.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ def crossing_ns(machine: Machine) -> float:
     return max(1, min(int(sum(routes.rate(link)[0] for link in way) / NS) for way in ways)) if ways else 0
 
 
-def report_ns(graph: Graph, spans: Sequence[Span], found: Ends, most: int, crossing: float) -> float:
+def report_ns(spans: Sequence[Span], found: Ends, most: int, crossing: float) -> float:
     """What a step takes at least because the loss reaches every rank.
 
     Args:
-        graph: the graph.
-        spans: the launches of its step.
+        spans: the launches of the step.
         found: when they end.
         most: the processors of the memory that has most.
         crossing: nanoseconds of a link.
@@ -58,7 +57,6 @@ def report_ns(graph: Graph, spans: Sequence[Span], found: Ends, most: int, cross
     ways = shortest_ways([spans[at] for at in forward], (loss,), inf)
     shortest = min(found.first[at] + way for at, way in zip(forward, ways, strict=True))
     computed = sum(spans[at].work for at in _wholly_needed([spans[at] for at in forward], loss, forward)) / most
-    del graph
     return min(shortest + crossing, computed) + fetch.least
 
 

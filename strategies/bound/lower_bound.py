@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from maniple.strategies.bound.chain import ends
 from maniple.strategies.bound.crossing import crossing_ns, exchange_ns, report_ns
-from maniple.strategies.bound.span import NS, spans
+from maniple.strategies.bound.span import NS, Rates, spans
+from maniple.strategies.bound.trade_off import trade_off_ns
 from maniple.strategies.bound.whole_step import MOMENTUM, changed
 
 if TYPE_CHECKING:
@@ -32,18 +33,17 @@ def lower_bound_s(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, sem
     return max(terms_ns(graph, machine, optimizer, semantics).values()) * NS
 
 
-def terms_ns(
-    graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()
-) -> dict[str, float]:
+def terms_ns(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()) -> dict[str, float]:
     """Nanoseconds below which no plan can go, each by the reason of its name; see the package's first lines."""
     if semantics:
         graph = changed(graph, semantics)
     found = spans(graph, machine, optimizer)
     times = ends(found)
     terms = {"work": sum(span.work for span in found) / len(machine.processors), "path": max(times.last)}
+    terms["trade_off"] = trade_off_ns(found, Rates.of(machine), len(machine.processors))
     crossing = crossing_ns(machine)
     if crossing:
         most = max(len(machine.processors_of(memory.id)) for memory in machine.memories)
-        terms["report"] = report_ns(graph, found, times, most, crossing)
+        terms["report"] = report_ns(found, times, most, crossing)
         terms["exchange"] = exchange_ns(graph, found, times, most, crossing)
     return terms

@@ -8,8 +8,8 @@ they take no less than
 
 A window with a stride above its kernel steps over rows: the whole operator reads them, and its parts do not.
 
-**The smallest part** of an operator is one element of every factor that can be split, whatever the processors are: a plan
-may give a processor many parts.
+**The smallest part** of an operator is one element of every factor that can be split, whatever the processors are: a
+plan may give a processor many parts.
 
 An operator whose split needs an exchange inside it is replaced by primitives where it is split, which may take less or
 more than its fused body. Its work is that of the one or of the others, whichever is less, and in a chain it is one

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from maniple.operators.graph import Graph, Node
+    from maniple.operators.pattern import Pattern
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.strategies.bound.access import Uses
@@ -55,6 +56,27 @@ def node_of(launch: Launch) -> Node | None:
     """The operator of a launch; None where it is none's: an arrival, an update, a fetch."""
     binder = launch.binder
     return binder.node if isinstance(binder, BackwardBinder | ForwardBinder) else None
+
+
+def patterns_of(launch: Launch, node: Node) -> Iterator[Pattern | None]:
+    """The pattern of each requirement of an operator's launch; None for the clock, which every part reads whole."""
+    binder = launch.binder
+    if isinstance(binder, BackwardBinder):
+        rule = binder.graph.bound(node).rule
+        for kind, place in binder.slots:
+            if kind == "clock":
+                yield None
+            elif kind == "saved":
+                yield rule.saved[place][1]
+            else:
+                yield (rule.operands if kind.startswith("operand") else rule.results)[place]
+    elif isinstance(binder, ForwardBinder):
+        rule = binder.graph.bound(node).rule
+        yield from (pattern for pattern, there in zip(rule.operands, node.operands, strict=True) if there is not None)
+        yield from rule.results
+        yield from (pattern for _, pattern in rule.saved)
+        if node.operator.random:
+            yield None
 
 
 def _uses(launch: Launch) -> Iterator[Uses]:

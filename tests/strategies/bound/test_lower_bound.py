@@ -60,7 +60,9 @@ def test_the_bound_is_below_what_is_found_for_drawn_graphs_and_near_it(repositor
     assert median(shares) >= 0.4
 
 
-def cut(graph: mp.Graph, machine: mp.Machine, degrees: dict[str, dict[str, int]], at: dict[str, tuple[int, ...]]) -> int:
+def cut(
+    graph: mp.Graph, machine: mp.Machine, degrees: dict[str, dict[str, int]], at: dict[str, tuple[int, ...]]
+) -> int:
     """Nanoseconds of a step in which some operators are cut, and run, as is said, and all others on processor 0."""
     operators = []
     for node in graph.nodes:
