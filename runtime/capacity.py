@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
+    from maniple.runtime import record
     from maniple.runtime.analysis import RegionAnalysis
     from maniple.runtime.machine import Machine
     from maniple.runtime.schedule import Schedule
@@ -37,6 +38,12 @@ class Resident:
 
     name: str
     size: int
+
+    @classmethod
+    def of(cls, told: record.Field) -> Resident:
+        """Read what a rank told of one."""
+        name, size = told.items(2)
+        return cls(name.string(), size.integer())
 
 
 NOTHING: Mapping[int, Sequence[Resident]] = MappingProxyType({})

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import json
 import threading
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from maniple.regions.error import ManipleError, RequestError
-from maniple.runtime import activity, recording
+from maniple.runtime import activity, record, recording
 from maniple.runtime.capacity import Resident, check_schedule, passing, roomy
 from maniple.runtime.control import RankStopped
 from maniple.runtime.device import open_device
@@ -32,7 +31,7 @@ from maniple.runtime.scratch import ScratchTable
 from maniple.runtime.world import is_current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -171,21 +170,21 @@ class RankRuntime:
             RequestError: says what wanted to live there.
             RunError: a task failed, here or on another rank.
         """
-        everywhere = self._by_memory(needs)
+        told = self._by_memory({memory: [need] for memory, need in needs.items()})
+        everywhere = {memory: need.integer() for memory, (need,) in told.items()}
         check_schedule(schedule, everywhere, {})
         self.scratch.rehearse(schedule, self.processors, self.await_event)
         residents = self.scratch.residents(schedule, self.processors)
-        told = self._by_memory(
-            {memory: [astuple(resident) for resident in found] for memory, found in residents.items()}
-        )
-        scratch = {memory: [Resident(*resident) for resident in found] for memory, found in told.items()}
+        found = self._by_memory({memory: list(map(astuple, some)) for memory, some in residents.items()})
+        scratch = {memory: [Resident.of(one) for one in some] for memory, some in found.items()}
         check_schedule(schedule, everywhere, scratch)
         return everywhere, scratch
 
-    def _by_memory(self, mine: Mapping[int, Any]) -> dict[int, Any]:
+    def _by_memory(self, mine: Mapping[int, Sequence[object]]) -> dict[int, tuple[record.Field, ...]]:
         """Put together what every rank says of its own memories, which it plans and measures alone."""
-        told = self.world.control.gather(json.dumps(sorted(mine.items())).encode())
-        return {memory: found for part in told for memory, found in json.loads(part)}
+        gathered = self.world.control.gather(record.packed(sorted(mine.items())))
+        told = (row.items(2) for part in record.parts(gathered, "needs of memories") for row in part.items())
+        return {memory.integer(): found.items() for memory, found in told}
 
     def employ(self, machine: Machine) -> None:
         """Start this rank's processors, and have its memories; a processor whose cores differ is replaced.

@@ -14,11 +14,11 @@ program, so they exchange what failed wherever they wait: for a read, a future, 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
-import msgpack
-
+from maniple.runtime import record
 from maniple.runtime.failure import PoisonedRegion, TaskFailed
+from maniple.runtime.message import MAX_INTEGER, MAX_STRING
 from maniple.runtime.poison import Failure, Poison, awaited, place_of, reads_poison
 
 if TYPE_CHECKING:
@@ -195,9 +195,9 @@ class Recovery:
         """Work out with all ranks what is poisoned, and raise the failure that comes first in the program."""
         self._release()
         self._runtime.drain()
-        mine = [[*failure.place, failure.text, failure.rank] for failure in self.noted.values()]
-        parts = self._runtime.world.control.gather(cast("bytes", msgpack.packb(mine)))
-        told = [_failure(row) for part in parts for row in msgpack.unpackb(part)]
+        mine = [[*failure.place, failure.text[:MAX_STRING], failure.rank] for failure in self.noted.values()]
+        parts = self._runtime.world.control.gather(record.packed(mine))
+        told = [_failure(row) for part in record.parts(parts, "failures") for row in part.items()]
         with self._lock:
             tally = _Tally(self._before, {failure.place: failure for failure in told})
             tally.follow(self._log)
@@ -298,7 +298,8 @@ class _Tally:
         self._followed = len(log)
 
 
-def _failure(row: Any) -> Failure:
+def _failure(row: record.Field) -> Failure:
     """Read what a rank told of a failure."""
-    serial, index, color, replica, text, rank = row
-    return Failure((serial, index, tuple(color), replica), text, rank)
+    serial, index, color, replica, text, rank = row.items(6)
+    place = serial.integer(), index.integer(), color.integers(least=-MAX_INTEGER), replica.integer()
+    return Failure(place, text.string(), rank.integer())
