@@ -20,8 +20,8 @@ from maniple.runtime.environment import THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.head import Head
 from maniple.runtime.hosting import given_machine
 from maniple.runtime.inventory import available_cores, core_numbers
-from maniple.runtime.vigil import HANG_S
 from maniple.runtime.log_folder import forget_old_runs
+from maniple.runtime.vigil import HANG_S
 
 if TYPE_CHECKING:
     from maniple.runtime.head_event import Finish

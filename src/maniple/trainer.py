@@ -329,7 +329,8 @@ class Trainer:
         """
         last = self._require_step()
         self._call(f"report({costs!r})")
-        return made_report(self._world, self.graph, self.machine, self.plan, self.optimizer, self._log, last, costs, self.memory())
+        made = self.graph, self.machine, self.plan, self.optimizer
+        return made_report(self._world, *made, self._log, last, costs, self.memory())
 
     def _require_step(self) -> Run:
         self._check_open()
