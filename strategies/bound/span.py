@@ -27,7 +27,7 @@ from maniple.operators.composite import lowered
 from maniple.operators.configuration import OperatorPlan
 from maniple.operators.plan import Plan
 from maniple.runtime.roofline import bandwidth, efficiency
-from maniple.strategies.bound.whole_step import accesses, node_of, whole_step
+from maniple.strategies.bound.whole_step import accesses, node_of, rule_of, whole_step
 from maniple.strategies.placement import whole
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ def _span(launch: Launch, rates: Rates) -> Span:
 
 def _parts(launch: Launch) -> int:
     """The parts of the finest split of a launch's operator."""
-    binder = launch.binder
-    return prod(factor.highest_degree for factor in binder.graph.bound(binder.node).factors)  # type: ignore[attr-defined]
+    bound = rule_of(launch)
+    return 1 if bound is None else prod(factor.highest_degree for factor in bound.factors)
 
 
 def _replaced_ns(graph: Graph, machine: Machine, rates: Rates, optimizer: SGD) -> Mapping[Way, float]:

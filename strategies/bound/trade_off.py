@@ -24,7 +24,7 @@ import numpy as np
 
 from maniple.runtime.roofline import efficiency
 from maniple.strategies.bound.chain import longest_chain
-from maniple.strategies.bound.whole_step import node_of, patterns_of
+from maniple.strategies.bound.whole_step import node_of, patterns_of, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,11 +87,9 @@ def trade_off_ns(spans: Sequence[Span], rates: Rates, processors: int) -> float:
 
 def _cuts(span: Span, rates: Rates, most: int) -> Cuts:
     """The cuts of a launch into at most so many parts, all finer ones, and for a composite its primitives."""
-    node = node_of(span.launch)
-    if node is None:
+    node, bound = node_of(span.launch), rule_of(span.launch)
+    if node is None or bound is None:
         return Cuts(np.asarray([span.least]), np.asarray([span.work]))
-    binder = span.launch.binder
-    bound: BoundRule = binder.graph.bound(node)  # type: ignore[attr-defined]
     exchanged = node.operator.exchanges()
     degrees = _degrees(bound.factors, exchanged, most)
     extents = np.asarray([factor.extent for factor in bound.factors], dtype=np.float64)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph import Graph, Node
     from maniple.operators.pattern import Pattern
+    from maniple.operators.rule import BoundRule
     from maniple.runtime.launch import Launch
     from maniple.runtime.machine import Machine
     from maniple.strategies.bound.access import Uses
@@ -56,6 +57,12 @@ def node_of(launch: Launch) -> Node | None:
     """The operator of a launch; None where it is none's: an arrival, an update, a fetch."""
     binder = launch.binder
     return binder.node if isinstance(binder, BackwardBinder | ForwardBinder) else None
+
+
+def rule_of(launch: Launch) -> BoundRule | None:
+    """The rule of a launch's operator; None where the launch is none's."""
+    binder = launch.binder
+    return binder.graph.bound(binder.node) if isinstance(binder, BackwardBinder | ForwardBinder) else None
 
 
 def patterns_of(launch: Launch, node: Node) -> Iterator[Pattern | None]:
