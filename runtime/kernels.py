@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from maniple.regions.error import RequestError
 from maniple.regions.index_space import RectSet
 
 if TYPE_CHECKING:
@@ -48,6 +49,26 @@ def torch_dtype(name: str) -> torch.dtype:
         msg = f"{name!r} is not a dtype"
         raise TypeError(msg)
     return dtype
+
+
+def check_values(what: str, values: object, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Refuse what is no tensor, or one of another shape or dtype.
+
+    Args:
+        what: what it is for, as the message begins.
+        values: what was given.
+        shape: that it must have.
+        dtype: the same.
+
+    Raises:
+        RequestError: says what came.
+    """
+    if isinstance(values, torch.Tensor):
+        got = f"{tuple(values.shape)} and {values.dtype}"
+    else:
+        got = f"a {type(values).__module__}.{type(values).__qualname__}; make a tensor of it: torch.as_tensor(...)"
+    if not isinstance(values, torch.Tensor) or tuple(values.shape) != shape or values.dtype != dtype:
+        raise RequestError(f"{what}: expected a tensor of shape {shape} and dtype {dtype}, got {got}")
 
 
 def to_host(view: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from maniple.runtime.digest import digest
 from maniple.runtime.footprint import whole
 from maniple.runtime.future import Future, FutureMap
 from maniple.runtime.handle import PartitionedRegion, Region
-from maniple.runtime.kernels import torch_dtype
+from maniple.runtime.kernels import check_values, torch_dtype
 from maniple.runtime.launch import Launch, Point, Requirement
 from maniple.runtime.mapped import Mapped, MappedLaunches
 from maniple.runtime.mapper import LaunchView, Mapper, TaskOptions, TunableView, UseView
@@ -162,13 +162,7 @@ class Session:
         Raises:
             RequestError: another shape or dtype.
         """
-        wanted = torch_dtype(region.logical.dtype)
-        expected = f"{region}: expected a tensor of shape {region.shape} and dtype {wanted}, "
-        if not isinstance(values, torch.Tensor):
-            kind = f"{type(values).__module__}.{type(values).__qualname__}"
-            raise RequestError(f"{expected}got a {kind}; make a tensor of it: torch.as_tensor(...)")
-        if tuple(values.shape) != region.shape or values.dtype != wanted:
-            raise RequestError(f"{expected}got {tuple(values.shape)} and {values.dtype}")
+        check_values(str(region), values, region.shape, torch_dtype(region.logical.dtype))
         self.future(Future, write, None, (values.detach().clone(), region), everywhere=True)
 
     def copy(self, source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:
