@@ -145,11 +145,11 @@ def _smallest(shape: Sequence[int], pattern: Pattern, bound: BoundRule, degrees:
 @lru_cache(maxsize=512)
 def _degrees(factors: tuple[BoundFactor, ...], exchanged: tuple[str, ...], most: int) -> Degrees:
     """All degrees of the factors that make at most so many parts; a factor that is exchanged stays whole."""
-    rows = np.ones((1, 0))
+    rows: Degrees = np.ones((1, 0))
     parts = np.ones(1)
     for factor in factors:
         highest = 1 if factor.name in exchanged else min(most, factor.highest_degree)
         places, chosen = np.nonzero(np.outer(parts, np.arange(1, highest + 1)) <= most)
-        rows = np.column_stack([rows[places], chosen + 1.0])
+        rows = np.concatenate([rows[places], (chosen + 1.0)[:, np.newaxis]], axis=1)
         parts = parts[places] * (chosen + 1)
     return rows

@@ -99,7 +99,7 @@ def united(memory: Column, ticks: Column, pairs: Column, limit: int) -> tuple[Co
             found[count, 0], found[count, 1], found[count, 2], found[count, 3] = total, sum_ticks, left, right
             count += 1
             least = sum_ticks
-        following = _first_below(ticks, right + 1, ends[row], least - ticks[left])
+        following = _first_below(ticks, int(right) + 1, int(ends[row]), int(least - ticks[left]))
         if following < ends[row]:
             _sink(heap, size, memory[left] + memory[following], ticks[left] + ticks[following], row, left, following)
         else:
