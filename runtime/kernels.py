@@ -11,6 +11,7 @@ import torch
 
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import RectSet
+from maniple.runtime.copying import copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -157,12 +158,6 @@ def _bind_sparse_fold(
 
 def _bits(view: torch.Tensor) -> Bits:
     return view.view(SAME_WIDTH[view.dtype]).numpy() if view.dtype in SAME_WIDTH else view.numpy()
-
-
-def copied(target: Bits, source: Bits) -> int:
-    """Copy elements into a place of the same shape; gives the bytes that were written."""
-    np.copyto(target, source)
-    return target.nbytes
 
 
 def _copied_brief(place: memoryview, given: memoryview) -> int:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.regions.error import RunError
-from maniple.runtime.kernels import copied
+from maniple.runtime.copying import copied
 from maniple.runtime.shared_memory import ENTRIES, FIRST_ENTRY, HUNGRY, LINE, SENT, STARVED, TAKEN
 
 if TYPE_CHECKING:

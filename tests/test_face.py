@@ -50,6 +50,12 @@ def test_planning_needs_no_torch() -> None:
     assert loaded(planned) & {"torch", "numba", "zmq"} == set()
 
 
+def test_the_launcher_needs_no_torch() -> None:
+    """It would keep a run waiting for as long as a rank takes to begin, and its memory besides."""
+    started = "import maniple.cli, maniple.runtime.launcher, maniple.runtime.supervisor, maniple.runtime.post"
+    assert loaded(started) & {"torch", "numba"} == set()
+
+
 def test_a_type_checker_sees_the_names_that_are_loaded() -> None:
     text = Path(mp.__file__ or "").read_text(encoding="utf-8")
     declared = {line.rpartition(" as ")[2].strip() for line in text.splitlines() if line.startswith("    from maniple")}
