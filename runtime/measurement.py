@@ -82,7 +82,7 @@ def _event(item: record.Field) -> Event:
         lane.string(),
         name.string(),
         category.string(),
-        run.integer(),
+        run.integer(least=-MAX_INTEGER),
         row.integer(least=-MAX_INTEGER),
         size.integer(),
     )

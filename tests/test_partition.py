@@ -146,7 +146,7 @@ def test_models(tmp_path: Path) -> None:
     for source, expected in ((f"{path}:number", "no function"), (f"{path}:made", "did you mean 'make'")):
         with pytest.raises(RequestError, match=expected):
             printed(source, "--stages", "2")
-    with pytest.raises(RequestError, match="no Python file"):
+    with pytest.raises(RequestError, match="does not exist"):
         printed(f"{tmp_path}/none.py:make", "--stages", "2")
 
 

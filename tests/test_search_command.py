@@ -121,7 +121,7 @@ def test_the_text_names_operators_speed_up_and_bound(model: Path, capsys: pytest
         (["digits_cnn", "--machine", "cpu:2", "--memory", "lots"], "--memory: expected more than 0 bytes"),
         (["digits_cnn", "--machine", "cpu:2", "--memory", "1KiB"], "stands in the way"),
         (["digits_cnn"], "--machine"),
-        (["missing.py:small", "--machine", "cpu:2"], "missing.py is no Python file"),
+        (["missing.py:small", "--machine", "cpu:2"], "the file missing.py does not exist"),
         (["MODEL:smal", "--machine", "cpu:2"], "did you mean 'small'"),
         (["MODEL:sour", "--machine", "cpu:2"], "raised ValueError: the milk is sour"),
         (["MODEL:number", "--machine", "cpu:2"], "to return a Graph, got int"),

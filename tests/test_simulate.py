@@ -77,7 +77,7 @@ def test_text_names_the_busiest_links_and_the_critical_path(plan: Path, capsys: 
     [
         (["missing.json"], "missing.json: cannot be read"),
         (["PLAN", "--model", "digits_cn"], "did you mean 'digits_cnn'"),
-        (["PLAN", "--model", "missing.py:small"], "missing.py is no Python file"),
+        (["PLAN", "--model", "missing.py:small"], "the file missing.py does not exist"),
         (["PLAN", "--model", "MODEL:smal"], "did you mean 'small'"),
         (["PLAN", "--model", "MODEL:sour"], "raised ValueError: the milk is sour"),
         (["PLAN", "--batch", "0"], "--batch: expected at least 1 sample"),

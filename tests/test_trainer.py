@@ -21,6 +21,7 @@ from maniple.runtime.mapper import LaunchView, Mapper
 from maniple.runtime.rank import RankRuntime
 from maniple.runtime.session import Session
 from maniple.runtime.world import World, local_worlds
+from maniple.step_run import LoadedProgram
 
 TIMEOUT_S = 60.0
 SGD = mp.SGD(lr=0.1)
@@ -611,7 +612,7 @@ class Interrupted:
 
 
 @pytest.mark.usefixtures("pythons_handler")
-@pytest.mark.parametrize("where", ["prepare", "commit", "_feed"])
+@pytest.mark.parametrize("where", ["prepare", "commit", "feed"])
 def test_an_interrupted_step_is_made_whole_or_not_at_all(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = network()
     plan = mp.search(graph, mp.Machine.preset("cpu:1"))
@@ -620,8 +621,9 @@ def test_an_interrupted_step_is_made_whole_or_not_at_all(where: str, monkeypatch
         with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.0)) as trainer:
             first = trainer.step(**batch(0))
             if interrupt:
-                owner = trainer if where == "_feed" else trainer._loaded["step", 8].replay
-                monkeypatch.setattr(owner, where, Interrupted(getattr(owner, where)))
+                owner = LoadedProgram if where == "feed" else type(trainer._loaded["step", 8].replay)
+                interrupted = Interrupted(getattr(owner, where))
+                monkeypatch.setattr(owner, where, lambda *args, to=interrupted: to(*args))
                 with pytest.raises(KeyboardInterrupt):
                     trainer.step(**batch(1))
                 monkeypatch.undo()

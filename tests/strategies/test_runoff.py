@@ -152,9 +152,3 @@ def test_what_does_not_fit_takes_no_part_and_sets_no_limit(simulated: list[str])
 def test_of_equal_plans_the_first_takes_part() -> None:
     found = replace(plans()["data_parallel"], strategy="soap")
     assert finalists(problem(), (found, plans()["data_parallel"])) == (found,)
-
-
-def test_plans_that_keep_other_copies_are_not_equal() -> None:
-    found = plans()["data_parallel"]
-    other = replace(found, strategy="soap", edges=(("relu -> flatten", "redo"),))
-    assert finalists(problem(), (found, other)) == (found, other)
