@@ -150,6 +150,8 @@ def _degrees(factors: tuple[BoundFactor, ...], exchanged: tuple[str, ...], most:
     for factor in factors:
         highest = 1 if factor.name in exchanged else min(most, factor.highest_degree)
         places, chosen = np.nonzero(np.outer(parts, np.arange(1, highest + 1)) <= most)
-        rows = np.concatenate([rows[places], (chosen + 1.0)[:, np.newaxis]], axis=1)
+        wider: Degrees = np.empty((len(places), rows.shape[1] + 1))
+        wider[:, :-1], wider[:, -1] = rows[places], chosen + 1
+        rows = wider
         parts = parts[places] * (chosen + 1)
     return rows
