@@ -16,9 +16,8 @@ import torch
 
 from maniple.regions.error import RunError
 from maniple.regions.index_space import RectSet
-from maniple.runtime.copying import copied
+from maniple.runtime.copying import copied as copied_bytes
 from maniple.runtime.kernels import SAME_WIDTH, Wire, positions
-from maniple.runtime.kernels import copied as copied_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
