@@ -71,12 +71,12 @@ def of_search(strategy: str) -> str:
     return _digest(json.dumps(plan.to_json()))
 
 
-@mp.task
+@mp.task(name="blur")
 def _blur(x: mp.Read, y: mp.WriteDiscard) -> None:
     y.copy_(x[: len(y)])
 
 
-@mp.task
+@mp.task(name="sum")
 def _sum(x: mp.Read, y: mp.ReduceSum) -> None:
     y += x.sum()
 
