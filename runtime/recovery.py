@@ -8,8 +8,8 @@ were to write is poisoned, which `poison` works out from the launches since the 
     rank 1    launch 7   launch 8   read x: drains, tells nothing         ---> launches 7 and 8, and raise the same
 
 A program of one rank hears of a failure at its next call. Several ranks must hear of it at the same place of the
-program, so they exchange what failed where they exchange something anyway: for a read, a future, and at the end. A
-fence of several ranks is local, and tells nothing: an exchange takes a millisecond, a replay of 800 tasks half of it.
+program, so they exchange what failed wherever they wait: for a read, a future, a fence, and the end. What was launched
+since the last exchange is remembered, so a fence that exchanged nothing would leave that behind.
 """
 
 from __future__ import annotations

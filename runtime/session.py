@@ -357,18 +357,17 @@ class Session:
         return found[0]
 
     def fence(self) -> None:
-        """Wait until everything launched so far is done at this rank, and for no other rank.
+        """Wait until everything launched so far is done at this rank, and hear what failed of it on any.
 
         Raises:
-            TaskFailed: a task failed, in a program of one rank; several hear of it where they exchange something.
+            TaskFailed: a task failed, here or on another rank.
             RunError: the run was stopped.
         """
         self.runtime.refuse_inside_a_task("fence")
         self.tracing.pause("a fence")
         self.runtime.drain()
         self.runtime.check()
-        if self.runtime.world.size == 1:
-            self.runtime.recovery.agree()
+        self.runtime.recovery.agree()
         if self.untraced.profiler.asked:
             self.mapper.report_profiling(self.untraced.profiler.exchange(self.runtime.world))
 

@@ -234,7 +234,7 @@ class Program:
     def wait(self, step: Wait) -> None:
         region = self.regions[step.number]
         if step.what == "fence":
-            self.heard(self.fence)
+            self.heard(self.session.fence)
             assert self.oracle.told == self.oracle.roots
         elif step.what == "fill":
             self.heard(lambda: region.fill(4.0))
@@ -251,11 +251,6 @@ class Program:
                     assert named(caught.value)[0] == value
                 else:
                     assert self.heard(lambda point=point: future[point]) == value  # type: ignore[misc]
-
-    def fence(self) -> None:
-        """A fence, after which several ranks exchange what failed, as they do at the end of a program."""
-        self.session.fence()
-        self.session.runtime.recovery.agree()
 
     def known(self, call: Callable[[], Any], cause: Cause) -> Any:
         """Call until the failure that comes is one that was told before."""
