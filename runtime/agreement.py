@@ -73,6 +73,9 @@ class Agreement:
         for ended in sorted(self._ended):
             if self.counts[ended] < sequence:
                 return self._ended_early(ended, rank)
+        for parts in self._gathers.values():
+            if rank not in parts and min(count for count, _ in parts.values()) < sequence:
+                return self._parted(min(parts), rank)
         return self._judge(sequence, now)
 
     def tick(self, now: float) -> Fault | None:
@@ -104,7 +107,9 @@ class Agreement:
         parts = self._gathers.setdefault(sequence, {})
         parts[rank] = (self.counts[rank], payload)
         if len(parts) < self._size:
-            return None
+            others = (other for other in range(self._size) if self._joined[other] < sequence)
+            ahead = next((other for other in others if self.counts[other] > self.counts[rank]), None)
+            return None if ahead is None else self._parted(rank, ahead)
         del self._gathers[sequence]
         for other in range(1, self._size):
             if parts[other][0] != parts[0][0]:
@@ -114,6 +119,14 @@ class Agreement:
                     f"{self._place(0)} after {self._after(0, parts[0][0])}",
                 )
         return tuple(parts[number][1] for number in range(self._size))
+
+    def _parted(self, waiting: int, calling: int) -> Fault:
+        """Say that a rank exchanges values, for which another that has made further calls can only come too late."""
+        exchanges = f"exchanges values after {self._after(waiting, self.counts[waiting])}"
+        calls = f"has made {self._after(calling, self.counts[calling])}"
+        if waiting < calling:
+            return Fault(calling, f"diverged: it {calls}, {self._place(waiting)} {exchanges}")
+        return Fault(waiting, f"diverged: it {exchanges}, {self._place(calling)} {calls}")
 
     def pending(self) -> int:
         """Count the calls and gathers that are kept because not all ranks told them."""

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-# Slots of a rank's board: runs begun, the tables of the latest runs, then its processors.
+# Slots of a rank's board: runs begun, the tables of the latest runs, its latest meetings, then its processors.
 BEGUN = 0
 TABLES = 4
-FIRST_PROCESSOR = 1 + TABLES
+MEETINGS = 1 + TABLES
+FIRST_PROCESSOR = MEETINGS + 2
 # How often to look for a counter without the interpreter lock before looking at anything else: some 20 us.
 LOOKS = 30_000
 SPIN_S = 2e-3
@@ -112,9 +113,7 @@ class Progress:
 
     def board(self, rank: int) -> tuple[int, int]:
         """Give the addresses of another rank's counter of runs, and of the first of its tables' places."""
-        if self._shared is None:
-            raise ValueError(f"rank {rank} shares no memory with this one")
-        return self._shared.counter(rank, BEGUN), self._shared.counter(rank, 1)
+        return self._counter_of(rank, BEGUN), self._counter_of(rank, 1)
 
     def meet(self, rank: int, run: int) -> int:
         """Wait until another rank of this host has begun a run; gives its table's place.
@@ -125,6 +124,25 @@ class Progress:
         begun, tables = self.board(rank)
         self.wait(begun, run)
         return int(self._counter.value_of(tables + LINE * (run % TABLES)))
+
+    def tell(self, slot: int, word: int) -> None:
+        """Raise a counter of this rank's board, of those that ranks of this host share."""
+        self._counter.publish(self._counter_of(self._rank, slot), word)
+
+    def hear(self, rank: int, slot: int, least: int) -> int:
+        """Wait until a counter of a rank's board is that high; gives it.
+
+        Raises:
+            RunError: the run was stopped or has failed.
+        """
+        address = self._counter_of(rank, slot)
+        self.wait(address, least)
+        return int(self._counter.value_of(address))
+
+    def _counter_of(self, rank: int, slot: int) -> int:
+        if self._shared is None:
+            raise ValueError(f"rank {rank} shares no memory with this one")
+        return self._shared.counter(rank, slot)
 
     def spins(self, since_s: float) -> bool:
         """Say whether a wait that has lasted since then would go on spinning.

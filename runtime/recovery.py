@@ -9,7 +9,8 @@ were to write is poisoned, which `poison` works out from the launches since the 
 
 A program of one rank hears of a failure at its next call. Several ranks must hear of it at the same place of the
 program, so they exchange what failed wherever they wait: for a read, a future, a fence, and the end. What was launched
-since the last exchange is remembered, so a fence that exchanged nothing would leave that behind.
+since the last of these is remembered, so a fence that told nothing would leave that behind. Where no values are
+exchanged, one bit is: whether anything failed (`Meeting`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maniple.runtime import record
 from maniple.runtime.failure import PoisonedRegion, TaskFailed
+from maniple.runtime.meeting import Meeting
 from maniple.runtime.message import MAX_INTEGER, MAX_STRING
 from maniple.runtime.poison import Failure, Poison, awaited, place_of, reads_poison
 
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-# A program that never waits is made to once in so many launches, for what it launched since it did is remembered.
-LAUNCHES = 1 << 16
+# A program that never waits is made to once in so many launches, for what it launched since it did is remembered: some
+# KiB each.
+LAUNCHES = 1 << 13
 # How many failures a message tells beside the first.
 SHOWN = 3
 
@@ -68,6 +71,7 @@ class Recovery:
         self._causes: dict[Place, BaseException] = {}
         self._fates: dict[Place, Failure] = {}
         self._tally: _Tally | None = None
+        self._meeting = Meeting(runtime)
 
     def next_serial(self) -> int:
         """Number a launch, or a run of a trace; every rank numbers the same ones alike, from 1."""
@@ -157,11 +161,11 @@ class Recovery:
         """
         if not self._log or not self.possible:
             return
-        if self._runtime.world.size > 1:
-            self.exchange(b"")
-            return
         self._runtime.drain()
-        self.hear()
+        if self._runtime.world.size == 1:
+            self.hear()
+        elif self._meeting.anybody(says=bool(self.noted)):
+            self._settle()
         self._forget_log()
 
     def exchange(self, payload: bytes) -> list[bytes]:

@@ -365,6 +365,8 @@ class Session:
         """
         self.runtime.refuse_inside_a_task("fence")
         self.tracing.pause("a fence")
+        if self.runtime.world.size > 1:
+            self.runtime.world.control.call("fence", soon=False)
         self.runtime.drain()
         self.runtime.check()
         self.runtime.recovery.agree()

@@ -138,6 +138,26 @@ def test_gathers_at_different_calls_diverge() -> None:
     assert "after no call" in fault.text
 
 
+def test_a_call_while_another_rank_exchanges_values_diverges() -> None:
+    for late in (True, False):
+        a, b, _ = ranks(3)
+        outcomes = [] if late else [a.call("x")]
+        outcomes.append(b.agreement.gather(1, b""))
+        if late:
+            outcomes.append(a.call("x"))
+        assert outcomes[0] is None
+        assert outcomes[1] == Fault(
+            1, "diverged: it exchanges values after no call, node 0 (rank 0) has made call 1 `x`"
+        )
+
+
+def test_a_higher_rank_that_goes_on_while_a_lower_one_exchanges_values_is_blamed() -> None:
+    a, b = ranks(2)
+    a.agreement.gather(0, b"")
+    text = "diverged: it has made call 1 `x`, node 0 (rank 0) exchanges values after no call"
+    assert b.call("x") == Fault(1, text)
+
+
 def test_a_call_out_of_sequence_is_refused() -> None:
     agreement = Agreement(2)
     fault = agreement.call(1, 2, Told(b"", b"", "x"), 0.0)
