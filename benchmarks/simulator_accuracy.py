@@ -10,6 +10,10 @@ minute, or from their processes.
 
 Prints relative errors; Kendall's tau over all pairs of plans whose middle rounds differ by more than the noise; and how
 much longer the plan that is predicted fastest takes than the fastest.
+
+A computer that is shared is not as fast in the minutes of the steps as in those of the tasks. So two one-core nodes do
+a fixed piece of work before and after the tasks are timed, and in each round of the steps; the *drift* is how much
+longer it takes with the steps. Errors are printed as they are, and with the drift divided out.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
+import torch
 from accuracy_models import graphs
 from batch import batch_of
 from ranking import kendall, middle, noise, over_fastest, over_luckiest, pairs
@@ -46,6 +51,7 @@ PROPOSALS = 2000
 """Of the searches, whose costs are the roofline's."""
 WARM_UP, STEPS, ROUNDS = 2, 5, 9
 TIME_BOX_S = 600.0
+WORK_RUNS = 15
 WANTED_MEDIAN, WANTED_WORST = 0.08, 0.25
 
 
@@ -57,11 +63,17 @@ class Row:
     plan: str
     predicted_s: float
     rounds_s: list[float]
+    drift: float
 
     @property
     def error(self) -> float:
         """How far off the prediction is, of what was measured; negative where the step took longer."""
         return self.predicted_s / middle(self.rounds_s) - 1
+
+    @property
+    def own_error(self) -> float:
+        """The same of the steps that the computer would have made as fast as it was when the tasks were timed."""
+        return self.predicted_s * self.drift / middle(self.rounds_s) - 1
 
 
 def plans_of(graph: Graph, machine: Machine) -> dict[str, Plan]:
@@ -87,14 +99,34 @@ def predicted(graph: Graph, machine: Machine, plans: dict[str, Plan]) -> list[fl
     return [Simulation(graph, machine, plan, costs.frozen()).makespan_ns / 1e9 for plan in plans.values()]
 
 
+def fixed_work() -> float:
+    """Seconds that a convolution, a product and a copy of fixed sizes take here, the median of WORK_RUNS."""
+    torch.set_num_threads(1)
+    images, kernels, matrix = torch.rand(8, 64, 28, 28), torch.rand(64, 64, 3, 3), torch.rand(512, 512)
+    source, target = torch.rand(1 << 22), torch.empty(1 << 22)
+    times = []
+    for _ in range(WORK_RUNS):
+        begun = time.perf_counter()
+        torch.conv2d(images, kernels, padding=1)
+        torch.mm(matrix, matrix)
+        target.copy_(source)
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
 def measured(graph: Graph, plans: list[Plan]) -> list[list[float]]:
-    """Seconds of a step of each plan, round by round; a round has STEPS steps of each, each waited for."""
+    """Seconds of a step of each plan, round by round; a round has STEPS steps of each, each waited for.
+
+    Last come the seconds of the fixed work, one for each round.
+    """
     batch = batch_of(graph)
     found: list[list[float]] = [[] for _ in plans]
+    work: list[float] = []
     with ExitStack() as stack:
         optimizer = mp.SGD(lr=0.01, momentum=0.9)
         trainers = [stack.enter_context(mp.Trainer(graph, plan, optimizer=optimizer)) for plan in plans]
         for _ in range(ROUNDS):
+            work.append(fixed_work())
             for rounds, trainer in zip(found, trainers, strict=True):
                 times = []
                 for _ in range(WARM_UP + STEPS):
@@ -102,11 +134,11 @@ def measured(graph: Graph, plans: list[Plan]) -> list[list[float]]:
                     trainer.step(**batch)
                     times.append(time.perf_counter() - begun)
                 rounds.append(statistics.median(times[WARM_UP:]))
-    return found
+    return [*found, work]
 
 
 def taken(name: str, plans: dict[str, Plan]) -> list[list[float]]:
-    """What `measured` gives in two one-core nodes, which are started for it."""
+    """What `measured` gives in two one-core nodes, which are started for it; without plans the fixed work alone."""
     with tempfile.TemporaryDirectory() as folder:
         for number, plan in enumerate(plans.values()):
             plan.save(Path(folder) / f"{number:03d}.json")
@@ -119,6 +151,7 @@ def taken(name: str, plans: dict[str, Plan]) -> list[list[float]]:
 def serve(name: str, folder: Path) -> None:
     """What every rank of these nodes runs; rank 0 writes down what was measured."""
     plans = [Plan.load(file) for file in sorted(folder.glob("*.json"))]
+    mp.world()  # where ranks wait for each other, so that both do the fixed work at once
     found = measured(graphs()[name], plans)
     if mp.world().rank == 0:
         (folder / "rounds").write_text(json.dumps(found))
@@ -133,6 +166,9 @@ def of_model(rows: list[Row]) -> dict[str, object]:
         "noise": least,
         "median_error": statistics.median(abs(row.error) for row in rows),
         "worst_error": max(abs(row.error) for row in rows),
+        "drift": rows[0].drift - 1,
+        "median_own_error": statistics.median(abs(row.own_error) for row in rows),
+        "worst_own_error": max(abs(row.own_error) for row in rows),
         "pairs": pairs(rounds, least, odd=ROUNDS),
         "kendall_tau": kendall(forecast, rounds, least, odd=ROUNDS),
         "chosen_over_fastest": over_luckiest(forecast, rounds),
@@ -148,19 +184,25 @@ def summary(rows: list[Row]) -> dict[str, object]:
     result: dict[str, object] = {
         name: of_model([row for row in rows if row.model == name]) for name in dict.fromkeys(row.model for row in rows)
     }
-    errors = [abs(row.error) for row in rows]
-    return {**result, "median_error": statistics.median(errors), "worst_error": max(errors), "plans": len(rows)}
+    for kind, errors in (("error", [row.error for row in rows]), ("own_error", [row.own_error for row in rows])):
+        result[f"median_{kind}"] = statistics.median(map(abs, errors))
+        result[f"worst_{kind}"] = max(map(abs, errors))
+    return {**result, "plans": len(rows)}
 
 
 def table(found: dict[str, object]) -> str:
     """The figures as a table in Markdown."""
-    columns = ("plans", "noise", "median_error", "worst_error", "pairs", "kendall_tau", "chosen_over_fastest", "span")
-    head = "| model | plans | noise | median error | worst | pairs | tau | chosen / fastest | slowest / fastest |"
+    errors = ("noise", "median_error", "worst_error", "drift", "median_own_error", "worst_own_error")
+    columns = ("plans", *errors, "pairs", "kendall_tau", "chosen_over_fastest", "span")
+    head = (
+        "| model | plans | noise | median error | worst | drift | median without it | worst | pairs | tau "
+        "| chosen / fastest | slowest / fastest |"
+    )
     lines = [head, "|---|" + "---|" * len(columns)]
     for name, figures in found.items():
         if isinstance(figures, dict):
             cells = [
-                "-" if figures[key] is None else f"{figures[key]:.1%}" if key in columns[1:4] else f"{figures[key]:.4g}"
+                "-" if figures[key] is None else f"{figures[key]:.1%}" if key in errors else f"{figures[key]:.4g}"
                 for key in columns
             ]
             lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -205,11 +247,15 @@ def main() -> None:
         if given.model and name not in given.model:
             continue
         plans = plans_of(graph, machine)
+        before = taken(name, {})[-1]
         forecast = predicted(graph, machine, plans)
-        for plan, step_s, rounds in zip(plans, forecast, taken(name, plans), strict=True):
-            rows.append(Row(name, plan, step_s, rounds))
+        after = taken(name, {})[-1]
+        *steps, during = taken(name, plans)
+        drift = middle(during) / statistics.fmean([middle(before), middle(after)])
+        for plan, step_s, rounds in zip(plans, forecast, steps, strict=True):
+            rows.append(Row(name, plan, step_s, rounds, drift))
             times = f"{1e3 * step_s:9.2f} ms predicted {1e3 * middle(rounds):9.2f} ms measured {rows[-1].error:+7.1%}"
-            print(f"{name:12s} {plan:16s} {times}", flush=True)
+            print(f"{name:12s} {plan:16s} {times}, drift {drift - 1:+.1%}: {rows[-1].own_error:+7.1%}", flush=True)
     found = summary(rows)
     print(table(found))
     print(json.dumps(found, indent=1))
