@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import maniple as mp
 from maniple.models import model
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
 
 
 def wide(batch: int) -> Graph:

@@ -23,19 +23,19 @@ import antichain_tables
 import click
 
 from maniple.models import model
-from maniple.runtime.machine import Machine
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.dnn_partitioning.max_load import max_load
+from maniple.strategies.dnn_partitioning.placement import Placement
+from maniple.strategies.dnn_partitioning.sample_latency import sample_latency
+from maniple.strategies.pipeline.cost_graph import CostGraph
+from maniple.strategies.pipeline.costs import Assumptions, Level, synchronization_s, work_s
+from maniple.strategies.pipeline.machine_levels import flat
+from maniple.strategies.pipeline.operator_costs import cost_graph
+from maniple.strategies.pipeline.pipeline_timing import StageTimes, pipeline_s
+from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem, Stage
+from maniple.strategies.pipeline.profile import read_profile
 from maniple.strategies.segmentation.baselines import MEASURES, baseline
-from maniple.strategies.segmentation.cost_graph import CostGraph
-from maniple.strategies.segmentation.costs import Assumptions, Level, synchronization_s, work_s
-from maniple.strategies.segmentation.machine_levels import flat
-from maniple.strategies.segmentation.max_load import max_load
-from maniple.strategies.segmentation.operator_costs import cost_graph
 from maniple.strategies.segmentation.order_search import stage_times
-from maniple.strategies.segmentation.pipeline_timing import StageTimes, pipeline_s
-from maniple.strategies.segmentation.placement import Placement
-from maniple.strategies.segmentation.problem import Segmentation, SegmentationProblem, Stage
-from maniple.strategies.segmentation.profile import read_profile
-from maniple.strategies.segmentation.sample_latency import sample_latency
 from maniple.strategies.segmentation.segment import load_compiled, segment
 
 T = TypeVar("T")

@@ -18,9 +18,9 @@ import torch
 
 import maniple as mp
 from maniple.mappers.default import DefaultMapper
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.session import Session
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.session.session import Session
 
 FEATURES = 16
 WAYS = ("untraced", "annotated", "automatic")

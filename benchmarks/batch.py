@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from maniple.operators.graph import Graph
+    from maniple.operators.graph.graph import Graph
 
 
 def batch_of(graph: Graph) -> dict[str, torch.Tensor]:

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 
 import maniple as mp
 from maniple.models import digits_cnn, mlp
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
 
 BATCH = 256
 NAMED = ("data_parallel", "model_parallel", "expert")

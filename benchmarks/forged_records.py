@@ -26,10 +26,10 @@ from time import perf_counter
 
 import msgpack
 
-from maniple.runtime.control import echo_name
-from maniple.runtime.head import Head
-from maniple.runtime.head_event import Garbled, Received, SendTo
-from maniple.runtime.message import (
+from maniple.runtime.cluster.coordinator import Head
+from maniple.runtime.cluster.coordinator_event import Garbled, Received, SendTo
+from maniple.runtime.control.control import echo_name
+from maniple.runtime.transports.message import (
     MAX_MESSAGE,
     PROTOCOL,
     RECORDS,

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 import maniple as mp
-from maniple.operators.kernels import cross_entropy, dropout
+from maniple.operators.library.losses import cross_entropy_kernels
+from maniple.operators.library.randomness import dropout_kernels
 from maniple.regions.rectangle import Rect
 
 LAUNCHES = 10
@@ -62,7 +63,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 def updates(size: int) -> Iterator[Measured]:
     """One step of descent with momentum; launched again, it goes on from where it is."""
-    from maniple.operators.kernels.cuda.descent import bind_descent
+    from maniple.operators.training.descent_cuda_kernels import bind_descent
 
     optimizer = mp.SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
     value, gradient, momentum = (drawn(size, seed=seed) for seed in range(3))
@@ -74,19 +75,22 @@ def updates(size: int) -> Iterator[Measured]:
 
 def dropouts(size: int) -> Iterator[Measured]:
     """Dropout of a whole tensor."""
-    from maniple.operators.kernels.cuda.dropout import bind_dropout
+    from maniple.operators.library.randomness.dropout_cuda_kernels import bind_dropout
 
     shape, clock = (size // 1024, 1024), torch.tensor([0, 3])
-    mask, rect, source = dropout.Mask(7, 0.1), Rect.of_shape(shape), drawn(*shape)
+    mask, rect, source = dropout_kernels.Mask(7, 0.1), Rect.of_shape(shape), drawn(*shape)
     expected, found = torch.empty(shape), torch.empty(shape, device="cuda")
-    dropout.bind_dropout(mask, shape, rect, clock.numpy(), source, expected)()
+    dropout_kernels.bind_dropout(mask, shape, rect, clock.numpy(), source, expected)()
     launch = bind_dropout(mask, shape, rect, clock.cuda(), source.cuda(), found)
     yield Measured("dropout", launch, 4 * 2 * source.numel(), found, expected, 0.0)
 
 
 def losses(size: int) -> Iterator[Measured]:
     """Cross-entropy over many classes, forward and backward."""
-    from maniple.operators.kernels.cuda.cross_entropy import bind_cross_entropy, bind_cross_entropy_backward
+    from maniple.operators.library.losses.cross_entropy_cuda_kernels import (
+        bind_cross_entropy,
+        bind_cross_entropy_backward,
+    )
 
     classes = 32768
     rows = max(1, size // classes)
@@ -94,8 +98,8 @@ def losses(size: int) -> Iterator[Measured]:
     share, weights, one = torch.full((1,), 1 / rows), torch.ones(classes), torch.ones(1)
     z, result, slope = torch.empty(rows), torch.empty(1), torch.empty(rows, classes)
     read = [tensor.numpy() for tensor in (logits, labels, share, weights)]
-    cross_entropy.forward(*read, -100, np.float32(0), z.numpy(), result.numpy())
-    cross_entropy.backward(*read, -100, np.float32(0), z.numpy(), one.numpy(), slope.numpy())
+    cross_entropy_kernels.forward(*read, -100, np.float32(0), z.numpy(), result.numpy())
+    cross_entropy_kernels.backward(*read, -100, np.float32(0), z.numpy(), one.numpy(), slope.numpy())
     given = [tensor.cuda() for tensor in (logits, labels, share, weights)]
     found_z, found, found_slope = (torch.empty_like(tensor, device="cuda") for tensor in (z, result, slope))
     launch = bind_cross_entropy(*given, -100, 0.0, found_z, found)

@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 
 import maniple as mp
-from maniple.runtime import environment
-from maniple.runtime.world import current
+from maniple.runtime.control.world import current
+from maniple.runtime.process import environment
 
 STEPS, BATCH, CLASSES = 5, 8, 5
 TOLERANCE = 1e-9  # of float64; |a - b| <= TOLERANCE * max(1, max|b|)
@@ -141,7 +141,7 @@ def main() -> int:
         reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
         print(f"no GPU: {reason}; nothing was measured")
         return 0
-    from maniple.runtime.launcher import LaunchRequest, run
+    from maniple.runtime.cluster.launcher import LaunchRequest, run
 
     arguments = () if given.json is None else ("--json", str(given.json.absolute()))
     return run(LaunchRequest((__file__, *arguments), nodes=2, device="cuda"))

@@ -20,7 +20,7 @@ from batch import batch_of
 
 import maniple as mp
 from maniple.models import model
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
 
 SIDES = {"the C library's": {"GLIBC_TUNABLES": "glibc.malloc.check=0"}, "kept": {}}
 ROUNDS, WARM_UP, STEPS = 3, 3, 10

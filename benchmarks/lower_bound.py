@@ -20,12 +20,12 @@ from random import Random
 from statistics import median
 
 import maniple as mp
-from maniple.operators.builder import Tensor
-from maniple.operators.configuration import OperatorPlan
+from maniple.operators.operator.builder import Tensor
+from maniple.operators.rules.configuration import OperatorPlan
 from maniple.strategies.bound import lower_bound_s
-from maniple.strategies.registry import lookup
+from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 
 MACHINES = ("cpu:1", "cpu:2", "cpu:2x1", "cpu:8", "p100x2", "p100x8", "k80x2", "h100x2", "h100x32")
 

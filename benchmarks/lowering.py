@@ -17,17 +17,17 @@ import click
 
 import maniple as mp
 from maniple.models import model
-from maniple.operators.expansion import Expansion
-from maniple.operators.program import FragmentCache, lower
-from maniple.operators.weight import weights
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.weight import weights
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
 from maniple.regions.validity import Validity
-from maniple.runtime import template
-from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.machine import Machine
-from maniple.runtime.region_table import RegionTable
+from maniple.runtime.analysis import template
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.launch import Launch, Point, Requirement
 
 CLOCK = time.thread_time
 Figures = dict[str, float | int | str]

@@ -5,8 +5,8 @@
 
 Each side of each model is a process of its own, on one core, which first trains a small model of the same kind, so that
 what is imported and compiled counts for neither. Then it makes the model, trains STEPS steps by gradient descent with
-momentum, and tells the peak of its resident set above what it had before (`maniple.runtime.peak`). Two ranks are two
-processes that the launcher starts, of which the larger is told. Weights are made, not copied, by both.
+momentum, and tells the peak of its resident set above what it had before (`maniple.runtime.observe.peak`). Two ranks
+are two processes that the launcher starts, of which the larger is told. Weights are made, not copied, by both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import maniple as mp
 from maniple.regions.error import RunError
-from maniple.runtime.peak import measured_peak
+from maniple.runtime.observe.peak import measured_peak
 
 STEPS = 4
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"

@@ -26,9 +26,9 @@ import torch
 import maniple as mp
 from maniple.models import digits_cnn, mlp
 from maniple.regions.index_space import meets
-from maniple.runtime import replay
-from maniple.runtime.lane import Layout, StepKind
-from maniple.runtime.schedule import InstanceKind
+from maniple.runtime.execution import replay
+from maniple.runtime.schedule.lane import Layout, StepKind
+from maniple.runtime.schedule.schedule import InstanceKind
 
 SIDES = ("as it is", "no waits for storage", "one by one")
 NAMED = ("data_parallel", "model_parallel", "expert")

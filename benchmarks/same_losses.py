@@ -24,10 +24,10 @@ import click
 import torch
 
 import maniple as mp
-from maniple.operators.configuration import OperatorPlan
-from maniple.operators.node import Node
-from maniple.strategies.placement import complete
-from maniple.strategies.strategy import Problem
+from maniple.operators.graph.node import Node
+from maniple.operators.rules.configuration import OperatorPlan
+from maniple.strategies.interface.placement import complete
+from maniple.strategies.interface.strategy import Problem
 from maniple.zoo.gpt import GPT
 
 BATCH = 16

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import maniple as mp
 from maniple.models import model
-from maniple.operators.graph import Graph
-from maniple.operators.plan import Plan
-from maniple.runtime.machine import Machine
-from maniple.strategies.registry import lookup
+from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import Plan
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
-from maniple.strategies.simulation.full import first_come, in_order
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.soap import Soap
-from maniple.strategies.strategy import Problem
+from maniple.strategies.timing.full import first_come, in_order
 
 CLOCK = time.thread_time
 

@@ -36,9 +36,9 @@ from batch import batch_of
 from ranking import kendall, middle, noise, over_fastest, over_luckiest, pairs
 
 import maniple as mp
-from maniple.operators.graph import Graph
-from maniple.operators.plan import Plan
-from maniple.runtime.machine import Machine
+from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import Plan
+from maniple.runtime.machine.machine import Machine
 from maniple.strategies.cost_model.measured import RUNOFF_PASSES, Measured
 from maniple.strategies.cost_model.measurement import Measurements, step_bytes
 from maniple.strategies.simulation.simulation import Simulation

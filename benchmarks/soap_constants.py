@@ -19,12 +19,12 @@ from statistics import geometric_mean
 import click
 
 from maniple.models import model
-from maniple.runtime.machine import Machine
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.soap.chains import TEMPERING, Tempering
 from maniple.strategies.soap.seeding import SEEDS
 from maniple.strategies.soap.soap import Soap
-from maniple.strategies.strategy import Problem
 
 CASES = (
     "lenet@p100x4",

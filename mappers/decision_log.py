@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from maniple.mappers.default import DefaultMapper
 from maniple.regions.error import RequestError
-from maniple.runtime import environment
-from maniple.runtime.mapper import CopyView, LaunchView, Mapper, TaskMapping, TaskOptions, TaskView, TunableView
+from maniple.runtime.process import environment
+from maniple.runtime.program.mapper import CopyView, LaunchView, Mapper, TaskMapping, TaskOptions, TaskView, TunableView
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from maniple.runtime.mapper import TaskProfile
+    from maniple.runtime.program.mapper import TaskProfile
 
 __all__ = ["LoggingMapper", "ReplayMapper"]
 

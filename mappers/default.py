@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from maniple.runtime.mapper import Mapper, TaskOptions
+from maniple.runtime.program.mapper import Mapper, TaskOptions
 
 if TYPE_CHECKING:
-    from maniple.runtime.mapper import LaunchView
+    from maniple.runtime.program.mapper import LaunchView
 
 __all__ = ["DefaultMapper"]
 

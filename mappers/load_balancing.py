@@ -6,12 +6,12 @@ import heapq
 from typing import TYPE_CHECKING, final
 
 from maniple.mappers.whole_launch import WholeLaunchMapper
-from maniple.runtime.mapper import TaskOptions
+from maniple.runtime.program.mapper import TaskOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.runtime.mapper import LaunchView, TaskProfile
+    from maniple.runtime.program.mapper import LaunchView, TaskProfile
 
 __all__ = ["LoadBalancingMapper"]
 

@@ -9,7 +9,7 @@ from maniple.mappers.whole_launch import WholeLaunchMapper
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.runtime.mapper import LaunchView
+    from maniple.runtime.program.mapper import LaunchView
 
 __all__ = ["MemoryAwareMapper"]
 

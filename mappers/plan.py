@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
-from maniple.runtime.mapper import Mapper, TaskOptions
+from maniple.runtime.program.mapper import Mapper, TaskOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.runtime.mapper import LaunchView, TaskView
+    from maniple.runtime.program.mapper import LaunchView, TaskView
 
 __all__ = ["PlanMapper"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from maniple.regions.error import RequestError, nearest
-from maniple.runtime.mapper import Mapper
+from maniple.runtime.program.mapper import Mapper
 
 __all__: list[str] = []
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from maniple.runtime.mapper import Mapper
+from maniple.runtime.program.mapper import Mapper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.runtime.mapper import LaunchView, TaskView
+    from maniple.runtime.program.mapper import LaunchView, TaskView
 
 __all__: list[str] = []
 

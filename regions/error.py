@@ -15,7 +15,12 @@ class RequestError(ManipleError, ValueError):
 
 
 class RunError(ManipleError, RuntimeError):
-    """A run that failed after it was accepted; commands that meet it end with exit status 1."""
+    """A run that failed after it was accepted; commands that meet it end with exit status 1.
+
+    `here` says whether it is this rank's own: of another's failure that rank tells its user.
+    """
+
+    here: bool = True
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

@@ -10,32 +10,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from maniple.operators.node import Node as Node
-    from maniple.operators.plan import OperatorPlan as OperatorPlan
-    from maniple.operators.plan import Plan as Plan
-    from maniple.operators.plan import Predicted as Predicted
-    from maniple.operators.plan import WeightPlan as WeightPlan
-    from maniple.strategies.placement import complete as complete
-    from maniple.strategies.placement import configure as configure
-    from maniple.strategies.placement import follow as follow
-    from maniple.strategies.placement import node_flops as node_flops
-    from maniple.strategies.placement import shared as shared
-    from maniple.strategies.placement import split_axis as split_axis
-    from maniple.strategies.placement import split_sample as split_sample
-    from maniple.strategies.placement import whole as whole
-    from maniple.strategies.registry import register_strategy as register_strategy
-    from maniple.strategies.registry import strategy_names as strategy_names
+    from maniple.operators.graph.node import Node as Node
+    from maniple.operators.plan.plan import OperatorPlan as OperatorPlan
+    from maniple.operators.plan.plan import Plan as Plan
+    from maniple.operators.plan.plan import Predicted as Predicted
+    from maniple.operators.plan.plan import WeightPlan as WeightPlan
+    from maniple.strategies.interface.placement import complete as complete
+    from maniple.strategies.interface.placement import configure as configure
+    from maniple.strategies.interface.placement import follow as follow
+    from maniple.strategies.interface.placement import node_flops as node_flops
+    from maniple.strategies.interface.placement import shared as shared
+    from maniple.strategies.interface.placement import split_axis as split_axis
+    from maniple.strategies.interface.placement import split_sample as split_sample
+    from maniple.strategies.interface.placement import whole as whole
+    from maniple.strategies.interface.registry import register_strategy as register_strategy
+    from maniple.strategies.interface.registry import strategy_names as strategy_names
+    from maniple.strategies.interface.strategy import AbstractDirectStrategy as AbstractDirectStrategy
+    from maniple.strategies.interface.strategy import AbstractStrategy as AbstractStrategy
+    from maniple.strategies.interface.strategy import Problem as Problem
+    from maniple.strategies.interface.strategy import Progress as Progress
+    from maniple.strategies.interface.strategy import StrategyError as StrategyError
     from maniple.strategies.simulation.simulation import Simulation as Simulation
-    from maniple.strategies.strategy import AbstractDirectStrategy as AbstractDirectStrategy
-    from maniple.strategies.strategy import AbstractStrategy as AbstractStrategy
-    from maniple.strategies.strategy import Problem as Problem
-    from maniple.strategies.strategy import Progress as Progress
-    from maniple.strategies.strategy import StrategyError as StrategyError
 
 _HOMES = {
-    "operators.node": ("Node",),
-    "operators.plan": ("OperatorPlan", "Plan", "Predicted", "WeightPlan"),
-    "strategies.placement": (
+    "operators.graph.node": ("Node",),
+    "operators.plan.plan": ("OperatorPlan", "Plan", "Predicted", "WeightPlan"),
+    "strategies.interface.placement": (
         "complete",
         "configure",
         "follow",
@@ -45,9 +45,15 @@ _HOMES = {
         "split_sample",
         "whole",
     ),
-    "strategies.registry": ("register_strategy", "strategy_names"),
+    "strategies.interface.registry": ("register_strategy", "strategy_names"),
     "strategies.simulation.simulation": ("Simulation",),
-    "strategies.strategy": ("AbstractDirectStrategy", "AbstractStrategy", "Problem", "Progress", "StrategyError"),
+    "strategies.interface.strategy": (
+        "AbstractDirectStrategy",
+        "AbstractStrategy",
+        "Problem",
+        "Progress",
+        "StrategyError",
+    ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

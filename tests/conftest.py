@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 import pytest
 from hypothesis import HealthCheck, settings
 
-from maniple.operators.graph import Graph
-from maniple.operators.optimizer import SGD
-from maniple.runtime.machine import Machine
+from maniple.operators.graph.graph import Graph
+from maniple.operators.training.optimizer import SGD
+from maniple.runtime.machine.machine import Machine
 from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.simulation.simulation import Simulation

@@ -16,10 +16,9 @@ from maniple import cli, driver
 from maniple.costs import NamedCosts, costs_of, costs_of_plan, surveyed
 from maniple.regions.error import RequestError
 from maniple.regions.rectangle import Rect
-from maniple.runtime.launch import Launch
-from maniple.runtime.machine import Machine
-from maniple.runtime.roofline import task_ns
-from maniple.strategies import memory_fit, runoff
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.schedule.launch import Launch
+from maniple.runtime.schedule.roofline import task_ns
 from maniple.strategies.cost_model import measured
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import (
@@ -29,12 +28,13 @@ from maniple.strategies.cost_model.measurement import (
     write_measurements,
 )
 from maniple.strategies.cost_model.store import Store
-from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.expert import Expert
-from maniple.strategies.model_parallel import ModelParallel
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.named.data_parallel import DataParallel
+from maniple.strategies.named.expert import Expert
+from maniple.strategies.named.model_parallel import ModelParallel
+from maniple.strategies.search import memory_fit, runoff
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.soap import Soap
-from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
     import torch
@@ -350,7 +350,7 @@ def test_what_a_search_prints_and_saves_is_what_it_compared(
     timer: Timer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The time box has ended before the first task: what was interpolated is not measured once the plan is found."""
-    monkeypatch.setattr("maniple.strategies.survey.survey", lambda *_: None)
+    monkeypatch.setattr("maniple.strategies.search.survey.survey", lambda *_: None)
     (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
     given = ("--machine", "cpu:2x1", "--strategy", "optcnn", "--costs", "measured", "--json")
     assert status_of("search", f"{tmp_path / 'model.py'}:small", *given) == 0

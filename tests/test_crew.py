@@ -16,9 +16,9 @@ import maniple as mp
 from maniple import crew
 from maniple.crew import Crew
 from maniple.models import model
+from maniple.strategies.interface.strategy import Problem, Progress
 from maniple.strategies.soap.rounds import RoundState
 from maniple.strategies.soap.soap import Soap
-from maniple.strategies.strategy import Problem, Progress
 
 pytestmark = [pytest.mark.simulator, pytest.mark.ranks]
 MACHINE = mp.Machine.preset("p100x4")

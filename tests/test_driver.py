@@ -14,9 +14,9 @@ import pytest
 import maniple as mp
 from maniple import search as face
 from maniple.regions.error import RequestError
-from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.registry import installed
-from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
+from maniple.strategies.interface.registry import installed
+from maniple.strategies.interface.strategy import AbstractStrategy, Problem, Progress
+from maniple.strategies.named.data_parallel import DataParallel
 
 
 def network(*, loss: bool = True) -> mp.Graph:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from maniple import cli, fit
 from maniple.models import digits_cnn
-from maniple.runtime.machine import Machine
-from maniple.strategies.registry import lookup
-from maniple.strategies.strategy import Problem
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.strategy import Problem
 
 MODELS = """
 import torch

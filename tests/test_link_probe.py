@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from maniple.link_probe import copy_seconds
-from maniple.runtime.timeline import Event, Kind, Timeline
+from maniple.runtime.observe.timeline import Event, Kind, Timeline
 
 
 def share(rank: int, begin_us: int, end_us: int, row: int) -> tuple[Event, Event]:

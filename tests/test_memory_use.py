@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple.runtime.memory import Memory
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.world import World, local_worlds
+from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.storage.memory import Memory
 
 WIDTH, BATCH = 2048, 64
 

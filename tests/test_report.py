@@ -12,9 +12,9 @@ import torch
 import maniple as mp
 from maniple.regions.error import RequestError
 from maniple.report import RankMemory, Report
-from maniple.runtime.decomposition import Terms
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.world import World, local_worlds
+from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.observe.decomposition import Terms
 
 TIMEOUT_S = 120.0
 EQUAL = Report(

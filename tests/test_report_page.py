@@ -10,7 +10,7 @@ import pytest
 
 from maniple import cli
 from maniple.report import RankMemory, Report
-from maniple.runtime.decomposition import Terms
+from maniple.runtime.observe.decomposition import Terms
 from maniple.strategies.simulation import kind
 from maniple.strategies.simulation.kind import MemoryKind
 

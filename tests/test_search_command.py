@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from maniple import cli, search_command
-from maniple.operators.plan import Plan
+from maniple.operators.plan.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,10 +11,10 @@ import pytest
 
 from maniple import cli
 from maniple.models import model
-from maniple.runtime.machine import Machine
-from maniple.strategies.data_parallel import DataParallel
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 

@@ -15,12 +15,12 @@ import torch.nn.functional as F
 import maniple as mp
 from maniple.program_loader import KEPT_SIZES
 from maniple.regions.error import RequestError, RunError
-from maniple.runtime.failure import TaskFailed
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.mapper import LaunchView, Mapper
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.session import Session
-from maniple.runtime.world import World, local_worlds
+from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.program.mapper import LaunchView, Mapper
+from maniple.runtime.schedule.failure import TaskFailed
+from maniple.runtime.session.session import Session
 from maniple.step_run import LoadedProgram
 
 TIMEOUT_S = 60.0

@@ -7,9 +7,9 @@ from dataclasses import replace
 import click
 
 from maniple.models import model
-from maniple.operators.graph import Graph
-from maniple.operators.plan import Plan
-from maniple.runtime.machine import Machine
+from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import Plan
+from maniple.runtime.machine.machine import Machine
 from maniple.strategies.simulation.prediction import Prediction
 from maniple.strategies.simulation.simulation import Simulation
 

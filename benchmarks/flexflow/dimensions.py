@@ -12,14 +12,14 @@ import maniple as mp
 from flexflow.cluster import budget_option, predicted
 from flexflow.table import Row, Table, json_option
 from maniple.driver import search
-from maniple.operators.graph import Graph
-from maniple.operators.plan import Plan
-from maniple.runtime.machine import Machine
-from maniple.strategies.placement import complete
+from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import Plan
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.placement import complete
+from maniple.strategies.interface.space import Choice, OperatorSpace, Space
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import Evaluation
-from maniple.strategies.space import Choice, OperatorSpace, Space
-from maniple.strategies.strategy import Problem
 
 
 def samples() -> Graph:

@@ -20,16 +20,16 @@ import click
 from flexflow.cluster import MODELS, batch_option, budget_option, graph_for, model_option
 from flexflow.table import Row, Table, json_option
 from maniple.driver import search
-from maniple.operators.graph import Graph
-from maniple.runtime.machine import Machine
-from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.equal_split import equal_splits
+from maniple.operators.graph.graph import Graph
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.equal_split import equal_splits
+from maniple.strategies.interface.space import Choice, OperatorSpace, Space
+from maniple.strategies.interface.strategy import Problem, Progress
+from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import Evaluation
 from maniple.strategies.soap.seeding import choices_of
-from maniple.strategies.space import Choice, OperatorSpace, Space
-from maniple.strategies.strategy import Problem, Progress
 
 # Seconds with delta simulation, by devices (the paper's table 4 as it is remembered; two of its entries are verified).
 PUBLISHED_S = {

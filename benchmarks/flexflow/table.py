@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
 
 Row = dict[str, object]
 

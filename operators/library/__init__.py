@@ -1,1 +1,4 @@
-"""The operator library: one module per family, torch-free; their kernels are in ``maniple.operators.kernels``."""
+"""The operator library: a folder for each family, kernels beside their operators; torch comes with a kernel alone.
+
+May import ``operator`` and ``rules``. ``catalogue`` lists all operators by name.
+"""

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from maniple.operators.library.aten import Aten, AtenContraction, AtenDetached, AtenLinear
-from maniple.operators.library.attention import Attention
-from maniple.operators.library.convolution import (
+from maniple.operators.library.dense.attention import Attention
+from maniple.operators.library.dense.embedding import Embedding
+from maniple.operators.library.dense.linear import Linear
+from maniple.operators.library.dense.recurrent import Recurrent, RecurrentCell
+from maniple.operators.library.elementwise.aten import Aten, AtenContraction, AtenDetached, AtenLinear
+from maniple.operators.library.elementwise.extremum import Extremum
+from maniple.operators.library.elementwise.pointwise import Add, ReLU
+from maniple.operators.library.losses.loss import CrossEntropy
+from maniple.operators.library.losses.pointwise_loss import NegativeLogLikelihood, PointwiseLoss
+from maniple.operators.library.norms.feature_norm import GroupNorm, RMSNorm
+from maniple.operators.library.norms.normalization import BatchNorm, LayerNorm
+from maniple.operators.library.norms.softmax import Softmax
+from maniple.operators.library.randomness.draw import Draw
+from maniple.operators.library.randomness.dropout import Dropout, DropoutVariant
+from maniple.operators.library.shapes.layout import Pad, Triangle
+from maniple.operators.library.shapes.opaque import Opaque
+from maniple.operators.library.shapes.shape import Flatten, Reshape
+from maniple.operators.library.windows.convolution import (
     Conv1d,
     Conv2d,
     Conv3d,
@@ -12,24 +27,9 @@ from maniple.operators.library.convolution import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from maniple.operators.library.draw import Draw
-from maniple.operators.library.dropout import Dropout, DropoutVariant
-from maniple.operators.library.embedding import Embedding
-from maniple.operators.library.extremum import Extremum
-from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
-from maniple.operators.library.layout import Pad, Triangle
-from maniple.operators.library.linear import Linear
-from maniple.operators.library.loss import CrossEntropy
-from maniple.operators.library.normalization import BatchNorm, LayerNorm
-from maniple.operators.library.opaque import Opaque
-from maniple.operators.library.pointwise import Add, ReLU
-from maniple.operators.library.pointwise_loss import NegativeLogLikelihood, PointwiseLoss
-from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
-from maniple.operators.library.recurrent import Recurrent, RecurrentCell
-from maniple.operators.library.shape import Flatten, Reshape
-from maniple.operators.library.softmax import Softmax
-from maniple.operators.library.window_pooling import AdaptivePool, WindowPool
-from maniple.operators.operator import AbstractOperator
+from maniple.operators.library.windows.pooling import AvgPool2d, MaxPool2d
+from maniple.operators.library.windows.window_pooling import AdaptivePool, WindowPool
+from maniple.operators.operator.operator import AbstractOperator
 from maniple.regions.error import RequestError, nearest
 
 CATALOGUE: dict[str, type[AbstractOperator]] = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from maniple.operators.builder import Tensor
-from maniple.operators.library.aten import Aten, AtenContraction, AtenLinear
-from maniple.operators.library.axes import activation_axes
-from maniple.operators.library.extremum import Extremum
-from maniple.operators.library.layout import Triangle
-from maniple.operators.library.pattern_text import Pattern, broadcast, text
-from maniple.operators.library.pointwise import Add, ReLU
-from maniple.operators.operator import FLOAT_DTYPES
+from maniple.operators.library.elementwise.aten import Aten, AtenContraction, AtenLinear
+from maniple.operators.library.elementwise.extremum import Extremum
+from maniple.operators.library.elementwise.pointwise import Add, ReLU
+from maniple.operators.library.shapes.layout import Triangle
+from maniple.operators.operator.axes import activation_axes
+from maniple.operators.operator.builder import Tensor
+from maniple.operators.operator.operator import FLOAT_DTYPES
+from maniple.operators.operator.pattern_text import Pattern, broadcast, text
 from maniple.operators.torch_import.call import Call, spelled
 from maniple.operators.torch_import.layout import axes, dimension, permute, reshape
 from maniple.operators.torch_import.table import POINTWISE, handles

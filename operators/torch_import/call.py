@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from maniple.operators.aten import Overload, Schema, schema
-from maniple.operators.builder import Tensor
+from maniple.operators.operator.aten import Overload, Schema, schema
+from maniple.operators.operator.builder import Tensor
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from maniple.operators.rule import Shape
+    from maniple.operators.rules.rule import Shape
 
 
 @final
@@ -117,7 +117,7 @@ class Call:
 
 
 def spelled(call: Call, **other: str) -> tuple[str, list[Tensor | Known]]:
-    """The call as ``maniple.operators.library.aten`` writes it, and the tensors that are its operands.
+    """The call as ``maniple.operators.library.elementwise.aten`` writes it, and the tensors that are its operands.
 
     Args:
         call: What to write.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from maniple.operators.nesting import leaves, tensors
+from maniple.operators.graph.nesting import leaves, tensors
 from maniple.operators.torch_import.hooks import users_frames
 from maniple.regions.error import RequestError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from maniple.operators.aten import Overload, schema
+from maniple.operators.operator.aten import Overload, schema
 from maniple.operators.torch_import.call import Known
 from maniple.operators.torch_import.capture import source
 from maniple.operators.torch_import.closure import attributes

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from maniple.operators.builder import Tensor
-from maniple.operators.library.draw import DTYPES, Draw
-from maniple.operators.library.pattern_text import broadcast, text
+from maniple.operators.library.randomness.draw import DTYPES, Draw
+from maniple.operators.operator.builder import Tensor
+from maniple.operators.operator.pattern_text import broadcast, text
 from maniple.operators.torch_import.call import Call, Known
 from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation

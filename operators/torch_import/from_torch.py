@@ -12,8 +12,8 @@ from torch import Tensor as Values
 from torch import nn
 from torch.export.graph_signature import InputKind, OutputKind
 
-from maniple.operators.builder import Tensor
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
+from maniple.operators.operator.builder import Tensor
 from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
     arithmetic,
     draws,
@@ -35,7 +35,7 @@ from maniple.operators.torch_import.request import Examples, Loss, Request, Step
 from maniple.operators.torch_import.table import handler
 from maniple.operators.torch_import.translation import Translation
 from maniple.regions.error import RequestError
-from maniple.runtime.collector import uncollected
+from maniple.runtime.process.gc_pause import uncollected
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from maniple.operators.library.aten import Aten
-from maniple.operators.library.axes import activation_axes
-from maniple.operators.library.pattern_text import text
+from maniple.operators.library.elementwise.aten import Aten
+from maniple.operators.operator.axes import activation_axes
+from maniple.operators.operator.pattern_text import text
 from maniple.operators.torch_import.call import Call, Known, spelled
 from maniple.operators.torch_import.layout import axes, dimension, permute, reshape
 from maniple.operators.torch_import.table import handles

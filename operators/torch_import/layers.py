@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from maniple.operators.builder import Tensor
-from maniple.operators.library.aten import Aten
-from maniple.operators.library.attention import Attention
-from maniple.operators.library.convolution import (
+from maniple.operators.library.dense.attention import Attention
+from maniple.operators.library.dense.embedding import Embedding
+from maniple.operators.library.dense.linear import Linear
+from maniple.operators.library.dense.recurrent import Recurrent, RecurrentCell
+from maniple.operators.library.elementwise.aten import Aten
+from maniple.operators.library.norms.feature_norm import GroupNorm, RMSNorm
+from maniple.operators.library.norms.normalization import BatchNorm, LayerNorm
+from maniple.operators.library.norms.softmax import Softmax
+from maniple.operators.library.randomness.dropout import Dropout, DropoutVariant
+from maniple.operators.library.shapes.layout import Pad
+from maniple.operators.library.windows.convolution import (
     Conv1d,
     Conv2d,
     Conv3d,
@@ -18,16 +25,9 @@ from maniple.operators.library.convolution import (
     ConvTranspose3d,
     TransposedConvolution,
 )
-from maniple.operators.library.dropout import Dropout, DropoutVariant
-from maniple.operators.library.embedding import Embedding
-from maniple.operators.library.feature_norm import GroupNorm, RMSNorm
-from maniple.operators.library.layout import Pad
-from maniple.operators.library.linear import Linear
-from maniple.operators.library.normalization import BatchNorm, LayerNorm
-from maniple.operators.library.pattern_text import text, whole
-from maniple.operators.library.recurrent import Recurrent, RecurrentCell
-from maniple.operators.library.softmax import Softmax
-from maniple.operators.operator import FLOAT_DTYPES
+from maniple.operators.operator.builder import Tensor
+from maniple.operators.operator.operator import FLOAT_DTYPES
+from maniple.operators.operator.pattern_text import text, whole
 from maniple.operators.torch_import.arithmetic import added, matmul
 from maniple.operators.torch_import.call import Call, Known, spelled
 from maniple.operators.torch_import.layout import axes, dimension, permute

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from maniple.operators.builder import Tensor
-from maniple.operators.library.aten import AtenLinear
-from maniple.operators.library.axes import activation_axes
-from maniple.operators.library.layout import joined, permuted, sliced
-from maniple.operators.library.pattern_text import Pattern, reshaped, text
+from maniple.operators.library.elementwise.aten import AtenLinear
+from maniple.operators.library.shapes.layout import joined, permuted, sliced
+from maniple.operators.operator.axes import activation_axes
+from maniple.operators.operator.builder import Tensor
+from maniple.operators.operator.pattern_text import Pattern, reshaped, text
 from maniple.operators.torch_import.call import Call, Known
 from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation

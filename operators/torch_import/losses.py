@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from maniple.operators.library.aten import Aten
-from maniple.operators.library.loss import CrossEntropy
-from maniple.operators.library.pattern_text import broadcast, text
-from maniple.operators.library.pointwise_loss import PointwiseLoss
-from maniple.operators.library.softmax import Softmax
+from maniple.operators.library.elementwise.aten import Aten
+from maniple.operators.library.losses.loss import CrossEntropy
+from maniple.operators.library.losses.pointwise_loss import PointwiseLoss
+from maniple.operators.library.norms.softmax import Softmax
+from maniple.operators.operator.pattern_text import broadcast, text
 from maniple.operators.torch_import.arithmetic import total
 from maniple.operators.torch_import.call import Call, spelled
 from maniple.operators.torch_import.layout import axes

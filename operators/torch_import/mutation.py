@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from maniple.operators.aten import Overload, Schema, overload, schema
+from maniple.operators.operator.aten import Overload, Schema, overload, schema
 from maniple.operators.torch_import.capture import exporting
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from maniple.operators.library.pooling import AvgPool2d, MaxPool2d
-from maniple.operators.library.window_pooling import AdaptivePool, WindowPool
-from maniple.operators.operator import AbstractOperator
+from maniple.operators.library.windows.pooling import AvgPool2d, MaxPool2d
+from maniple.operators.library.windows.window_pooling import AdaptivePool, WindowPool
+from maniple.operators.operator.operator import AbstractOperator
 from maniple.operators.torch_import.call import Call
 from maniple.operators.torch_import.layers import batchwise, pair, several
 from maniple.operators.torch_import.table import handles

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from maniple.operators.builder import Tensor
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
+from maniple.operators.operator.builder import Tensor
 
 
 def pruned(graph: Graph) -> Graph:

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from maniple.operators.library.aten import AtenCall
-from maniple.operators.library.draw import Draw, Sizes
+from maniple.operators.library.elementwise.aten import AtenCall
+from maniple.operators.library.randomness.draw import Draw, Sizes
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
-    from maniple.operators.graph import Graph
-    from maniple.operators.node import Node
-    from maniple.operators.operator import AbstractOperator
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import Node
+    from maniple.operators.operator.operator import AbstractOperator
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 

@@ -10,8 +10,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from maniple.operators.arguments import Arguments
-from maniple.operators.nesting import check_plain, leaves, rebuilt, tensors
+from maniple.operators.graph.arguments import Arguments
+from maniple.operators.graph.nesting import check_plain, leaves, rebuilt, tensors
 from maniple.operators.torch_import.closure import Untrained, attributes
 from maniple.operators.torch_import.hooks import check_hooks
 from maniple.regions.error import RequestError

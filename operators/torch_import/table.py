@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from maniple.operators.aten import is_pointwise, is_random
+from maniple.operators.operator.aten import is_pointwise, is_random
 from maniple.operators.torch_import.call import Call
 
 POINTWISE = "pointwise"

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from maniple.operators.aten import Overload, is_random
-from maniple.operators.builder import Tensor
-from maniple.operators.library.aten import Aten, AtenCall, AtenDetached, AtenLinear
-from maniple.operators.library.axes import activation_axes
-from maniple.operators.library.pattern_text import text, whole
+from maniple.operators.graph.writer import DTYPES
+from maniple.operators.library.elementwise.aten import Aten, AtenCall, AtenDetached, AtenLinear
+from maniple.operators.operator.aten import Overload, is_random
+from maniple.operators.operator.axes import activation_axes
+from maniple.operators.operator.builder import Tensor
+from maniple.operators.operator.pattern_text import text, whole
 from maniple.operators.torch_import.call import Call, Known, spelled
 from maniple.operators.torch_import.capture import source
 from maniple.operators.torch_import.names import Names
-from maniple.operators.writer import DTYPES
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
     from torch.fx import Graph as Program
     from torch.fx import Node
 
-    from maniple.operators.graph import Graph
-    from maniple.operators.operator import AbstractOperator
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.operator.operator import AbstractOperator
 
 Handler = Callable[["Translation", Call], Any]
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from maniple.runtime import ending, environment
+from maniple.runtime.control import exit_hook
+from maniple.runtime.process import environment
 
 if TYPE_CHECKING:
     from maniple.driver import search as search
     from maniple.mappers.registry import register_mapper as register_mapper
     from maniple.models import model as model
-    from maniple.operators.graph import Graph as Graph
-    from maniple.operators.graph import Tensor as Tensor
-    from maniple.operators.injection import InjectedDropout as InjectedDropout
-    from maniple.operators.optimizer import SGD as SGD
-    from maniple.operators.plan import Plan as Plan
+    from maniple.operators.graph.graph import Graph as Graph
+    from maniple.operators.graph.graph import Tensor as Tensor
+    from maniple.operators.plan.plan import Plan as Plan
+    from maniple.operators.proving.reference_random import InjectedDropout as InjectedDropout
+    from maniple.operators.proving.user_operator import operator as operator
+    from maniple.operators.rules.window import Halo as Halo
     from maniple.operators.torch_import.from_torch import from_torch as from_torch
-    from maniple.operators.user_operator import operator as operator
-    from maniple.operators.window import Halo as Halo
+    from maniple.operators.training.optimizer import SGD as SGD
     from maniple.program import auto_trace as auto_trace
     from maniple.program import copy as copy
     from maniple.program import debug as debug
@@ -42,33 +43,33 @@ if TYPE_CHECKING:
     from maniple.regions.partition import rectangles as rectangles
     from maniple.regions.partition import replicate as replicate
     from maniple.regions.rectangle import Rect as Rect
-    from maniple.runtime.footprint import index_space as index_space
-    from maniple.runtime.future import Future as Future
-    from maniple.runtime.future import FutureMap as FutureMap
-    from maniple.runtime.handle import Region as Region
-    from maniple.runtime.machine import Machine as Machine
-    from maniple.runtime.mapper import CopyView as CopyView
-    from maniple.runtime.mapper import LaunchView as LaunchView
-    from maniple.runtime.mapper import Mapper as Mapper
-    from maniple.runtime.mapper import TaskMapping as TaskMapping
-    from maniple.runtime.mapper import TaskOptions as TaskOptions
-    from maniple.runtime.mapper import TaskProfile as TaskProfile
-    from maniple.runtime.mapper import TaskView as TaskView
-    from maniple.runtime.mapper import TunableView as TunableView
-    from maniple.runtime.reduction import register_reduction as register_reduction
-    from maniple.runtime.task import Color as Color
-    from maniple.runtime.task import Read as Read
-    from maniple.runtime.task import ReadWrite as ReadWrite
-    from maniple.runtime.task import ReduceMax as ReduceMax
-    from maniple.runtime.task import ReduceMin as ReduceMin
-    from maniple.runtime.task import ReduceProduct as ReduceProduct
-    from maniple.runtime.task import ReduceSum as ReduceSum
-    from maniple.runtime.task import Task as Task
-    from maniple.runtime.task import WriteDiscard as WriteDiscard
-    from maniple.runtime.task import task as task
-    from maniple.runtime.timeline import Timeline as Timeline
-    from maniple.strategies.registry import register_strategy as register_strategy
-    from maniple.strategies.segmentation.profile import read_profile as read_profile
+    from maniple.runtime.machine.machine import Machine as Machine
+    from maniple.runtime.observe.timeline import Timeline as Timeline
+    from maniple.runtime.program.future import Future as Future
+    from maniple.runtime.program.future import FutureMap as FutureMap
+    from maniple.runtime.program.handle import Region as Region
+    from maniple.runtime.program.mapper import CopyView as CopyView
+    from maniple.runtime.program.mapper import LaunchView as LaunchView
+    from maniple.runtime.program.mapper import Mapper as Mapper
+    from maniple.runtime.program.mapper import TaskMapping as TaskMapping
+    from maniple.runtime.program.mapper import TaskOptions as TaskOptions
+    from maniple.runtime.program.mapper import TaskProfile as TaskProfile
+    from maniple.runtime.program.mapper import TaskView as TaskView
+    from maniple.runtime.program.mapper import TunableView as TunableView
+    from maniple.runtime.program.reduction import register_reduction as register_reduction
+    from maniple.runtime.program.task import Color as Color
+    from maniple.runtime.program.task import Read as Read
+    from maniple.runtime.program.task import ReadWrite as ReadWrite
+    from maniple.runtime.program.task import ReduceMax as ReduceMax
+    from maniple.runtime.program.task import ReduceMin as ReduceMin
+    from maniple.runtime.program.task import ReduceProduct as ReduceProduct
+    from maniple.runtime.program.task import ReduceSum as ReduceSum
+    from maniple.runtime.program.task import Task as Task
+    from maniple.runtime.program.task import WriteDiscard as WriteDiscard
+    from maniple.runtime.program.task import task as task
+    from maniple.runtime.storage.footprint import index_space as index_space
+    from maniple.strategies.interface.registry import register_strategy as register_strategy
+    from maniple.strategies.pipeline.profile import read_profile as read_profile
     from maniple.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
@@ -76,13 +77,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "mappers.registry": ("register_mapper",),
     "models": ("model",),
-    "operators.graph": ("Graph", "Tensor"),
-    "operators.injection": ("InjectedDropout",),
-    "operators.optimizer": ("SGD",),
-    "operators.plan": ("Plan",),
+    "operators.graph.graph": ("Graph", "Tensor"),
+    "operators.proving.reference_random": ("InjectedDropout",),
+    "operators.training.optimizer": ("SGD",),
+    "operators.plan.plan": ("Plan",),
     "operators.torch_import.from_torch": ("from_torch",),
-    "operators.user_operator": ("operator",),
-    "operators.window": ("Halo",),
+    "operators.proving.user_operator": ("operator",),
+    "operators.rules.window": ("Halo",),
     "program": (
         "auto_trace",
         "copy",
@@ -101,11 +102,11 @@ _HOMES = {
     "regions.error": ("ManipleError", "RequestError", "RunError"),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
     "regions.rectangle": ("Rect",),
-    "runtime.footprint": ("index_space",),
-    "runtime.future": ("Future", "FutureMap"),
-    "runtime.handle": ("Region",),
-    "runtime.machine": ("Machine",),
-    "runtime.mapper": (
+    "runtime.storage.footprint": ("index_space",),
+    "runtime.program.future": ("Future", "FutureMap"),
+    "runtime.program.handle": ("Region",),
+    "runtime.machine.machine": ("Machine",),
+    "runtime.program.mapper": (
         "CopyView",
         "LaunchView",
         "Mapper",
@@ -115,8 +116,8 @@ _HOMES = {
         "TaskView",
         "TunableView",
     ),
-    "runtime.reduction": ("register_reduction",),
-    "runtime.task": (
+    "runtime.program.reduction": ("register_reduction",),
+    "runtime.program.task": (
         "Color",
         "Read",
         "ReadWrite",
@@ -128,9 +129,9 @@ _HOMES = {
         "WriteDiscard",
         "task",
     ),
-    "runtime.timeline": ("Timeline",),
-    "strategies.registry": ("register_strategy",),
-    "strategies.segmentation.profile": ("read_profile",),
+    "runtime.observe.timeline": ("Timeline",),
+    "strategies.interface.registry": ("register_strategy",),
+    "strategies.pipeline.profile": ("read_profile",),
     "trainer": ("Trainer",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -140,7 +141,7 @@ __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the name
 
 if environment.read() is not None:
     # A rank that the launcher started: an error before it has joined is told in the same way as one after.
-    ending.install()
+    exit_hook.install()
 
 
 def __getattr__(name: str) -> object:

@@ -17,8 +17,8 @@ from maniple.regions.error import RequestError, RunError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.graph import Graph
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.calibration import LinkFit, ProcessorRates, TaskFit
 
 __all__: list[str] = []
@@ -46,8 +46,8 @@ def calibrate(
 ) -> int:
     """Measure processors, links between ranks, the cost of a task, and the tasks of models; say how good the fit is."""
     from maniple.request import model_of
-    from maniple.runtime.inventory import take_inventory
-    from maniple.runtime.machine import Machine
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.process.inventory import take_inventory
     from maniple.strategies.cost_model.calibration import calibrated, fit_link, measure_processor, middle
 
     if nodes < 1:
@@ -76,12 +76,12 @@ def calibrate(
 
 def _tasks(graphs: Sequence[Graph], machine: Machine, seconds: float, export: Path | None) -> TaskFit:
     """Measure the tasks of models, keep them, and see how far interpolation between them is off."""
-    from maniple.runtime import environment
+    from maniple.runtime.process import environment
     from maniple.strategies.cost_model.calibration import fit_tasks
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.cost_model.measurement import step_bytes, write_measurements
     from maniple.strategies.cost_model.store import Store
-    from maniple.strategies.survey import survey
+    from maniple.strategies.search.survey import survey
 
     store = Store(environment.cache_folder())
     measurements = store.read()

@@ -16,7 +16,7 @@ from maniple.regions.error import ManipleError, RequestError, RunError, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.operators.user_operator import Definition, OperatorFunction
+    from maniple.operators.proving.user_operator import Definition, OperatorFunction
 
 __all__: list[str] = []
 
@@ -32,9 +32,9 @@ def check_rule(target: str, samples: int, seed: int, as_json: bool) -> int:  # n
     Prints a counterexample with its tensors where the rule is wrong, and the splits that would be right and that the
     rule does not allow.
     """
-    from maniple.operators.prover import prove
-    from maniple.operators.sample import long_samples
-    from maniple.operators.sample import samples as make_samples
+    from maniple.operators.proving.prover import prove
+    from maniple.operators.proving.sample import long_samples
+    from maniple.operators.proving.sample import samples as make_samples
 
     function = _load(target)
     if samples < 1:
@@ -66,7 +66,7 @@ def _named(target: str, definition: Definition) -> Iterator[None]:
     Raises:
         RunError: Whatever the body, or the function that makes its operands, raised.
     """
-    from maniple.operators.user_operator import place_of
+    from maniple.operators.proving.user_operator import place_of
 
     try:
         yield
@@ -101,7 +101,7 @@ def _load(target: str) -> OperatorFunction:
     Raises:
         RequestError: There is no such file, it cannot be run, or there is no such operator in it.
     """
-    from maniple.operators.user_operator import OperatorFunction, Refused, refusals
+    from maniple.operators.proving.user_operator import OperatorFunction, Refused, refusals
 
     file, colon, name = target.rpartition(":")
     if not colon:

@@ -32,7 +32,7 @@ def _models() -> Sequence[str]:
 
 
 def _strategies() -> Sequence[str]:
-    from maniple.strategies.registry import strategy_names
+    from maniple.strategies.interface.registry import strategy_names
 
     return strategy_names()
 
@@ -44,7 +44,7 @@ def _mappers() -> Sequence[str]:
 
 
 def _machines() -> Sequence[str]:
-    from maniple.runtime.preset import GPUS
+    from maniple.runtime.machine.preset import GPUS
 
     return ("cpu:PROCESSORS", "cpu:RANKSxPROCESSORS", *(f"{gpu}xCOUNT" for gpu in sorted(GPUS)))
 
@@ -134,7 +134,7 @@ def run(
 
     Rank 0's output is shown; every rank's goes to its log file.
     """
-    from maniple.runtime import launcher as local
+    from maniple.runtime.cluster import launcher as local
 
     if launcher not in LAUNCHERS:
         raise RequestError(f"--launcher {launcher!r} is not built; built: {', '.join(LAUNCHERS)}")
@@ -248,8 +248,8 @@ def _complain(kind: str, message: str, *, as_json: bool) -> None:
 def _show_commands(request: object) -> None:
     import shlex
 
-    from maniple.runtime.control import place
-    from maniple.runtime.launcher import LaunchRequest, command
+    from maniple.runtime.cluster.launcher import LaunchRequest, command
+    from maniple.runtime.control.control import place
 
     if not isinstance(request, LaunchRequest):
         raise TypeError(f"expected a LaunchRequest, got {type(request).__name__}")

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
 
 from maniple.regions.error import RequestError, nearest
-from maniple.runtime import environment
+from maniple.runtime.process import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan
+    from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.cost_model.measurement import Measurements
@@ -173,7 +173,7 @@ def surveyed(name: str, graph: Graph, machine: Machine) -> Measured | None:
         return None
     # Loaded on use: planning with the roofline needs no torch.
     from maniple.strategies.cost_model.measurement import Measurements
-    from maniple.strategies.survey import survey
+    from maniple.strategies.search.survey import survey
 
     with costs_of(name, graph, machine) as found:
         if found is None:

@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, final
 
 from maniple.frame import Inbox, Outbox
-from maniple.operators import graph_file
+from maniple.operators.graph import graph_file
 from maniple.regions.error import RunError
 from maniple.strategies.soap.leg import unpacked
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.soap.rounds import AbstractRoundStrategy, RoundState
-    from maniple.strategies.strategy import Problem
 
 __all__: list[str] = []
 

@@ -17,14 +17,14 @@ import select
 from typing import TYPE_CHECKING, cast
 
 from maniple.frame import Inbox, send
-from maniple.operators import graph_file
-from maniple.operators.graph import Graph
+from maniple.operators.graph import graph_file
+from maniple.operators.graph.graph import Graph
 from maniple.regions.error import RequestError
-from maniple.runtime.machine import Machine
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.soap.leg import unpacked
 from maniple.strategies.soap.seeding import first_evaluation
-from maniple.strategies.strategy import Problem
 
 if TYPE_CHECKING:
     from maniple.strategies.soap.evaluation import Evaluation

@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from maniple.costs import ANALYTIC, Costs, NamedCosts
-from maniple.operators.plan import Plan
+from maniple.operators.plan.plan import Plan
 from maniple.regions.error import RequestError
-from maniple.runtime.interruption import uninterrupted
-from maniple.strategies.checked_strategy import made
-from maniple.strategies.registry import installed
-from maniple.strategies.strategy import Problem
+from maniple.runtime.process.interruption import uninterrupted
+from maniple.strategies.interface.checked_strategy import made
+from maniple.strategies.interface.registry import installed
+from maniple.strategies.interface.strategy import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from maniple.crew import Crew
-    from maniple.operators.graph import Graph
-    from maniple.runtime.machine import Machine
-    from maniple.strategies.strategy import AbstractStrategy, Progress
+    from maniple.operators.graph.graph import Graph
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.interface.strategy import AbstractStrategy, Progress
 
 __all__: list[str] = []
 
@@ -138,7 +138,7 @@ def _costs(costs: str | Costs, graph: Graph, machine: Machine) -> Costs:
 def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:
     least = min(memory.capacity_bytes for memory in machine.memories)
     if plan.predicted.memory_bytes is not None and plan.predicted.memory_bytes > least:
-        from maniple.strategies.memory_fit import needed_bytes, refuse_unfit
+        from maniple.strategies.search.memory_fit import needed_bytes, refuse_unfit
         from maniple.strategies.simulation.simulation import Simulation
 
         simulation = Simulation(graph, machine, plan)
@@ -179,8 +179,8 @@ class _Limits:
 
 def _cores(asked: int | None) -> int:
     """How many processes search."""
-    from maniple.runtime import environment
-    from maniple.runtime.inventory import available_cores
+    from maniple.runtime.process import environment
+    from maniple.runtime.process.inventory import available_cores
 
     if asked is not None:
         return asked
@@ -231,7 +231,7 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
     result = strategy.result(state)
     if not costs.timing:
         return result
-    from maniple.strategies.runoff import decided, finalists
+    from maniple.strategies.search.runoff import decided, finalists
 
     try:
         alternatives = strategy.alternatives(state)
@@ -263,7 +263,8 @@ def _noted(plan: Plan, costs: str) -> Plan:
 
 def _on_rank_0(drive: Callable[[], Plan]) -> Plan:
     """Search on rank 0 and give its plan to all; alone, just search."""
-    from maniple.runtime import environment, world
+    from maniple.runtime.control import world
+    from maniple.runtime.process import environment
 
     if environment.read() is None:
         return drive()

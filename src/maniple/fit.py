@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
-from maniple.strategies.memory_fit import allocated_beyond, needed_bytes, peak_operator
+from maniple.strategies.search.memory_fit import allocated_beyond, needed_bytes, peak_operator
 from maniple.strategies.simulation.kind import MemoryKind, peak_kinds
 from maniple.strategies.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan
+    from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from maniple.fit import Fit, LargestBatch, MemoryUse
-    from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan
+    from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
 
@@ -57,7 +57,7 @@ def fit(
     """
     from maniple.fit import fit as examined
     from maniple.fit import largest_batch
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
     from maniple.request import amount, machine_of, model_of
 
     if path is not None and strategy is not None:
@@ -81,7 +81,7 @@ def _strategy(
 ) -> Callable[[Graph], Plan]:
     """Makes the plan for each batch; a strategy that searches is asked once, and its plan is cut as it is then."""
     from maniple.driver import search
-    from maniple.strategies.registry import installed
+    from maniple.strategies.interface.registry import installed
 
     if not installed().lookup(name).needs_budget:
         return lambda graph: _unlimited(partial(search, strategy=name, seed=seed), graph, machine)
@@ -133,7 +133,7 @@ def _text(source: str, machine: str, plan: str, found: Fit, sizes: LargestBatch)
 
 def _table(memories: Sequence[MemoryUse]) -> str:
     """What each memory holds and needs, memories of one use together, turned so that any number of kinds fits."""
-    from maniple.operators.plan_table import ranges
+    from maniple.operators.plan.plan_table import ranges
 
     alike: dict[tuple[str, ...], list[int]] = {}
     for memory in memories:

@@ -12,15 +12,15 @@ import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from maniple.operators.graph import Graph
-from maniple.operators.optimizer import SGD
-from maniple.runtime.machine import Machine
-from maniple.strategies.placement import complete, whole
-from maniple.strategies.strategy import Problem
+from maniple.operators.graph.graph import Graph
+from maniple.operators.training.optimizer import SGD
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.placement import complete, whole
+from maniple.strategies.interface.strategy import Problem
 from maniple.trainer import Trainer
 
 if TYPE_CHECKING:
-    from maniple.runtime.timeline import Span, Timeline
+    from maniple.runtime.observe.timeline import Span, Timeline
 
 __all__: list[str] = []
 
@@ -87,7 +87,7 @@ def launch_seconds(timelines: list[Timeline]) -> float:
 
 def main() -> None:
     """Measure, and print one JSON object on rank 0."""
-    from maniple.runtime import environment
+    from maniple.runtime.process import environment
 
     launched = environment.read()
     machine = Machine.detect()

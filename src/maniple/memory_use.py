@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from maniple.runtime.cuda_device import CudaDevice
-from maniple.runtime.entry import Entry
-from maniple.runtime.heap import giving_back
-from maniple.runtime.peak import Peak, Watch
+from maniple.runtime.devices.cuda_device import CudaDevice
+from maniple.runtime.observe.peak import Peak, Watch
+from maniple.runtime.process.file_entry import Entry
+from maniple.runtime.process.malloc_tuning import giving_back
 
 if TYPE_CHECKING:
-    from maniple.runtime.rank import RankRuntime
-    from maniple.runtime.replay import Replay
+    from maniple.runtime.execution.rank import RankRuntime
+    from maniple.runtime.execution.replay import Replay
 
 __all__: list[str] = []
 
@@ -93,7 +93,7 @@ class MemoryUse:
 
 def _load_compiler() -> None:
     """Have the compiler loaded, as the first kernel in a process does: what is imported is of no training."""
-    from maniple.operators.kernels.descent import bind_descent
-    from maniple.operators.optimizer import SGD
+    from maniple.operators.training.descent_kernels import bind_descent
+    from maniple.operators.training.optimizer import SGD
 
     bind_descent(SGD(lr=0.0), torch.zeros(1), torch.zeros(1), (), 1)

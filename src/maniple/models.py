@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from maniple.operators.graph import Graph
+    from maniple.operators.graph.graph import Graph
     from maniple.zoo.catalogue import Entry
     from maniple.zoo.model import ZooModel
 

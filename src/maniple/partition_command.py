@@ -14,11 +14,11 @@ from maniple.regions.error import RequestError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.segmentation.cost_graph import CostGraph
-    from maniple.strategies.segmentation.costs import Order, Overlap
-    from maniple.strategies.segmentation.max_load import MaxLoad
-    from maniple.strategies.segmentation.problem import Goal, SegmentationProblem, Stage
-    from maniple.strategies.segmentation.sample_latency import SampleLatency
+    from maniple.strategies.dnn_partitioning.max_load import MaxLoad
+    from maniple.strategies.dnn_partitioning.sample_latency import SampleLatency
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.costs import Order, Overlap
+    from maniple.strategies.pipeline.problem import Goal, SegmentationProblem, Stage
 
 __all__: list[str] = []
 
@@ -74,7 +74,7 @@ def partition(
     """
     from maniple import partition_request as request
     from maniple.request import amount, machine_of
-    from maniple.strategies.segmentation.problem import MOST_STATES, SegmentationProblem
+    from maniple.strategies.pipeline.problem import MOST_STATES, SegmentationProblem
 
     request.refuse_stages(stages)
     if output is not None and output.suffix not in {".dot", ".svg"}:
@@ -119,8 +119,8 @@ def _placed(
     graph: CostGraph, stages: int, goal: Goal, limit: float | None, states: int | None, *, overlap: bool
 ) -> Found:
     """Solve dnn-partitioning's problems: the largest load, or the time of one sample."""
-    from maniple.strategies.segmentation import max_load, sample_latency
-    from maniple.strategies.segmentation.placement import Placement
+    from maniple.strategies.dnn_partitioning import max_load, sample_latency
+    from maniple.strategies.dnn_partitioning.placement import Placement
     from maniple.strategies.segmentation.report import placement_document, placement_stages, placement_text
 
     placement = Placement.of(graph, accelerators=stages, memory_bytes=limit)
@@ -144,7 +144,7 @@ def _placed(
 
 def _draw(output: Path, graph: CostGraph, stages: Sequence[Stage]) -> None:
     """Write a drawing of the cut."""
-    from maniple.runtime.entry import write_atomically
-    from maniple.strategies.segmentation.drawing import dot, svg
+    from maniple.runtime.process.file_entry import write_atomically
+    from maniple.strategies.pipeline.drawing import dot, svg
 
     write_atomically(output, dot(graph, stages) if output.suffix == ".dot" else svg(graph, stages))

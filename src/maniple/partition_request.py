@@ -10,10 +10,10 @@ from maniple.regions.error import RequestError, nearest
 from maniple.request import amount, model_of
 
 if TYPE_CHECKING:
-    from maniple.runtime.machine import Machine
-    from maniple.strategies.segmentation.cost_graph import CostGraph
-    from maniple.strategies.segmentation.costs import Assumptions, Level, Order, Overlap
-    from maniple.strategies.segmentation.problem import Goal
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.costs import Assumptions, Level, Order, Overlap
+    from maniple.strategies.pipeline.problem import Goal
 
 __all__: list[str] = []
 
@@ -41,8 +41,8 @@ def levels_of(stages: int, machine: Machine | None, bandwidth: str | None, membe
     Raises:
         RequestError: the numbers do not fit together.
     """
-    from maniple.strategies.segmentation import machine_levels
-    from maniple.strategies.segmentation.costs import Level
+    from maniple.strategies.pipeline import machine_levels
+    from maniple.strategies.pipeline.costs import Level
 
     if machine is not None:
         if bandwidth is not None or members is not None:
@@ -79,9 +79,9 @@ def graph_of(source: str, machine: Machine | None, batch: int | None) -> CostGra
     Raises:
         RequestError: there is no such source, or it is wrong.
     """
-    from maniple.runtime.machine import Machine
-    from maniple.strategies.segmentation.operator_costs import cost_graph
-    from maniple.strategies.segmentation.profile import read_profile
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.pipeline.operator_costs import cost_graph
+    from maniple.strategies.pipeline.profile import read_profile
 
     if batch is not None and batch < 1:
         raise RequestError(f"--batch: expected at least 1 sample, got {batch}")
@@ -132,7 +132,7 @@ def assumptions_of(
     Raises:
         RequestError: a choice or number is wrong.
     """
-    from maniple.strategies.segmentation.costs import Assumptions
+    from maniple.strategies.pipeline.costs import Assumptions
 
     usual = Assumptions()
     return Assumptions(

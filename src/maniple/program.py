@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from maniple.mappers.registry import make_mapper
-from maniple.runtime import recording
-from maniple.runtime.future import Future, FutureMap
-from maniple.runtime.machine import Machine
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.recorder import CAPACITY
-from maniple.runtime.session import Session
-from maniple.runtime.world import current, is_current
+from maniple.runtime.control.world import current, is_current
+from maniple.runtime.execution import recording
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.execution.recorder import CAPACITY
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.program.future import Future, FutureMap
+from maniple.runtime.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.handle import PartitionedRegion, Region
-    from maniple.runtime.mapper import Mapper
-    from maniple.runtime.recording import Recording
-    from maniple.runtime.task import Task
-    from maniple.runtime.tracing import Traced
-    from maniple.runtime.world import World
+    from maniple.runtime.control.world import World
+    from maniple.runtime.execution.recording import Recording
+    from maniple.runtime.program.handle import PartitionedRegion, Region
+    from maniple.runtime.program.mapper import Mapper
+    from maniple.runtime.program.task import Task
+    from maniple.runtime.session.tracing import Traced
 
 __all__: list[str] = []
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.expansion import Expansion
-from maniple.operators.program import FragmentCache, lower
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.program import FragmentCache, lower
 from maniple.step_run import LoadedProgram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from maniple.operators.graph import Graph
-    from maniple.operators.optimizer import SGD
-    from maniple.operators.plan import Plan
-    from maniple.operators.weight import Weight
-    from maniple.runtime.machine import Machine
-    from maniple.runtime.rank import RankRuntime
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.lowering.weight import Weight
+    from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer import SGD
+    from maniple.runtime.execution.rank import RankRuntime
+    from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
 

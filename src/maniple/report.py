@@ -7,20 +7,20 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
-from maniple.runtime.decomposition import Terms, decomposed, whole_step
-from maniple.runtime.measurement import gather_bytes, gather_events
-from maniple.runtime.timeline import Timeline, events_of_run
+from maniple.runtime.execution.measurement import gather_bytes, gather_events
+from maniple.runtime.observe.decomposition import Terms, decomposed, whole_step
+from maniple.runtime.observe.timeline import Timeline, events_of_run
 from maniple.table import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from maniple.operators.graph import Graph
-    from maniple.operators.optimizer import SGD
-    from maniple.operators.plan import Plan
-    from maniple.runtime.machine import Machine
-    from maniple.runtime.replay import Run
-    from maniple.runtime.world import World
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer import SGD
+    from maniple.runtime.control.world import World
+    from maniple.runtime.execution.replay import Run
+    from maniple.runtime.machine.machine import Machine
     from maniple.step_log import LoggedStep, StepLog
 
 __all__: list[str] = []
@@ -173,7 +173,7 @@ def _ms(seconds: float) -> str:
 
 
 def _ranks(numbers: list[int]) -> str:
-    from maniple.operators.plan_table import ranges
+    from maniple.operators.plan.plan_table import ranges
 
     return ranges(numbers)
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
 from maniple.regions.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.plan import Plan
-    from maniple.runtime.machine import Machine
+    from maniple.operators.plan.plan import Plan
+    from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
 
@@ -48,7 +48,7 @@ def machine_of(name: str, memory_bytes: float | None = None) -> Machine:
     Raises:
         RequestError: there is none.
     """
-    from maniple.runtime.machine import Machine
+    from maniple.runtime.machine.machine import Machine
 
     machine = Machine.load(name) if name.endswith(".toml") else Machine.preset(name)
     if memory_bytes is None:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from maniple.costs import NamedCosts
     from maniple.driver import Watch
-    from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan, Predicted
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan, Predicted
+    from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
+    from maniple.strategies.interface.strategy import Progress
     from maniple.strategies.simulation.prediction import Prediction
-    from maniple.strategies.strategy import Progress
 
 __all__: list[str] = []
 
@@ -112,7 +112,7 @@ def search(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def explain(plan: Path, operator: str | None, as_json: bool) -> int:  # noqa: FBT001
     """Say what PLAN does, and why; of one operator also what else it could be, and what speaks against that."""
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
 
     loaded = Plan.load(plan)
     if operator is not None:
@@ -136,8 +136,8 @@ def compare(plans: tuple[Path, ...], costs: str | None, as_json: bool) -> int:  
 
     With --costs every plan is simulated with them.
     """
-    from maniple.operators.plan import Plan
-    from maniple.operators.plan_table import folded
+    from maniple.operators.plan.plan import Plan
+    from maniple.operators.plan.plan_table import folded
 
     loaded = [Plan.load(path) for path in plans]
     for path, plan in zip(plans, loaded, strict=True):
@@ -180,7 +180,7 @@ def _simulated(path: Path, plan: Plan, costs: str) -> Plan:
 def _explained(plan: Plan, operator: str) -> Plan:
     """The plan with its reasons for an operator, where it says which model and machine it is for."""
     from maniple.request import machine_of, model_of
-    from maniple.strategies.explanation import explained
+    from maniple.strategies.search.explanation import explained
 
     plan.operator(operator)
     said = dict(dict(plan.explanation).get("", ()))
@@ -268,7 +268,7 @@ class _Clocked:
 
 def _found(plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None) -> Prediction:
     """What a step takes: whatever made the plan, one simulator says it."""
-    from maniple.strategies.memory_fit import refuse_unfit
+    from maniple.strategies.search.memory_fit import refuse_unfit
     from maniple.strategies.simulation.simulation import Simulation
 
     simulation = Simulation(graph, machine, plan, costs)
@@ -278,15 +278,15 @@ def _found(plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None) 
 
 
 def _predicted(found: Prediction, bound_s: float | None) -> Predicted:
-    from maniple.operators.plan import Predicted
+    from maniple.operators.plan.plan import Predicted
 
     return Predicted(found.step_ns / 1e9, max(found.memory_bytes), found.bytes, bound_s)
 
 
 def _data_parallel_s(graph: Graph, machine: Machine, costs: CostModel | None) -> float:
-    from maniple.strategies.data_parallel import DataParallel
+    from maniple.strategies.interface.strategy import Problem
+    from maniple.strategies.named.data_parallel import DataParallel
     from maniple.strategies.simulation.simulation import Simulation
-    from maniple.strategies.strategy import Problem
 
     return Simulation(graph, machine, DataParallel().plan(Problem(graph, machine)), costs).makespan_ns / 1e9
 
@@ -319,7 +319,7 @@ def _bound(predicted: Predicted) -> str:
 
 
 def _text(plan: Plan, document: dict[str, object], found: Prediction) -> str:
-    from maniple.operators.plan_table import folded
+    from maniple.operators.plan.plan_table import folded
 
     step, common = float(str(document["step_s"])), float(str(document["data_parallel_step_s"]))
     tried = [(term.removeprefix(TRIED), value) for term, value in dict(plan.explanation)[""] if term.startswith(TRIED)]

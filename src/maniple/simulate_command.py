@@ -12,7 +12,7 @@ import click
 from maniple.search_command import COSTS_HELP
 
 if TYPE_CHECKING:
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
     from maniple.strategies.simulation.prediction import Prediction
 
 __all__: list[str] = []
@@ -43,7 +43,7 @@ def simulate(
     """Predict the time, bytes and memory of a step under PLAN."""
     from maniple.costs import ANALYTIC, costs_of_plan
     from maniple.driver import COSTS
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
     from maniple.request import planned_for
     from maniple.strategies.simulation.simulation import Simulation
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 if TYPE_CHECKING:
-    from maniple.runtime.replay import Replay
+    from maniple.runtime.execution.replay import Replay
     from maniple.step_run import StepRun
 
 __all__: list[str] = []

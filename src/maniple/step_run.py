@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from maniple.operators.body import AssignBinder, UpdateBinder
+from maniple.operators.lowering.body import AssignBinder, UpdateBinder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from maniple.operators.program import Port
-    from maniple.runtime.memory import Memory
-    from maniple.runtime.replay import Replay, Run
+    from maniple.operators.lowering.program import Port
+    from maniple.runtime.execution.replay import Replay, Run
+    from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
 

@@ -13,35 +13,35 @@ import torch
 
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse
-from maniple.operators.batch import check_batch
-from maniple.operators.placement import mapped
-from maniple.operators.state import checked_state, initial_values, kept_values, with_ties
-from maniple.operators.weight import weights
+from maniple.operators.graph.batch import check_batch
+from maniple.operators.lowering.state import checked_state, initial_values, kept_values, with_ties
+from maniple.operators.lowering.weight import weights
+from maniple.operators.plan.placement import mapped
 from maniple.program_loader import ProgramLoader
 from maniple.regions.error import RequestError, RunError
 from maniple.report import Report, made_report
-from maniple.runtime.digest import digest
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.interruption import uninterrupted
-from maniple.runtime.measurement import gather_bytes, gather_timeline
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.telling import Telling
-from maniple.runtime.world import World, current
+from maniple.runtime.control.world import World, current
+from maniple.runtime.execution.measurement import gather_bytes, gather_timeline
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.process.digest import digest
+from maniple.runtime.process.interruption import uninterrupted
+from maniple.runtime.session.telling import Telling
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from maniple.operators.graph import Graph
-    from maniple.operators.node import TensorInfo
-    from maniple.operators.optimizer import SGD
-    from maniple.operators.plan import Plan
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import TensorInfo
+    from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer import SGD
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.mapper import Mapper
-    from maniple.runtime.replay import Run
-    from maniple.runtime.schedule import Schedule
-    from maniple.runtime.timeline import Timeline
+    from maniple.runtime.execution.replay import Run
+    from maniple.runtime.observe.timeline import Timeline
+    from maniple.runtime.program.mapper import Mapper
+    from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []
 

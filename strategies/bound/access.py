@@ -7,15 +7,15 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.tile import split_range
+from maniple.operators.rules.tile import split_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.operators.pattern import Pattern
-    from maniple.operators.rule import BoundRule, Shape
-    from maniple.operators.window import Range
-    from maniple.runtime.launch import Requirement
+    from maniple.operators.rules.pattern import Pattern
+    from maniple.operators.rules.rule import BoundRule, Shape
+    from maniple.operators.rules.window import Range
+    from maniple.runtime.schedule.launch import Requirement
 
 __all__: list[str] = []
 

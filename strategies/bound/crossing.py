@@ -19,16 +19,16 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from maniple.operators.differentiation import differentiated
+from maniple.operators.graph.differentiation import differentiated
 from maniple.strategies.bound.chain import shortest_ways
 from maniple.strategies.bound.span import NS, regions_written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.graph import Graph, Node
-    from maniple.operators.pattern import Pattern
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.rules.pattern import Pattern
+    from maniple.runtime.machine.machine import Machine
     from maniple.strategies.bound.chain import Ends
     from maniple.strategies.bound.span import Span
 

@@ -11,9 +11,9 @@ from maniple.strategies.bound.trade_off import trade_off_ns
 from maniple.strategies.bound.whole_step import MOMENTUM, changed
 
 if TYPE_CHECKING:
-    from maniple.operators.graph import Graph
-    from maniple.operators.optimizer import SGD
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.training.optimizer import SGD
+    from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
 

@@ -23,20 +23,20 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.composite import lowered
-from maniple.operators.configuration import OperatorPlan
-from maniple.operators.plan import Plan
-from maniple.runtime.roofline import bandwidth, efficiency
+from maniple.operators.lowering.composite import lowered
+from maniple.operators.plan.plan import Plan
+from maniple.operators.rules.configuration import OperatorPlan
+from maniple.runtime.schedule.roofline import bandwidth, efficiency
 from maniple.strategies.bound.whole_step import accesses, node_of, rule_of, whole_step
-from maniple.strategies.placement import whole
+from maniple.strategies.interface.placement import whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from maniple.operators.graph import Graph
-    from maniple.operators.optimizer import SGD
-    from maniple.runtime.launch import Launch
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.training.optimizer import SGD
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.bound.access import Access
 
 __all__: list[str] = []

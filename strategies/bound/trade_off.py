@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.roofline import efficiency
+from maniple.runtime.schedule.roofline import efficiency
 from maniple.strategies.bound.chain import longest_chain
 from maniple.strategies.bound.whole_step import node_of, patterns_of, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from maniple.operators.graph import Node
-    from maniple.operators.pattern import Pattern
-    from maniple.operators.rule import BoundFactor, BoundRule
+    from maniple.operators.graph.graph import Node
+    from maniple.operators.rules.pattern import Pattern
+    from maniple.operators.rules.rule import BoundFactor, BoundRule
     from maniple.strategies.bound.span import Rates, Span
 
     Column = np.ndarray[tuple[int], np.dtype[np.float64]]

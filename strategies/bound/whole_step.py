@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.operators.body import BackwardBinder, ForwardBinder
-from maniple.operators.composite import lowered
-from maniple.operators.home import default_homes
-from maniple.operators.optimizer import SGD
-from maniple.operators.plan import Plan
+from maniple.operators.lowering.body import BackwardBinder, ForwardBinder
+from maniple.operators.lowering.composite import lowered
+from maniple.operators.plan.plan import Plan
+from maniple.operators.plan.weight_home import default_homes
+from maniple.operators.training.optimizer import SGD
 from maniple.strategies.bound.access import Access, entire, operand_uses, result_uses, saved_uses, slot_uses
-from maniple.strategies.placement import whole
+from maniple.strategies.interface.placement import whole
 from maniple.strategies.simulation.step import StepLaunches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.operators.graph import Graph, Node
-    from maniple.operators.pattern import Pattern
-    from maniple.operators.rule import BoundRule
-    from maniple.runtime.launch import Launch
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.rules.pattern import Pattern
+    from maniple.operators.rules.rule import BoundRule
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.bound.access import Uses
 
 __all__: list[str] = []

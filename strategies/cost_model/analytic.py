@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.roofline import bandwidth
+from maniple.runtime.schedule.roofline import bandwidth
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.runtime.launch import Launch
-    from maniple.runtime.machine import Machine
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.cost_model.cost_model import Column
 
 __all__: list[str] = []
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 @final
 class Analytic:
-    """The roofline of `runtime/roofline.py`, which orders the rows of a schedule: the same numbers, a launch at a time.
+    """The roofline of `runtime/schedule/roofline.py`, which orders the rows of a schedule: the same numbers, by launch.
 
     Args:
         machine: the machine.

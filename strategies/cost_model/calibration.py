@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.regions.error import RequestError
-from maniple.runtime.machine_part import Rate
-from maniple.runtime.roofline import BANDWIDTH_EFFICIENCY, EFFICIENCY
+from maniple.runtime.machine.machine_part import Rate
+from maniple.runtime.schedule.roofline import BANDWIDTH_EFFICIENCY, EFFICIENCY
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from maniple.runtime.machine import Machine
+    from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
 

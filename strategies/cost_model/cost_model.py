@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
 
-from maniple.runtime.roofline import efficiency
+from maniple.runtime.schedule.roofline import efficiency
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from maniple.runtime.launch import Launch
+    from maniple.runtime.schedule.launch import Launch
 
 __all__: list[str] = []
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.roofline import kernel_ns, task_ns
+from maniple.runtime.schedule.roofline import kernel_ns, task_ns
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
 from maniple.strategies.cost_model.neighbor import neighbors
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.launch import Launch
-    from maniple.runtime.machine import Machine
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.cost_model.cost_model import Column, LaunchTasks
     from maniple.strategies.cost_model.measurement import Measurement, Measurements, Pass, TaskKey
 

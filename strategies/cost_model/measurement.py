@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import maniple.operators
-from maniple.operators.formula import Formula
-from maniple.operators.library.opaque import Opaque
-from maniple.operators.user_operator import UserOperator
+from maniple.operators.library.shapes.opaque import Opaque
+from maniple.operators.operator.formula import Formula
+from maniple.operators.proving.user_operator import UserOperator
 from maniple.regions.error import RequestError
-from maniple.runtime.entry import read_json, write_atomically
-from maniple.runtime.heap import keep_freed
-from maniple.runtime.kernels import torch_dtype
+from maniple.runtime.process.file_entry import read_json, write_atomically
+from maniple.runtime.process.malloc_tuning import keep_freed
+from maniple.runtime.storage.copy_kernels import torch_dtype
 from maniple.strategies.cost_model.body_name import body_name
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from maniple.operators.graph import Graph
+    from maniple.operators.graph.graph import Graph
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.entry import Entry
-    from maniple.runtime.launch import Launch
+    from maniple.runtime.process.file_entry import Entry
+    from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.cost_model.body_name import Nameless
 
 __all__: list[str] = []

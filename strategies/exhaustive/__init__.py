@@ -1,1 +1,4 @@
-"""The exhaustive search of the published space: branch and bound on simulated step times."""
+"""The exhaustive search of the published space: branch and bound on simulated step times.
+
+May import ``optcnn``, ``simulation`` and ``interface``. Start with ``exhaustive``.
+"""

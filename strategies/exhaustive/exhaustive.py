@@ -33,9 +33,9 @@ from math import exp, prod
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
 from maniple.regions.error import RequestError
-from maniple.runtime.machine import Machine
+from maniple.runtime.machine.machine import Machine
 from maniple.strategies.exhaustive.branching import ENDED, FOUND, PAUSED
 from maniple.strategies.exhaustive.fragment import Fragments
 from maniple.strategies.exhaustive.frontier import Frontier
@@ -43,16 +43,16 @@ from maniple.strategies.exhaustive.layer import Layers, separate, tied
 from maniple.strategies.exhaustive.relaxation import Relaxation
 from maniple.strategies.exhaustive.symmetry import symmetries
 from maniple.strategies.exhaustive.term import Terms
+from maniple.strategies.interface.placement import complete
+from maniple.strategies.interface.space import Space
+from maniple.strategies.interface.strategy import AbstractStrategy, Problem, Progress
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
-from maniple.strategies.placement import complete
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS, UNFIT, Evaluation
 from maniple.strategies.soap.seeding import SEEDS, choices_of, found_plan
-from maniple.strategies.space import Space
-from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
-    from maniple.operators.plan import Plan, Term
+    from maniple.operators.plan.plan import Plan, Term
 
 __all__: list[str] = []
 

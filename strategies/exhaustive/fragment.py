@@ -21,21 +21,21 @@ import numpy as np
 
 from maniple.regions.error import RequestError
 from maniple.strategies.exhaustive.branching import HERE, UNKNOWN, assembled_ns
+from maniple.strategies.lowering.tables import NUMBER_BITS, NUMBER_MASK
 from maniple.strategies.simulation.outline import CLOCK, PLACES
 from maniple.strategies.simulation.program import REQUIREMENT_BITS
 from maniple.strategies.simulation.simulation import TASKS
-from maniple.strategies.simulation.tables import NUMBER_BITS, NUMBER_MASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from maniple.strategies.exhaustive.branching import Grid, Index, Kept, Known
     from maniple.strategies.exhaustive.layer import Layers
+    from maniple.strategies.lowering.access import RegionRows
     from maniple.strategies.simulation.operator_placement import LaunchRows
     from maniple.strategies.simulation.outline import Outline, RegionKey
     from maniple.strategies.simulation.program import PlacedLaunch
     from maniple.strategies.simulation.simulation import Simulation
-    from maniple.strategies.simulation.use import RegionRows
 
     Group = tuple[int, ...]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from maniple.strategies.exhaustive.layer import Layers
     from maniple.strategies.exhaustive.relaxation import Bound
     from maniple.strategies.exhaustive.symmetry import Exchange
-    from maniple.strategies.space import Space
+    from maniple.strategies.interface.space import Space
 
 
 __all__: list[str] = []

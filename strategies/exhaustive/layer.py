@@ -18,18 +18,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.library.aten import Aten, AtenDetached, AtenLinear
-from maniple.operators.library.dropout import Dropout
-from maniple.operators.library.layout import Pad
-from maniple.operators.library.pointwise import Add, ReLU
-from maniple.operators.library.shape import Flatten, Reshape
-from maniple.strategies.equal_split import equal_splits
-from maniple.strategies.space import Choice
+from maniple.operators.library.elementwise.aten import Aten, AtenDetached, AtenLinear
+from maniple.operators.library.elementwise.pointwise import Add, ReLU
+from maniple.operators.library.randomness.dropout import Dropout
+from maniple.operators.library.shapes.layout import Pad
+from maniple.operators.library.shapes.shape import Flatten, Reshape
+from maniple.strategies.interface.equal_split import equal_splits
+from maniple.strategies.interface.space import Choice
 
 if TYPE_CHECKING:
-    from maniple.operators.graph import Graph, Node
+    from maniple.operators.graph.graph import Graph, Node
+    from maniple.strategies.interface.space import Space
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.space import Space
 
 __all__: list[str] = []
 

@@ -13,8 +13,8 @@ from itertools import permutations, product
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from maniple.runtime.machine import Machine
-    from maniple.runtime.machine_part import Processor
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.machine.machine_part import Processor
 
 __all__: list[str] = []
 

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.operators.composite import is_composite
+from maniple.operators.lowering.composite import is_composite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan
     from maniple.strategies.exhaustive.layer import Layers
+    from maniple.strategies.interface.space import Space
+    from maniple.strategies.lowering.access import RegionRows
     from maniple.strategies.optcnn.movement import Placed, PlacedUse, Region, Synchronisation
     from maniple.strategies.optcnn.placed_operators import PlacedOperators
-    from maniple.strategies.simulation.use import RegionRows
-    from maniple.strategies.space import Space
 
     Table = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.strategies.lowering.access import NOWHERE
 from maniple.strategies.optcnn.flow import Flows, Layout
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
-from maniple.strategies.simulation.use import NOWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from maniple.strategies.interface.space import Choice, Space
+    from maniple.strategies.interface.strategy import Problem
+    from maniple.strategies.lowering.boxes import Boxes
     from maniple.strategies.optcnn.elimination import Costs
     from maniple.strategies.optcnn.movement import End
-    from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.space import Choice, Space
-    from maniple.strategies.strategy import Problem
 
 __all__: list[str] = []
 

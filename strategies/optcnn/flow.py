@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.roofline import bandwidth
-from maniple.runtime.traffic import ENGINE, LINE
-from maniple.strategies.simulation import boxes
-from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
-from maniple.strategies.simulation.kernel import inner, kernel
-from maniple.strategies.simulation.network import Column, Network, Rates, Wires
-from maniple.strategies.simulation.region import READ
-from maniple.strategies.simulation.use import NOWHERE
+from maniple.runtime.schedule.roofline import bandwidth
+from maniple.runtime.schedule.traffic import ENGINE, LINE
+from maniple.strategies.lowering import boxes
+from maniple.strategies.lowering.access import NOWHERE
+from maniple.strategies.lowering.boxes import AXES, HIGH, LOW, Boxes
+from maniple.strategies.lowering.compiled import inner, kernel
+from maniple.strategies.lowering.network import Column, Network, Rates, Wires
+from maniple.strategies.lowering.validity import READ
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.runtime.machine import Machine
-    from maniple.strategies.simulation.use import Use
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.lowering.access import Use
 
 __all__: list[str] = []
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maniple.strategies.simulation.region import READ
+from maniple.strategies.lowering.validity import READ
 
 if TYPE_CHECKING:
-    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.lowering.access import RegionRows, Use
+    from maniple.strategies.lowering.network import Column
     from maniple.strategies.simulation.operator_form import OperatorForm
-    from maniple.strategies.simulation.use import RegionRows, Use
 
 __all__: list[str] = []
 

@@ -15,19 +15,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
-from maniple.operators.plan import Predicted
-from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.equal_split import equal_splits
-from maniple.strategies.memory_fit import needed_bytes
+from maniple.operators.plan.plan import Predicted
+from maniple.strategies.interface.equal_split import equal_splits
+from maniple.strategies.interface.placement import complete
+from maniple.strategies.interface.space import Choice, Space
+from maniple.strategies.interface.strategy import AbstractStrategy, Problem, Progress
+from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.optcnn.additive_cost import NS, AdditiveCost
 from maniple.strategies.optcnn.elimination import Assignment, Elimination
-from maniple.strategies.placement import complete
+from maniple.strategies.search.memory_fit import needed_bytes
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.space import Choice, Space
-from maniple.strategies.strategy import AbstractStrategy, Problem, Progress
 
 if TYPE_CHECKING:
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
 
 __all__: list[str] = []
 

@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, cast, final
 
 import numpy as np
 
-from maniple.operators.optimizer import SGD
-from maniple.runtime.roofline import DEFAULT_EFFICIENCY
+from maniple.operators.training.optimizer import SGD
+from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
+from maniple.strategies.lowering.access import NOWHERE, RegionCache, Shapes
+from maniple.strategies.lowering.boxes import HIGH, LOW
+from maniple.strategies.lowering.validity import READ, READ_WRITE
 from maniple.strategies.optcnn.movement import Placed, PlacedUse, Region, Synchronisation
-from maniple.strategies.simulation.boxes import HIGH, LOW
 from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, placed_use
 from maniple.strategies.simulation.operator_split import operator_split, used_tiles
 from maniple.strategies.simulation.outline import Outline
-from maniple.strategies.simulation.region import READ, READ_WRITE
-from maniple.strategies.simulation.use import NOWHERE, RegionCache, Shapes
 from maniple.strategies.simulation.weight_home import default_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.interface.space import Choice, Space
+    from maniple.strategies.interface.strategy import Problem
+    from maniple.strategies.lowering.access import Use
+    from maniple.strategies.lowering.boxes import Boxes
+    from maniple.strategies.lowering.network import Column
     from maniple.strategies.simulation.operator_form import RegionRef
     from maniple.strategies.simulation.outline import RegionKey
-    from maniple.strategies.simulation.use import Use
     from maniple.strategies.simulation.weight_home import WeightHome
-    from maniple.strategies.space import Choice, Space
-    from maniple.strategies.strategy import Problem
 
 __all__: list[str] = []
 

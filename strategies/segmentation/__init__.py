@@ -1,1 +1,4 @@
-"""Segmentation: a graph of costs cut into pipeline stages, exactly where its ideals can be enumerated."""
+"""Segmentation: a graph of costs cut into pipeline stages, exactly where its ideals can be enumerated.
+
+May import ``pipeline`` and ``dnn_partitioning``. Start with ``segment``.
+"""

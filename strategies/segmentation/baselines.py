@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.strategies.model_parallel import balanced_blocks
+from maniple.strategies.named.model_parallel import balanced_blocks
+from maniple.strategies.pipeline.problem import Segmentation
 from maniple.strategies.segmentation.evaluation import stages
-from maniple.strategies.segmentation.problem import Segmentation
 from maniple.strategies.segmentation.space import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from maniple.strategies.segmentation.cost_graph import CostNode
-    from maniple.strategies.segmentation.problem import SegmentationProblem
+    from maniple.strategies.pipeline.cost_graph import CostNode
+    from maniple.strategies.pipeline.problem import SegmentationProblem
 
 __all__: list[str] = []
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.segmentation import sweep_kernels as kernels
-from maniple.strategies.segmentation.ideals import Lattice, Ticks
+from maniple.strategies.pipeline import sweep_kernels as kernels
+from maniple.strategies.pipeline.ideals import Lattice, Ticks
 
 if TYPE_CHECKING:
-    from maniple.strategies.segmentation.sweep_kernels import Small
+    from maniple.strategies.pipeline.sweep_kernels import Small
 
 __all__: list[str] = []
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.segmentation.ideals import Links, Tensors
+from maniple.strategies.pipeline.ideals import Links, Tensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.segmentation.cost_graph import CostGraph
-    from maniple.strategies.segmentation.ideals import Ticks
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.ideals import Ticks
 
 __all__: list[str] = []
 

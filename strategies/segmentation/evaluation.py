@@ -5,15 +5,15 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING
 
-from maniple.strategies.segmentation.costs import synchronization_s, transfer_s, work_s
-from maniple.strategies.segmentation.problem import Stage
+from maniple.strategies.pipeline.costs import synchronization_s, transfer_s, work_s
+from maniple.strategies.pipeline.problem import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from maniple.strategies.segmentation.cost_graph import CostGraph
-    from maniple.strategies.segmentation.costs import Assumptions
-    from maniple.strategies.segmentation.problem import SegmentationProblem
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.costs import Assumptions
+    from maniple.strategies.pipeline.problem import SegmentationProblem
     from maniple.strategies.segmentation.space import Part
 
 __all__: list[str] = []

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.strategies.pipeline.costs import cut_ticks, synchronization_ticks
+from maniple.strategies.pipeline.pair_kernels import INFINITE
 from maniple.strategies.segmentation import hierarchy_kernels as kernels
-from maniple.strategies.segmentation.costs import cut_ticks, synchronization_ticks
-from maniple.strategies.segmentation.pair_kernels import INFINITE
 from maniple.strategies.segmentation.space import Part
 
 if TYPE_CHECKING:
+    from maniple.strategies.pipeline.ideals import Index, Ticks
     from maniple.strategies.segmentation.hierarchy_kernels import Flags, LevelCosts
-    from maniple.strategies.segmentation.ideals import Index, Ticks
     from maniple.strategies.segmentation.space import Space
 
 __all__: list[str] = []

@@ -8,9 +8,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from maniple.strategies.segmentation.ideal_kernels import Index, Ticks, Words
-from maniple.strategies.segmentation.pair_kernels import INFINITE
-from maniple.strategies.segmentation.sweep_kernels import contains
+from maniple.strategies.pipeline.ideal_kernels import Index, Ticks, Words
+from maniple.strategies.pipeline.pair_kernels import INFINITE
+from maniple.strategies.pipeline.sweep_kernels import contains
 
 __all__: list[str] = []
 

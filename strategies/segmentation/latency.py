@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.regions.error import RequestError, nearest
-from maniple.strategies.segmentation import pair_kernels as pairs
-from maniple.strategies.segmentation.coarse_graph import CoarseGraph
-from maniple.strategies.segmentation.costs import (
+from maniple.strategies.pipeline import pair_kernels as pairs
+from maniple.strategies.pipeline.costs import (
     FLUSHED,
     cut_ticks,
     per_replica,
@@ -29,6 +28,7 @@ from maniple.strategies.segmentation.costs import (
     transfer_s,
     work_s,
 )
+from maniple.strategies.segmentation.coarse_graph import CoarseGraph
 from maniple.strategies.segmentation.evaluation import cut_bytes
 from maniple.strategies.segmentation.space import MOST_PAIRED, Space, traced
 from maniple.strategies.segmentation.throughput import Answer, approximated, does_not_fit, most_states
@@ -36,8 +36,8 @@ from maniple.strategies.segmentation.throughput import Answer, approximated, doe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.segmentation.ideals import Ticks
-    from maniple.strategies.segmentation.problem import SegmentationProblem
+    from maniple.strategies.pipeline.ideals import Ticks
+    from maniple.strategies.pipeline.problem import SegmentationProblem
     from maniple.strategies.segmentation.refinement import Pipeline
     from maniple.strategies.segmentation.space import NodeCosts, Part
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from maniple.strategies.segmentation.cost_graph import CostGraph
+    from maniple.strategies.pipeline.cost_graph import CostGraph
 
 __all__: list[str] = []
 

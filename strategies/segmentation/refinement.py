@@ -16,8 +16,8 @@ from maniple.strategies.segmentation.space import Part, Space
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from maniple.strategies.segmentation.cost_graph import CostGraph
-    from maniple.strategies.segmentation.problem import SegmentationProblem
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.problem import SegmentationProblem
     from maniple.strategies.segmentation.space import NodeCosts
 
 __all__: list[str] = []

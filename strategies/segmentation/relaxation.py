@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.strategies.pipeline.costs import synchronization_s, transfer_s, work_s
 from maniple.strategies.segmentation import relaxation_kernels as kernels
-from maniple.strategies.segmentation.costs import synchronization_s, transfer_s, work_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.strategies.segmentation.ideals import Index, Ticks
-    from maniple.strategies.segmentation.problem import SegmentationProblem
+    from maniple.strategies.pipeline.ideals import Index, Ticks
+    from maniple.strategies.pipeline.problem import SegmentationProblem
     from maniple.strategies.segmentation.space import Space
 
 __all__: list[str] = []

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from maniple.strategies.segmentation.ideal_kernels import Index, Ticks
+from maniple.strategies.pipeline.ideal_kernels import Index, Ticks
 
 __all__: list[str] = []
 

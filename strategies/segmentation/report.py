@@ -6,17 +6,17 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from maniple.strategies.segmentation.drawing import bars
-from maniple.strategies.segmentation.problem import Stage
+from maniple.strategies.pipeline.drawing import bars
+from maniple.strategies.pipeline.problem import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.segmentation.cost_graph import CostGraph
-    from maniple.strategies.segmentation.max_load import MaxLoad
-    from maniple.strategies.segmentation.placement import Placement
-    from maniple.strategies.segmentation.problem import Segmentation, SegmentationProblem
-    from maniple.strategies.segmentation.sample_latency import SampleLatency
+    from maniple.strategies.dnn_partitioning.max_load import MaxLoad
+    from maniple.strategies.dnn_partitioning.placement import Placement
+    from maniple.strategies.dnn_partitioning.sample_latency import SampleLatency
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 
 __all__: list[str] = []
 

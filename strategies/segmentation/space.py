@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.segmentation import pair_kernels as pairs
+from maniple.strategies.pipeline import pair_kernels as pairs
+from maniple.strategies.pipeline.costs import Clock, clock_for, cut_ticks, node_work
+from maniple.strategies.pipeline.ideals import Lattice, chain, enumerate_ideals
 from maniple.strategies.segmentation.bottleneck import Cut, Found, Loads, least_bottleneck
-from maniple.strategies.segmentation.costs import Clock, clock_for, cut_ticks, node_work
-from maniple.strategies.segmentation.ideals import Lattice, chain, enumerate_ideals
 
 if TYPE_CHECKING:
+    from maniple.strategies.pipeline.ideals import Index, Ticks
+    from maniple.strategies.pipeline.problem import SegmentationProblem
+    from maniple.strategies.pipeline.sweep_kernels import Small
     from maniple.strategies.segmentation.coarse_graph import CoarseGraph
-    from maniple.strategies.segmentation.ideals import Index, Ticks
-    from maniple.strategies.segmentation.problem import SegmentationProblem
-    from maniple.strategies.segmentation.sweep_kernels import Small
 
 __all__: list[str] = []
 

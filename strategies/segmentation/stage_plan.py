@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from maniple.operators.plan import StagePlan
-from maniple.strategies.placement import complete, shared
+from maniple.operators.plan.plan import StagePlan
+from maniple.strategies.interface.placement import complete, shared
 from maniple.strategies.segmentation.report import ids
 
 if TYPE_CHECKING:
-    from maniple.operators.plan import OperatorPlan, Plan, Term
-    from maniple.strategies.segmentation.cost_graph import CostGraph
-    from maniple.strategies.segmentation.costs import Assumptions
-    from maniple.strategies.segmentation.problem import Segmentation
-    from maniple.strategies.strategy import Problem
+    from maniple.operators.plan.plan import OperatorPlan, Plan, Term
+    from maniple.strategies.interface.strategy import Problem
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.costs import Assumptions
+    from maniple.strategies.pipeline.problem import Segmentation
 
 __all__: list[str] = []
 

@@ -16,7 +16,7 @@ from maniple.strategies.segmentation.space import MOST_PAIRED, NodeCosts, Space
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from maniple.strategies.segmentation.problem import SegmentationProblem
+    from maniple.strategies.pipeline.problem import SegmentationProblem
     from maniple.strategies.segmentation.space import Part
 
 __all__: list[str] = []

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.operators.expansion import Expansion
-from maniple.operators.program import FragmentCache, lower
-from maniple.operators.weight import weights
-from maniple.runtime.binding import Storage
-from maniple.runtime.lane import Layout
-from maniple.runtime.memory import Memory
-from maniple.runtime.region_table import RegionTable
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.weight import weights
+from maniple.runtime.lanes.binding import Storage
+from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.lane import Layout
+from maniple.runtime.storage.memory import Memory
 
 if TYPE_CHECKING:
-    from maniple.operators.graph import Graph
-    from maniple.operators.optimizer import SGD
-    from maniple.operators.plan import Plan
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer import SGD
+    from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from functools import cache
 
-from maniple.operators.graph import Graph
-from maniple.operators.plan import OperatorPlan
-from maniple.runtime.machine import Machine
-from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.simulation import kernel
+from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import OperatorPlan
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.lowering import compiled
+from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 
 __all__: list[str] = []
 
 
 def is_compiled() -> bool:
     """Whether this version was compiled here before; otherwise `compile_all` takes a minute or more."""
-    return kernel.is_warm()
+    return compiled.is_warm()
 
 
 @cache
@@ -36,4 +36,4 @@ def compile_all() -> None:
             simulation.accept()
         else:
             simulation.reject()
-    kernel.note_compiled()
+    compiled.note_compiled()

@@ -13,7 +13,8 @@
     scratch      the clock of random operators, and what instances leave free as they begin at cache lines
     ===========  =======================================================================================
 
-What bodies allocate while they run is no part of it: that is measured when a step is loaded (`runtime/scratch.py`).
+What bodies allocate while they run is no part of it: that is measured when a step is loaded
+(`runtime/storage/scratch.py`).
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.strategies.simulation.boxes import HIGH, LOW
+from maniple.strategies.lowering.access import privilege
+from maniple.strategies.lowering.boxes import HIGH, LOW
+from maniple.strategies.lowering.validity import GRADIENT, READ, REDUCE
 from maniple.strategies.simulation.program import REQUIREMENT_BITS
-from maniple.strategies.simulation.region import GRADIENT, READ, REDUCE
-from maniple.strategies.simulation.use import privilege
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.graph import Graph
-    from maniple.strategies.simulation.boxes import Boxes
+    from maniple.operators.graph.graph import Graph
+    from maniple.strategies.lowering.access import Use
+    from maniple.strategies.lowering.boxes import Boxes
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.simulation.simulation import Simulation
-    from maniple.strategies.simulation.use import Use
 
 __all__: list[str] = []
 

@@ -17,9 +17,9 @@ has ended, so what a copy engine moves lives longer there, and is counted so her
 Weights and optimizer state live all the time. Where CPUs of one host share memory a copy is a step of the sender's own
 lane, so nothing lives longer for it.
 
-The most that lives at once is about what the runtime's plan of the memory comes to (`runtime/memory_plan.py`): a little
-more, for that knows each contribution by itself; or less where several processors share the memory, for there two
-instances take turns only where one processor has waited for the other.
+The most that lives at once is about what the runtime's plan of the memory comes to (`runtime/schedule/memory_plan.py`):
+a little more, for that knows each contribution by itself; or less where several processors share the memory, for there
+two instances take turns only where one processor has waited for the other.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from maniple.runtime.memory_plan import ALIGNMENT
-from maniple.strategies.simulation.history import BY, FROM, GROUP, GROUP_SIZE, TO
-from maniple.strategies.simulation.region import GRADIENT, REDUCE
-from maniple.strategies.simulation.tables import DURATION, END
-from maniple.strategies.simulation.use import privilege
+from maniple.runtime.schedule.memory_plan import ALIGNMENT
+from maniple.strategies.lowering.access import privilege
+from maniple.strategies.lowering.history import BY, FROM, GROUP, GROUP_SIZE, TO
+from maniple.strategies.lowering.tables import DURATION, END
+from maniple.strategies.lowering.validity import GRADIENT, REDUCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from maniple.runtime.machine import Machine
-    from maniple.strategies.simulation.ledger import Ledger, Placed
-    from maniple.strategies.simulation.network import Column
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.lowering.access import RegionRows, Use
+    from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.tables import Table
     from maniple.strategies.simulation.outline import RegionKey
-    from maniple.strategies.simulation.tables import Table
-    from maniple.strategies.simulation.use import RegionRows, Use
+    from maniple.strategies.timing.ledger import Ledger, Placed
 
 __all__: list[str] = []
 

@@ -16,23 +16,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.composite import Composition
-from maniple.operators.configuration import OperatorPlan
-from maniple.operators.differentiation import gradient_operands, gradient_results
-from maniple.operators.graph import Graph
-from maniple.strategies.simulation.region import GRADIENT, READ, RESULT
+from maniple.operators.graph.differentiation import gradient_operands, gradient_results
+from maniple.operators.graph.graph import Graph
+from maniple.operators.lowering.composite import Composition
+from maniple.operators.rules.configuration import OperatorPlan
+from maniple.strategies.lowering.validity import GRADIENT, READ, RESULT
 from maniple.strategies.simulation.step import OperatorLaunches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.operators.builder import Tensor
-    from maniple.operators.node import Node
-    from maniple.operators.operator import AbstractOperator
-    from maniple.operators.optimizer import SGD
+    from maniple.operators.graph.node import Node
+    from maniple.operators.operator.builder import Tensor
+    from maniple.operators.operator.operator import AbstractOperator
+    from maniple.operators.training.optimizer import SGD
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.runtime.launch import Launch
-    from maniple.runtime.machine import Machine
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
 
 __all__: list[str] = []
 

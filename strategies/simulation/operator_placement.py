@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.simulation.use import Use
+from maniple.strategies.lowering.access import Use
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from maniple.operators.configuration import OperatorPlan
+    from maniple.operators.rules.configuration import OperatorPlan
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.lowering.access import Shapes, UseShape
+    from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.tables import Table
     from maniple.strategies.simulation.operator_split import LaunchSplit, OperatorSplit
-    from maniple.strategies.simulation.tables import Table
-    from maniple.strategies.simulation.use import Shapes, UseShape
 
 __all__: list[str] = []
 

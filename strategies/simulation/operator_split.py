@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.operators.configuration import OperatorPlan
-from maniple.operators.tile_table import TileTable
-from maniple.runtime.roofline import DEFAULT_EFFICIENCY, EFFICIENCY
-from maniple.strategies.simulation.boxes import HIGH, LOW, WIDTH
-from maniple.strategies.simulation.region import REDUCE, RESULT, WRITE_DISCARD
-from maniple.strategies.simulation.use import UseShape
+from maniple.operators.operator.tile_table import TileTable
+from maniple.operators.rules.configuration import OperatorPlan
+from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY, EFFICIENCY
+from maniple.strategies.lowering.access import UseShape
+from maniple.strategies.lowering.boxes import HIGH, LOW, WIDTH
+from maniple.strategies.lowering.validity import REDUCE, RESULT, WRITE_DISCARD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.bound_rule import BoundRule
-    from maniple.operators.graph import Graph
-    from maniple.operators.node import Node
-    from maniple.operators.tile_table import Bounds
-    from maniple.runtime.launch import Launch
-    from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.simulation.network import Column
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import Node
+    from maniple.operators.operator.tile_table import Bounds
+    from maniple.operators.rules.bound_rule import BoundRule
+    from maniple.runtime.schedule.launch import Launch
+    from maniple.strategies.lowering.access import Shapes
+    from maniple.strategies.lowering.boxes import Boxes
+    from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.tables import Table
     from maniple.strategies.simulation.operator_form import LaunchForm, OperatorForm, RegionRef, RequirementForm
-    from maniple.strategies.simulation.tables import Table
-    from maniple.strategies.simulation.use import Shapes
 
 __all__: list[str] = []
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.differentiation import differentiated, gradient_operands, gradient_results
+from maniple.operators.graph.differentiation import differentiated, gradient_operands, gradient_results
 from maniple.regions.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 from maniple.strategies.simulation.operator_form import Need, operator_form
 
 if TYPE_CHECKING:
-    from maniple.operators.graph import Graph
-    from maniple.operators.node import Node
-    from maniple.operators.optimizer import SGD
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import Node
+    from maniple.operators.training.optimizer import SGD
+    from maniple.runtime.machine.machine import Machine
     from maniple.strategies.simulation.operator_form import OperatorForm, RegionRef
 
 __all__: list[str] = []

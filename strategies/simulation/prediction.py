@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.schedule import csr
-from maniple.runtime.timeline import Event, Kind, Timeline
-from maniple.strategies.simulation.tables import DURATION, END, READY
+from maniple.runtime.observe.timeline import Event, Kind, Timeline
+from maniple.runtime.schedule.schedule import csr
+from maniple.strategies.lowering.tables import DURATION, END, READY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from maniple.runtime.machine import Machine
-    from maniple.strategies.simulation.ledger import Ledger
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.lowering.network import Column
     from maniple.strategies.simulation.liveness import Liveness
-    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.timing.ledger import Ledger
 
 __all__: list[str] = []
 

@@ -10,30 +10,30 @@ import numpy as np
 
 from maniple.regions import privilege
 from maniple.regions.rectangle import Rect
-from maniple.runtime.launch import Launch, Point, Requirement
-from maniple.runtime.roofline import DEFAULT_EFFICIENCY
+from maniple.runtime.schedule.launch import Launch, Point, Requirement
+from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.simulation.boxes import HIGH, LOW, hulls
+from maniple.strategies.lowering.access import Shapes, boxes_of
+from maniple.strategies.lowering.boxes import HIGH, LOW, hulls
+from maniple.strategies.lowering.validity import READ, READ_WRITE, WRITE_DISCARD
 from maniple.strategies.simulation.operator_placement import LaunchRows, launch_rows, operator_placement, placed_use
 from maniple.strategies.simulation.operator_split import operator_split, used_tiles
 from maniple.strategies.simulation.outline import CLOCK
-from maniple.strategies.simulation.region import READ, READ_WRITE, WRITE_DISCARD
-from maniple.strategies.simulation.use import Shapes, boxes_of
 from maniple.strategies.simulation.weight_home import default_home, planned_home, unread_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from maniple.operators.configuration import OperatorPlan, WeightPlan
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
+    from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.simulation.boxes import Boxes
-    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.lowering.access import Use
+    from maniple.strategies.lowering.boxes import Boxes
+    from maniple.strategies.lowering.network import Column
     from maniple.strategies.simulation.operator_form import OperatorForm
     from maniple.strategies.simulation.operator_placement import OperatorPlacement
     from maniple.strategies.simulation.operator_split import OperatorSplit
     from maniple.strategies.simulation.outline import Outline, RegionKey
-    from maniple.strategies.simulation.use import Use
     from maniple.strategies.simulation.weight_home import WeightHome
 
 __all__: list[str] = []

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
 
-from maniple.operators.optimizer import SGD
+from maniple.operators.training.optimizer import SGD
 from maniple.regions.error import RequestError
-from maniple.runtime.schedule import RowKind
+from maniple.runtime.schedule.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
-from maniple.strategies.simulation.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
-from maniple.strategies.simulation.ledger import UNLIMITED, Ledger, Placed, RowBlock
+from maniple.strategies.lowering.access import NOWHERE, RegionCache
+from maniple.strategies.lowering.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
+from maniple.strategies.lowering.tables import NUMBER_BITS
 from maniple.strategies.simulation.liveness import Liveness, LiveRanges, RegionUses
 from maniple.strategies.simulation.outline import Outline
 from maniple.strategies.simulation.prediction import (
@@ -26,25 +27,24 @@ from maniple.strategies.simulation.prediction import (
     timeline,
 )
 from maniple.strategies.simulation.program import REQUIREMENT_BITS, Program
-from maniple.strategies.simulation.tables import NUMBER_BITS
-from maniple.strategies.simulation.use import NOWHERE, RegionCache
+from maniple.strategies.timing.ledger import UNLIMITED, Ledger, Placed, RowBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from maniple.operators.configuration import OperatorPlan, WeightPlan
-    from maniple.operators.graph import Graph
-    from maniple.operators.plan import Plan
-    from maniple.runtime.launch import Point
-    from maniple.runtime.machine import Machine
-    from maniple.runtime.timeline import Timeline
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan
+    from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.observe.timeline import Timeline
+    from maniple.runtime.schedule.launch import Point
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.simulation.ledger import Columns
-    from maniple.strategies.simulation.network import Column
+    from maniple.strategies.lowering.access import RegionRows, Use
+    from maniple.strategies.lowering.network import Column
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.simulation.program import PlacedLaunch
-    from maniple.strategies.simulation.use import RegionRows, Use
     from maniple.strategies.simulation.weight_home import WeightHome
+    from maniple.strategies.timing.ledger import Columns
 
 __all__: list[str] = []
 

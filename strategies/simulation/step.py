@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from maniple.operators.backward import Backward
-from maniple.operators.expansion import Expansion
-from maniple.operators.plan import Plan
-from maniple.operators.task_placement import placed_tasks
-from maniple.operators.weight import Weight, at_home, weights
-from maniple.runtime.region_table import RegionTable
+from maniple.operators.lowering.backward import Backward
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.weight import Weight, at_home, weights
+from maniple.operators.plan.plan import Plan
+from maniple.operators.rules.task_placement import placed_tasks
+from maniple.runtime.program.region_table import RegionTable
 
 if TYPE_CHECKING:
-    from maniple.operators.configuration import OperatorPlan, WeightPlan
-    from maniple.operators.graph import Graph
-    from maniple.operators.node import Node
-    from maniple.operators.optimizer import SGD
-    from maniple.runtime.launch import Launch
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import Node
+    from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
+    from maniple.operators.training.optimizer import SGD
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
 
 __all__: list[str] = []
 

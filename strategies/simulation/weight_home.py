@@ -1,4 +1,4 @@
-"""Weight homes: where weights live and are updated, as arrays; by default as `operators/home.py` says."""
+"""Weight homes: where weights live and are updated, as arrays; by default as `operators/plan/weight_home.py` says."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.operators.configuration import WeightPlan
-from maniple.operators.tile import split_range
-from maniple.operators.weight import at_home
+from maniple.operators.lowering.weight import at_home
+from maniple.operators.rules.configuration import WeightPlan
+from maniple.operators.rules.tile import split_range
 from maniple.regions.rectangle import Rect
-from maniple.runtime.launch import Point
-from maniple.strategies.simulation import boxes
-from maniple.strategies.simulation.boxes import AXES, HIGH, LOW, Boxes
-from maniple.strategies.simulation.kernel import inner, kernel
-from maniple.strategies.simulation.use import boxes_of
+from maniple.runtime.schedule.launch import Point
+from maniple.strategies.lowering import boxes
+from maniple.strategies.lowering.access import boxes_of
+from maniple.strategies.lowering.boxes import AXES, HIGH, LOW, Boxes
+from maniple.strategies.lowering.compiled import inner, kernel
 
 if TYPE_CHECKING:
-    from maniple.runtime.machine import Machine
-    from maniple.strategies.simulation.history import Table
-    from maniple.strategies.simulation.network import Column
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.lowering.history import Table
+    from maniple.strategies.lowering.network import Column
 
 __all__: list[str] = []
 

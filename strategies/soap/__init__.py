@@ -1,1 +1,4 @@
-"""The search of the Sample-Operator-Attribute-Parameter space by MCMC over an execution simulator."""
+"""Searches over the Sample-Operator-Attribute-Parameter space, by MCMC and otherwise, on simulated step times.
+
+May import ``optcnn``, ``bound``, ``search`` and ``simulation``. Start with ``soap``.
+"""

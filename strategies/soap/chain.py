@@ -20,8 +20,8 @@ from maniple.strategies.soap.move import apply, propose
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.space import Choice, Space
 
 __all__: list[str] = []
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, final
 
-from maniple.strategies.memory_fit import allocated_beyond, beyond, largest, needed_bytes
-from maniple.strategies.simulation.ledger import UNLIMITED
+from maniple.strategies.search.memory_fit import allocated_beyond, beyond, largest, needed_bytes
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.options import Options
+from maniple.strategies.timing.ledger import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
+    from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.space import Choice, Space
 
 __all__: list[str] = []
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, final
 
-from maniple.strategies.placement import complete, configure, split_sample
-from maniple.strategies.strategy import AbstractDirectStrategy, Problem
+from maniple.strategies.interface.placement import complete, configure, split_sample
+from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
-    from maniple.operators.graph import Graph, Node
-    from maniple.operators.plan import OperatorPlan, Plan
-    from maniple.runtime.machine import Machine
+    from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.plan.plan import OperatorPlan, Plan
+    from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
+from maniple.strategies.interface.strategy import Progress
 from maniple.strategies.soap.evaluation import UNFIT
-from maniple.strategies.strategy import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

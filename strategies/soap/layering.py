@@ -22,16 +22,16 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, ClassVar, final
 
-from maniple.strategies.layer import is_unrolled, weights_of
-from maniple.strategies.placement import complete, node_flops, shared
-from maniple.strategies.space import Space
-from maniple.strategies.strategy import AbstractDirectStrategy, Problem
+from maniple.strategies.interface.layer import is_unrolled, weights_of
+from maniple.strategies.interface.placement import complete, node_flops, shared
+from maniple.strategies.interface.space import Space
+from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.graph import Graph
-    from maniple.operators.plan import OperatorPlan, Plan
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import OperatorPlan, Plan
 
 __all__: list[str] = []
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast, final
 
 from maniple.regions.error import RequestError
+from maniple.strategies.interface.space import Choice
 from maniple.strategies.soap.chain import Chain, advance
-from maniple.strategies.space import Choice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from maniple.strategies.space import Choice, Space
+    from maniple.strategies.interface.space import Choice, Space
 
 __all__: list[str] = []
 

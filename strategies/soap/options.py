@@ -7,10 +7,10 @@ from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, final
 
-from maniple.strategies.space import Choice
+from maniple.strategies.interface.space import Choice
 
 if TYPE_CHECKING:
-    from maniple.strategies.space import Space
+    from maniple.strategies.interface.space import Space
 
 __all__: list[str] = []
 

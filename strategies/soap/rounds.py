@@ -23,18 +23,18 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 
+from maniple.strategies.interface.strategy import AbstractStrategy
 from maniple.strategies.soap.leg import SearchLeg
 from maniple.strategies.soap.seeding import SEEDS, first_evaluation, found_plan
-from maniple.strategies.strategy import AbstractStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
+    from maniple.strategies.interface.strategy import Problem, Progress
     from maniple.strategies.soap.evaluation import Evaluation
     from maniple.strategies.soap.incumbent import Incumbent
     from maniple.strategies.soap.leg import Leg
-    from maniple.strategies.strategy import Problem, Progress
 
 __all__: list[str] = []
 

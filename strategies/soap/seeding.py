@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from maniple.operators.plan import Plan, Predicted
+from maniple.operators.plan.plan import Plan, Predicted
 from maniple.regions.error import RequestError
-from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.expert import Expert
-from maniple.strategies.model_parallel import ModelParallel
+from maniple.strategies.interface.space import Space
+from maniple.strategies.named.data_parallel import DataParallel
+from maniple.strategies.named.expert import Expert
+from maniple.strategies.named.model_parallel import ModelParallel
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import UNFIT, Evaluation
 from maniple.strategies.soap.hybrid import hybrids
 from maniple.strategies.soap.layering import layerings
-from maniple.strategies.space import Space
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from maniple.operators.plan import Term
-    from maniple.runtime.machine import Machine
+    from maniple.operators.plan.plan import Term
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.interface.space import Choice
+    from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.space import Choice
-    from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 __all__: list[str] = []
 

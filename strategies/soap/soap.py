@@ -33,10 +33,10 @@ from maniple.strategies.soap.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
+    from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
     from maniple.strategies.soap.leg import Leg, SearchLeg
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.strategy import AbstractDirectStrategy, Problem
 
 __all__: list[str] = []
 

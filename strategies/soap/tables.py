@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from maniple.strategies.optcnn.optcnn import OptCNN, OptCNNState
 
 if TYPE_CHECKING:
-    from maniple.operators.plan import Plan
+    from maniple.operators.plan.plan import Plan
     from maniple.strategies.soap.evaluation import Evaluation
 
 __all__: list[str] = []

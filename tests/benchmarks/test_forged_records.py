@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forged_records import GROWTH, amplification, heads, shape, sweep
 
-from maniple.runtime.head_event import Received
-from maniple.runtime.message import Failed
+from maniple.runtime.cluster.coordinator_event import Received
+from maniple.runtime.transports.message import Failed
 
 
 def test_forged_and_mutated_records_change_nothing() -> None:

@@ -59,7 +59,7 @@ def test_a_wrong_request_ends_with_status_2(tmp_path: Path, arguments: tuple[str
     ("processors", "changes", "expected"),
     [
         (4, {}, "processor"),
-        (2, {"wish": 1}, "wish"),  # what else may be wrong in a file: tests/operators/test_plan.py
+        (2, {"wish": 1}, "wish"),  # what else may be wrong in a file: tests/operators/plan/test_plan.py
     ],
 )
 def test_a_plan_that_cannot_run_is_refused_before_the_first_step(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import maniple as mp
-from maniple.runtime.machine_part import Host, Memory, Processor
+from maniple.runtime.machine.machine_part import Host, Memory, Processor
 
 ROOM = 1 << 24
 

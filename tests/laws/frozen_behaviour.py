@@ -20,13 +20,13 @@ from placed_program import opened
 
 import maniple as mp
 from maniple.models import model
-from maniple.operators.expansion import Expansion
-from maniple.operators.program import FragmentCache, lower
-from maniple.operators.weight import weights
-from maniple.runtime.region_table import RegionTable
-from maniple.runtime.replay import Replay
-from maniple.runtime.schedule import Schedule
-from maniple.runtime.world import World
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.weight import weights
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.replay import Replay
+from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.schedule import Schedule
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.zoo.catalogue import ENTRIES
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from maniple.regions.index_space import meets
-from maniple.runtime.schedule import Access, Schedule
+from maniple.runtime.schedule.schedule import Access, Schedule
 
 RUNS = 2
 

@@ -11,9 +11,9 @@ from injected_masks import masks_of
 from torch import Tensor, nn
 
 import maniple as mp
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
 from maniple.operators.torch_import.from_torch import from_torch
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
 
 STEPS = 3
 SEED = 7

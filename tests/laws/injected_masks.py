@@ -10,14 +10,14 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from maniple.operators.graph import Graph
-from maniple.operators.kernels.draw import uniforms
-from maniple.operators.kernels.mask import drawn_factors
-from maniple.operators.library.attention import Attention
-from maniple.operators.library.draw import DISTRIBUTIONS, Draw
-from maniple.operators.library.dropout import Dropout, DropoutVariant
-from maniple.operators.node import Node
-from maniple.operators.random_stream import RandomStream
+from maniple.operators.graph.graph import Graph
+from maniple.operators.graph.node import Node
+from maniple.operators.library.dense.attention import Attention
+from maniple.operators.library.randomness.draw import DISTRIBUTIONS, Draw
+from maniple.operators.library.randomness.draw_kernels import uniforms
+from maniple.operators.library.randomness.dropout import Dropout, DropoutVariant
+from maniple.operators.library.randomness.dropout_mask import drawn_factors
+from maniple.operators.operator.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
 
 

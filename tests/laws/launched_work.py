@@ -9,7 +9,7 @@ import torch
 
 import maniple as mp
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
-from maniple.runtime.task import Task
+from maniple.runtime.program.task import Task
 
 OR = mp.register_reduction("or", torch.bitwise_or, 0)
 PRIVILEGES = (READ, WRITE_DISCARD, READ_WRITE, reduce("+"), reduce("*"), reduce("min"), reduce("max"), OR)

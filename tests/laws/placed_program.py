@@ -10,11 +10,11 @@ from launched_work import task_of
 
 import maniple as mp
 from maniple.mappers.registry import make_mapper
-from maniple.runtime import rank
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.session import Session
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.execution import rank
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.session.session import Session
 
 
 def opened(world: World, credit_bytes: int | None = None, machine: mp.Machine | None = None) -> Session:

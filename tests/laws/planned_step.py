@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from trained_networks import NETWORKS, OPTIMIZER
 
 import maniple as mp
-from maniple.operators.expansion import Expansion
-from maniple.operators.program import FragmentCache, Program, lower
-from maniple.operators.weight import weights
-from maniple.runtime.region_table import RegionTable
-from maniple.runtime.schedule import Schedule
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.program import FragmentCache, Program, lower
+from maniple.operators.lowering.weight import weights
+from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.schedule import Schedule
 
 NAMED = ("data_parallel", "expert", "model_parallel", "spatial")
 

@@ -29,14 +29,16 @@ from thread_ranks import run_on_worlds
 
 import maniple as mp
 from maniple.regions.error import RunError
-from maniple.runtime import kernels, movement, post, staging
-from maniple.runtime.kernels import Push
-from maniple.runtime.program_analysis import ProgramAnalysis
-from maniple.runtime.session import Session
-from maniple.runtime.transport import Delivery, Transport
-from maniple.runtime.use import AnalysedUse
-from maniple.runtime.world import World, local_worlds
-from maniple.runtime.zeromq import ZmqTransport
+from maniple.runtime.analysis.access import AnalysedUse
+from maniple.runtime.analysis.program_analysis import ProgramAnalysis
+from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.execution import mailbox
+from maniple.runtime.lanes import movement
+from maniple.runtime.session.session import Session
+from maniple.runtime.storage import copy_kernels, staging
+from maniple.runtime.storage.copy_kernels import Push
+from maniple.runtime.transports.transport import Delivery, Transport
+from maniple.runtime.transports.zeromq import ZmqTransport
 
 BREAKS = ("short", "twice", "missing")
 SIGNS = {"whole": 0, "short": -1, "twice": 1, "missing": -1}
@@ -161,7 +163,7 @@ def by_loopback(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
 def by_push(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """A training whose lanes write into each other's memory, tiles large and small."""
     for name in ("copied", "_copied_brief"):
-        monkeypatch.setattr(kernels, name, broken(getattr(kernels, name), how))
+        monkeypatch.setattr(copy_kernels, name, broken(getattr(copy_kernels, name), how))
     return trained(local_worlds(2, shared=True))
 
 
@@ -179,13 +181,13 @@ def by_devices(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
 
 def by_host(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Launches on a device of a rank and on its CPU in turn, whose tiles land in the memory of the host."""
-    monkeypatch.setattr(kernels, "copied", broken(kernels.copied, how))
+    monkeypatch.setattr(copy_kernels, "copied", broken(copy_kernels.copied, how))
     return launched(local_worlds(1, device="null"), device_machine(1, 1, 1), monkeypatch)
 
 
 def by_post(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Launches on two ranks in turn whose tiles go through boxes."""
-    monkeypatch.setattr(post, "copied", broken(post.copied, how))
+    monkeypatch.setattr(mailbox, "copied", broken(mailbox.copied, how))
     return launched(local_worlds(2, shared=True), mp.Machine.cpu(1, ranks=2), monkeypatch)
 
 

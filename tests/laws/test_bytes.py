@@ -13,15 +13,15 @@ from thread_ranks import run_on_ranks
 from trained_networks import NETWORKS, OPTIMIZER
 
 import maniple as mp
-from maniple.operators.composite import lowered
-from maniple.operators.expansion import Expansion
-from maniple.operators.program import FragmentCache, lower
-from maniple.operators.weight import weights
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.region_table import RegionTable
-from maniple.runtime.schedule import RowKind, Schedule
-from maniple.runtime.world import World
+from maniple.operators.lowering.composite import lowered
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.weight import weights
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.schedule import RowKind, Schedule
 
 ITEM = {"float64": 8, "float32": 4}
 STRATEGIES = ("data_parallel", "expert", "model_parallel", "spatial", "random")
@@ -183,7 +183,7 @@ def test_processors_of_one_rank_share_a_memory() -> None:
 
 def test_payloads_are_counted_where_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The meter is not the schedule's: a transport that is handed a byte more, measures a byte more."""
-    from maniple.runtime.loopback import LoopbackTransport
+    from maniple.runtime.control.loopback import LoopbackTransport
 
     graph = NETWORKS["mlp7"].graph("float64")
     sent: list[int] = []

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from thread_ranks import run_on_ranks
 
 import maniple as mp
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
 
 Values = Mapping[str, torch.Tensor]
 Trained = tuple[list[float], dict[str, torch.Tensor], torch.Tensor]

@@ -14,8 +14,8 @@ from thread_ranks import run_on_ranks
 from trained_networks import NETWORKS, Training, trained
 
 import maniple as mp
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
 
 STRATEGIES = (*NAMED, "random")
 
@@ -42,10 +42,10 @@ def test_processes_with_other_hashes_agree() -> None:
 import hashlib, json
 import maniple as mp
 from maniple.models import digits_cnn
-from maniple.operators.expansion import Expansion
-from maniple.operators.weight import weights
-from maniple.operators.program import FragmentCache, lower
-from maniple.runtime.region_table import RegionTable
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.weight import weights
+from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.runtime.program.region_table import RegionTable
 
 machine, optimizer, digest = mp.Machine.cpu(2, ranks=2), mp.SGD(lr=0.1, momentum=0.9), hashlib.sha256()
 graph = digits_cnn(24)

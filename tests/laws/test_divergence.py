@@ -10,12 +10,12 @@ from thread_ranks import run_on_ranks
 
 import maniple as mp
 from maniple.models import digits_cnn
-from maniple.runtime.control import RankStopped
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.mapper import LaunchView, Mapper, TaskMapping, TaskView
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.session import Session
-from maniple.runtime.world import World
+from maniple.runtime.control.control import RankStopped
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.program.mapper import LaunchView, Mapper, TaskMapping, TaskView
+from maniple.runtime.session.session import Session
 
 
 @mp.task

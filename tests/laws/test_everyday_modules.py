@@ -11,9 +11,9 @@ from thread_ranks import run_on_ranks
 from torch import Tensor
 
 import maniple as mp
-from maniple.operators.graph import Graph
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.world import World
+from maniple.operators.graph.graph import Graph
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
 
 TOLERANCE = 1e-9  # of losses and state after three steps in float64
 

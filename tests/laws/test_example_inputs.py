@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import maniple as mp
-from maniple.operators.batch import check_batch
+from maniple.operators.graph.batch import check_batch
 from maniple.regions.error import RequestError
 
 BATCH, WIDTH = 6, 5

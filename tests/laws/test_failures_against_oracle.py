@@ -22,12 +22,12 @@ from thread_ranks import run_on_ranks
 
 import maniple as mp
 from maniple.mappers.registry import make_mapper
-from maniple.runtime.failure import PoisonedRegion, TaskFailed
-from maniple.runtime.future import FutureMap
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.session import Session
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.program.future import FutureMap
+from maniple.runtime.schedule.failure import PoisonedRegion, TaskFailed
+from maniple.runtime.session.session import Session
 
 SIZE, TILES = 8, 4
 TILE = SIZE // TILES

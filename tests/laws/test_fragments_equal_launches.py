@@ -13,11 +13,11 @@ from hypothesis import settings
 from planned_step import MACHINES, described, plans, program
 
 import maniple as mp
-from maniple.operators.program import FragmentCache, Program, lower
+from maniple.operators.lowering.program import FragmentCache, Program, lower
 from maniple.regions.rectangle import Rect
-from maniple.runtime.analysis import Move, Node
-from maniple.runtime.program_analysis import ProgramAnalysis
-from maniple.runtime.schedule import Access, InstanceKind, RowKind, Schedule
+from maniple.runtime.analysis.dependence import Move, Node
+from maniple.runtime.analysis.program_analysis import ProgramAnalysis
+from maniple.runtime.schedule.schedule import Access, InstanceKind, RowKind, Schedule
 
 # Random plans of each network, over all machines.
 SEEDS = max(16, settings().max_examples // 8)

@@ -10,17 +10,17 @@ import torch
 from thread_ranks import run_on_ranks
 
 import maniple as mp
-from maniple.operators.operator import Initial
-from maniple.operators.random_stream import RandomStream
-from maniple.operators.rule import Rule, Shape
-from maniple.operators.torch_operator import TorchOperator
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.world import World
+from maniple.operators.operator.operator import Initial
+from maniple.operators.operator.random_stream import RandomStream
+from maniple.operators.operator.torch_operator import TorchOperator
+from maniple.operators.rules.rule import Rule, Shape
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.operator import TileContext
+    from maniple.operators.operator.operator import TileContext
 
 TOLERANCE = 1e-11
 STEPS = 4

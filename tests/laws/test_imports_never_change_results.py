@@ -17,9 +17,9 @@ from thread_ranks import run_on_ranks
 from torch import Tensor, nn
 
 import maniple as mp
-from maniple.operators.graph import Graph
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.world import World
+from maniple.operators.graph.graph import Graph
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
 from maniple.zoo.catalogue import ENTRIES
 
 # Of losses, and of parameters and buffers relative to max(1, the largest element), after three steps in float64. GPT-2

@@ -15,8 +15,8 @@ from trained_networks import NETWORKS
 import maniple as mp
 from maniple.regions.index_space import meets
 from maniple.regions.rectangle import Rect
-from maniple.runtime.lane import Lanes, Layout, Step, StepKind
-from maniple.runtime.schedule import Schedule
+from maniple.runtime.schedule.lane import Lanes, Layout, Step, StepKind
+from maniple.runtime.schedule.schedule import Schedule
 
 RUNS = 3
 HOSTS = ((0, 1), (2, 3))

@@ -21,7 +21,7 @@ from thread_ranks import run_on_ranks
 import maniple as mp
 from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from thread_ranks import run_on_ranks
 
 import maniple as mp
-from maniple.operators.kernels.mask import drawn_factors
-from maniple.operators.random_stream import RandomStream
+from maniple.operators.library.randomness.dropout_mask import drawn_factors
+from maniple.operators.operator.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
 
 Values = Mapping[str, torch.Tensor]
 Trained = tuple[list[float], dict[str, torch.Tensor], torch.Tensor]

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from thread_ranks import run_on_ranks
 
 import maniple as mp
-from maniple.operators.plan import OperatorPlan
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.world import World
+from maniple.operators.plan.plan import OperatorPlan
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
 
 TOLERANCE = 1e-12
 BATCH, PARTS, STEPS, SEED = 7, 2, 3, 5

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import maniple as mp
-from maniple.runtime.roofline import task_ns
+from maniple.runtime.schedule.roofline import task_ns
 from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.bound.span import spans
 from maniple.strategies.bound.whole_step import MOMENTUM
-from maniple.strategies.registry import lookup
+from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.step import StepLaunches
-from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 

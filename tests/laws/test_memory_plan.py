@@ -19,17 +19,17 @@ from thread_ranks import run_on_worlds
 from trained_networks import NETWORKS, OPTIMIZER, Training, trained
 
 import maniple as mp
-from maniple.operators.program import FragmentCache, lower
-from maniple.runtime import binding
-from maniple.runtime.binding import Storage
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.lane import Lanes, Layout, Step, StepKind
-from maniple.runtime.lifetime import Lifetimes
-from maniple.runtime.memory import Memory
-from maniple.runtime.memory_plan import MemoryPlan, plan_memory
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.schedule import Schedule
-from maniple.runtime.world import World, local_worlds
+from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.lanes import binding
+from maniple.runtime.lanes.binding import Storage
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.schedule.lane import Lanes, Layout, Step, StepKind
+from maniple.runtime.schedule.lifetime import Lifetimes
+from maniple.runtime.schedule.memory_plan import MemoryPlan, plan_memory
+from maniple.runtime.schedule.schedule import Schedule
+from maniple.runtime.storage.memory import Memory
 from maniple.strategies.simulation.simulation import Simulation
 
 Drawn = tuple[str, Schedule, Collection[int], bool]

@@ -10,8 +10,8 @@ from thread_ranks import run_on_ranks
 from trained_networks import NETWORKS, trained
 
 import maniple as mp
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from planned_step import lowered, plans
 
 from maniple.regions import index_space
 from maniple.regions.index_space import IndexSpace
-from maniple.runtime.schedule import RowKind, Schedule, csr
+from maniple.runtime.schedule.schedule import RowKind, Schedule, csr
 
 pytestmark = pytest.mark.xdist_group("schedules")  # one worker lowers them, for all tests here
 SEEDS = settings().max_examples // 8

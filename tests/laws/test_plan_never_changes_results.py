@@ -14,8 +14,8 @@ from tolerance import TOLERANCE, violations
 from trained_networks import NETWORKS, STEPS, Training, judged, trained
 
 import maniple as mp
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
 
 # (ranks, processors of each)
 WORLDS = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1))

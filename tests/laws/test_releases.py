@@ -14,14 +14,14 @@ from trained_networks import NETWORKS, trained
 
 import maniple as mp
 from maniple.regions.index_space import IndexSpace
-from maniple.runtime import movement
-from maniple.runtime.analysis import Node
-from maniple.runtime.engine import HEADER, CopyEngine
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.issue import Issuer, LiveRegion
-from maniple.runtime.loopback import LoopbackHub
-from maniple.runtime.transport import Delivery
-from maniple.runtime.world import World
+from maniple.runtime.analysis.dependence import Node
+from maniple.runtime.control.loopback import LoopbackHub
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.engine import HEADER, CopyEngine
+from maniple.runtime.execution.ready_queue import Issuer, LiveRegion
+from maniple.runtime.lanes import movement
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.transports.transport import Delivery
 
 # How long a test waits for what must not happen.
 NEVER_S = 0.02

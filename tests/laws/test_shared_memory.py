@@ -13,10 +13,10 @@ from trained_networks import NETWORKS, Training, trained
 
 import maniple as mp
 from maniple.regions.index_space import IndexSpace
-from maniple.runtime import binding
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.kernels import Wire
-from maniple.runtime.world import World, local_worlds
+from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.lanes import binding
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.storage.copy_kernels import Wire
 
 Bits = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 

@@ -19,9 +19,9 @@ from placed_program import launched, opened, resolved
 from thread_ranks import run_on_ranks
 
 import maniple as mp
-from maniple.runtime import automatic
-from maniple.runtime.session import Session
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.session import automatic
+from maniple.runtime.session.session import Session
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from thread_ranks import run_on_worlds
 
 import maniple as mp
 from maniple.mappers.default import DefaultMapper
-from maniple.runtime import post, shared_memory
-from maniple.runtime.machine import Machine
-from maniple.runtime.program_analysis import ProgramAnalysis
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.session import Session
-from maniple.runtime.use import AnalysedUse
-from maniple.runtime.world import World, local_worlds
+from maniple.runtime.analysis.access import AnalysedUse
+from maniple.runtime.analysis.program_analysis import ProgramAnalysis
+from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.execution import mailbox
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.session.session import Session
+from maniple.runtime.transports import shared_memory
 
 ROWS, COLUMNS, ROUNDS = 12, 5, 6
 
@@ -111,7 +112,7 @@ def test_any_transport_gives_the_same_bits(ranks: int, monkeypatch: pytest.Monke
 
 def test_a_box_that_is_full_holds_its_sender_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for two tiles and few bytes in flight, everything still arrives, in order."""
-    monkeypatch.setattr(post, "ENTRIES", 2)
+    monkeypatch.setattr(mailbox, "ENTRIES", 2)
     monkeypatch.setattr(shared_memory, "ENTRIES", 2)
     worlds = local_worlds(2, shared=True)
     for world in worlds:

@@ -12,9 +12,9 @@ from typing import TypeVar
 import pytest
 
 from maniple.regions.error import RunError
-from maniple.runtime.control import RankStopped
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.world import World, local_worlds
+from maniple.runtime.control.control import RankStopped
+from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.execution.rank import RankRuntime
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ
 from maniple.regions.rectangle import Rect
 from maniple.regions.validity import Validity
-from maniple.runtime.launch import Requirement
-from maniple.runtime.machine import Machine
-from maniple.runtime.mapper import LaunchView, Mapper, TaskProfile, UseView
-from maniple.runtime.mapping import map_launch
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.program.mapper import LaunchView, Mapper, TaskProfile, UseView
+from maniple.runtime.program.mapping import map_launch
+from maniple.runtime.schedule.launch import Requirement
 
 CPU = {"cpu": "cpu"}
 

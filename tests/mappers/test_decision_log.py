@@ -12,9 +12,9 @@ from maniple.mappers.load_balancing import LoadBalancingMapper
 from maniple.mappers.registry import make_mapper
 from maniple.mappers.round_robin import RoundRobinMapper
 from maniple.regions.error import RequestError
-from maniple.runtime.machine import Machine
-from maniple.runtime.mapper import CopyView, LaunchView, Mapper, TaskMapping, TaskView, TunableView
-from maniple.runtime.mapping import Mapping, ask_tunable, map_launch, rank_sources
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.program.mapper import CopyView, LaunchView, Mapper, TaskMapping, TaskView, TunableView
+from maniple.runtime.program.mapping import Mapping, ask_tunable, map_launch, rank_sources
 
 MACHINE = Machine.cpu(2, ranks=2)
 CPU = {"cpu": "cpu", "numba": "cpu"}

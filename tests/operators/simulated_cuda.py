@@ -18,22 +18,22 @@ from numba import config, cuda
 from torch.nn import functional as F
 
 import maniple as mp
-from maniple.operators.kernels import pooling
-from maniple.operators.kernels.cuda import dropout
-from maniple.operators.kernels.cuda import pooling as on_cuda
-from maniple.operators.kernels.cuda.cross_entropy import bind_cross_entropy, bind_cross_entropy_backward
-from maniple.operators.kernels.cuda.descent import bind_descent
-from maniple.operators.kernels.cuda.dropout import bind_dropout
-from maniple.operators.kernels.dropout import Mask
-from maniple.operators.kernels.dropout import bind_dropout as bind_dropout_on_cpu
-from maniple.operators.operator import AbstractOperator, Kernels
-from maniple.operators.optimizer import SGD
+from maniple.operators.library.losses.cross_entropy_cuda_kernels import bind_cross_entropy, bind_cross_entropy_backward
+from maniple.operators.library.randomness import dropout_cuda_kernels
+from maniple.operators.library.randomness.dropout_cuda_kernels import bind_dropout
+from maniple.operators.library.randomness.dropout_kernels import Mask
+from maniple.operators.library.randomness.dropout_kernels import bind_dropout as bind_dropout_on_cpu
+from maniple.operators.library.windows import pooling_cuda_kernels as on_cuda
+from maniple.operators.library.windows import pooling_kernels
+from maniple.operators.operator.operator import AbstractOperator, Kernels
+from maniple.operators.training.descent_cuda_kernels import bind_descent
+from maniple.operators.training.optimizer import SGD
 from maniple.regions.rectangle import Rect
-from maniple.runtime import cuda_kernels
-from maniple.runtime.cuda_kernels import THREADS
-from maniple.runtime.null_device import NullTensor
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.world import local_worlds
+from maniple.runtime.control.world import local_worlds
+from maniple.runtime.devices import cuda_kernels
+from maniple.runtime.devices.cuda_kernels import THREADS
+from maniple.runtime.devices.null_device import NullTensor
+from maniple.runtime.execution.rank import RankRuntime
 
 Floats = npt.NDArray[np.float64]
 
@@ -138,8 +138,8 @@ def test_pooling_is_the_cpus(
     )
     context = SimpleNamespace(operator=SimpleNamespace(name="pool", kernel_size=kernel, stride=stride), tile=tile)
     for variants, count in (
-        ((pooling.MAX_POOL_KERNELS, on_cuda.MAX_POOL_KERNELS), 1),
-        ((pooling.AVG_POOL_KERNELS, on_cuda.AVG_POOL_KERNELS), 0),
+        ((pooling_kernels.MAX_POOL_KERNELS, on_cuda.MAX_POOL_KERNELS), 1),
+        ((pooling_kernels.AVG_POOL_KERNELS, on_cuda.AVG_POOL_KERNELS), 0),
     ):
         found = []
         for variant in variants:
@@ -191,8 +191,11 @@ def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.Monkey
     for name, value in weights.items():
         assert torch.allclose(found[name], value, rtol=0, atol=1e-12), name
     modules = {kernels.bind_forward.__module__ for kernels in chosen}
-    assert {"maniple.operators.kernels.cuda.pooling", "maniple.operators.kernels.cuda.loss"} <= modules
-    assert dropout.KERNELS in chosen
+    assert {
+        "maniple.operators.library.windows.pooling_cuda_kernels",
+        "maniple.operators.library.losses.loss_cuda_kernels",
+    } <= modules
+    assert dropout_cuda_kernels.KERNELS in chosen
 
 
 def drawing() -> mp.Graph:
@@ -214,7 +217,7 @@ def test_masks_inside_of_bodies_are_drawn_on_the_gpu(monkeypatch: pytest.MonkeyP
     graph = drawing()
     batch = {"x": torch.from_numpy(drawn(3, 4, 4)), "y": torch.from_numpy(drawn(3, 4, 2, seed=1))}
     launches: list[object] = []
-    bind = dropout.bind_dropout
+    bind = dropout_cuda_kernels.bind_dropout
 
     def seen(array: object) -> object:
         return torch.Tensor.numpy(array.as_subclass(torch.Tensor)) if isinstance(array, torch.Tensor) else array
@@ -238,7 +241,7 @@ def test_masks_inside_of_bodies_are_drawn_on_the_gpu(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(NullTensor, "is_cuda", True)
     monkeypatch.setattr(NullTensor, "numpy", refused)
     monkeypatch.setattr(cuda_kernels, "seen_by_numba", seen)
-    monkeypatch.setattr(dropout, "bind_dropout", noted)
+    monkeypatch.setattr(dropout_cuda_kernels, "bind_dropout", noted)
     losses, found = trained("null")
     assert {mask.p for mask in launches if isinstance(mask, Mask)} == {0.3, 0.4}
     assert losses == pytest.approx(expected, rel=0, abs=1e-12)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from maniple.operators.graph import Graph
-from maniple.operators.plan import OperatorPlan, Plan, WeightPlan
-from maniple.runtime.machine import Machine
+from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import OperatorPlan, Plan, WeightPlan
+from maniple.runtime.machine.machine import Machine
 
 MACHINE = Machine.preset("cpu:4")
 

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "laws"))  # thread_
 
 from launched import made
 
-from maniple.runtime.session import Session
-from maniple.runtime.world import World
+from maniple.runtime.control.world import World
+from maniple.runtime.session.session import Session
 
 
 @pytest.fixture

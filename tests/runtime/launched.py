@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 import maniple as mp
-from maniple.runtime.hosting import host_machine
-from maniple.runtime.mapper import LaunchView, Mapper, TaskView
-from maniple.runtime.rank import RankRuntime
-from maniple.runtime.session import Session
-from maniple.runtime.world import World, local_worlds
+from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.program.mapper import LaunchView, Mapper, TaskView
+from maniple.runtime.session.session import Session
 
 TIMEOUT_S = 90.0  # programs that take a third of a second have taken 8 s on a machine where others come first
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Self
 
-from maniple.runtime.zeromq import LOOPBACK
+from maniple.runtime.transports.zeromq import LOOPBACK
 
 MORE, LAST, LONG, COMMAND = 0x01, 0x00, 0x02, 0x04
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
 
 
 def digits_cnn(batch: int = 64, dtype: str = "float32") -> Graph:

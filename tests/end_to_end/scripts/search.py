@@ -9,7 +9,7 @@ import sys
 
 import maniple as mp
 from maniple.models import digits_cnn
-from maniple.runtime import world
+from maniple.runtime.control import world
 
 calls: list[float] = []
 budget, proposals, costs = (0.5, None, "analytic") if len(sys.argv) < 2 else (None, 20, sys.argv[1])

@@ -11,7 +11,7 @@ import sys
 import threading
 
 from maniple.regions.error import RequestError
-from maniple.runtime import world
+from maniple.runtime.control import world
 
 fault = sys.argv[1] if len(sys.argv) > 1 else "none"
 victim = int(sys.argv[2]) if len(sys.argv) > 2 else 1

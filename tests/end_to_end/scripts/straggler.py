@@ -7,7 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-from maniple.runtime import environment, world
+from maniple.runtime.control import world
+from maniple.runtime.process import environment
 
 launch = environment.read()
 if launch is None:

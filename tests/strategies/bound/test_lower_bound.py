@@ -9,13 +9,13 @@ from statistics import median
 import pytest
 
 import maniple as mp
-from maniple.operators.configuration import OperatorPlan
+from maniple.operators.rules.configuration import OperatorPlan
 from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.bound.lower_bound import terms_ns
-from maniple.strategies.placement import complete
-from maniple.strategies.registry import lookup
+from maniple.strategies.interface.placement import complete
+from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 

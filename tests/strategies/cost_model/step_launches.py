@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from maniple.operators.expansion import Expansion
-from maniple.operators.graph import Graph
-from maniple.operators.optimizer import SGD
-from maniple.operators.weight import weights
-from maniple.runtime.launch import Launch
-from maniple.runtime.machine import Machine
-from maniple.runtime.region_table import RegionTable
-from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.strategy import Problem
+from maniple.operators.graph.graph import Graph
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.weight import weights
+from maniple.operators.training.optimizer import SGD
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.launch import Launch
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.named.data_parallel import DataParallel
 
 MACHINE = Machine.preset("cpu:2x1")
 LAUNCH_NS = round(1e9 * MACHINE.processor(0).launch_s)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from maniple.models import model
-from maniple.operators.expansion import Expansion
-from maniple.operators.optimizer import SGD
-from maniple.operators.weight import weights
-from maniple.runtime.machine import Machine
-from maniple.runtime.region_table import RegionTable
-from maniple.runtime.roofline import task_ns
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.weight import weights
+from maniple.operators.training.optimizer import SGD
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.roofline import task_ns
 from maniple.strategies.cost_model.analytic import Analytic
-from maniple.strategies.random_plan import RandomPlan
-from maniple.strategies.strategy import Problem
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.named.random_plan import RandomPlan
 
 
 @pytest.mark.parametrize("name", ["cpu:2x2", "p100x6"])

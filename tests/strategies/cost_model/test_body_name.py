@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from maniple.strategies.cost_model.body_name import body_name
-from maniple.strategies.strategy import Problem
+from maniple.strategies.interface.strategy import Problem
 
 
 def by_default(scale: object) -> Callable[..., object]:
@@ -93,5 +93,5 @@ def test_dataclasses_are_their_fields_and_what_holds_itself_ends() -> None:
     held.append(held)
     assert body_name(held) == ("list(1, ^0)", ())
     name, nameless = body_name(Problem)
-    assert (name, nameless) == ("maniple.strategies.strategy:Problem()", ())
+    assert (name, nameless) == ("maniple.strategies.interface.strategy:Problem()", ())
     assert body_name(partial(max, 1)) == ("partial(builtins:max(), tuple(1), dict())", ())

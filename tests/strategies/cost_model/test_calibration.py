@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.regions.error import RequestError
-from maniple.runtime.machine import Machine
-from maniple.runtime.roofline import bandwidth
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.schedule.roofline import bandwidth
 from maniple.strategies.cost_model.calibration import (
     LinkFit,
     ProcessorRates,

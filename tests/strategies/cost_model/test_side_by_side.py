@@ -10,7 +10,7 @@ from step_launches import LAUNCH_NS, MACHINE, launches
 
 from maniple.models import model
 from maniple.regions.rectangle import Rect
-from maniple.runtime.launch import Launch
+from maniple.runtime.schedule.launch import Launch
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import Measurement, Measurements
 

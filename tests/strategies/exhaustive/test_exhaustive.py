@@ -27,10 +27,10 @@ from maniple.strategies.exhaustive.exhaustive import (
 from maniple.strategies.exhaustive.layer import tied
 from maniple.strategies.exhaustive.symmetry import symmetries
 from maniple.strategies.exhaustive.term import COMBINATIONS
+from maniple.strategies.interface.space import Space
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.soap.evaluation import NS, Evaluation
 from maniple.strategies.soap.move import Choices
-from maniple.strategies.space import Space
-from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 

@@ -9,12 +9,12 @@ import pytest
 
 import maniple as mp
 from maniple.models import model
-from maniple.operators.library.dropout import Dropout
+from maniple.operators.library.randomness.dropout import Dropout
 from maniple.regions.error import RequestError
 from maniple.strategies.exhaustive.exhaustive import Exhaustive, ExhaustiveLayers
 from maniple.strategies.exhaustive.fragment import UNKNOWN, Fragments
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 

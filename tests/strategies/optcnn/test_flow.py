@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 import maniple as mp
 from maniple.regions.rectangle import Rect
-from maniple.runtime.roofline import bandwidth
-from maniple.strategies.equal_split import equal_splits
+from maniple.runtime.schedule.roofline import bandwidth
+from maniple.strategies.interface.equal_split import equal_splits
+from maniple.strategies.interface.space import Choice, Space
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.lowering.access import RegionCache, RegionRows, Shapes, Use, boxes_of
+from maniple.strategies.lowering.history import USE
+from maniple.strategies.lowering.validity import READ
 from maniple.strategies.optcnn.flow import Flows
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
-from maniple.strategies.simulation.history import USE
-from maniple.strategies.simulation.region import READ
-from maniple.strategies.simulation.use import RegionCache, RegionRows, Shapes, Use, boxes_of
-from maniple.strategies.space import Choice, Space
-from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import maniple as mp
-from maniple.strategies.equal_split import equal_splits
+from maniple.strategies.interface.equal_split import equal_splits
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.optcnn.elimination import total
 from maniple.strategies.optcnn.optcnn import OptCNN, OptCNNState
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 

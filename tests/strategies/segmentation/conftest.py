@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from maniple.strategies.segmentation.cost_graph import CostGraph, CostNode
+from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 
 Ideal = frozenset[int]
 Chain = tuple[tuple[Ideal, Ideal, int], ...]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from maniple.regions.error import RequestError
+from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
+from maniple.strategies.pipeline.costs import Assumptions, Level
+from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 from maniple.strategies.segmentation.coarse_graph import CoarseGraph
-from maniple.strategies.segmentation.cost_graph import CostGraph, CostNode
-from maniple.strategies.segmentation.costs import Assumptions, Level
-from maniple.strategies.segmentation.problem import Segmentation, SegmentationProblem
 from maniple.strategies.segmentation.refinement import lines, refined
 from maniple.strategies.segmentation.segment import load_compiled, segment
 from maniple.strategies.segmentation.space import NodeCosts, Space

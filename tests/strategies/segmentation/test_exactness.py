@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from maniple.regions.error import RequestError
-from maniple.strategies.segmentation.cost_graph import CostGraph
-from maniple.strategies.segmentation.costs import Assumptions, Level
-from maniple.strategies.segmentation.problem import Segmentation, SegmentationProblem
+from maniple.strategies.pipeline.cost_graph import CostGraph
+from maniple.strategies.pipeline.costs import Assumptions, Level
+from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 from maniple.strategies.segmentation.segment import segment
 
 Fixture = Callable[..., Any]

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
+from maniple.strategies.pipeline.ideals import Lattice, Links, chain, enumerate_ideals
+from maniple.strategies.pipeline.profile import read_profile
 from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compressed, ordered
-from maniple.strategies.segmentation.cost_graph import CostGraph, CostNode
-from maniple.strategies.segmentation.ideals import Lattice, Links, chain, enumerate_ideals
 from maniple.strategies.segmentation.linear_order import ORDERS
-from maniple.strategies.segmentation.profile import read_profile
 
 Fixture = Callable[..., Any]
 

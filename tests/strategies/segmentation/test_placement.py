@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from maniple.regions.error import RequestError
-from maniple.strategies.segmentation.cost_graph import CostGraph, CostNode, Devices
-from maniple.strategies.segmentation.max_load import max_load
-from maniple.strategies.segmentation.placement import Placement
-from maniple.strategies.segmentation.profile import read_profile
-from maniple.strategies.segmentation.sample_latency import finish_s, path_bound_s, sample_latency
+from maniple.strategies.dnn_partitioning.max_load import max_load
+from maniple.strategies.dnn_partitioning.placement import Placement
+from maniple.strategies.dnn_partitioning.sample_latency import finish_s, path_bound_s, sample_latency
+from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode, Devices
+from maniple.strategies.pipeline.profile import read_profile
 
 Ideal = frozenset[int]
 

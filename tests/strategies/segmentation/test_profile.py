@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from maniple.regions.error import RequestError
-from maniple.strategies.segmentation.cost_graph import CostGraph, CostNode, natural
-from maniple.strategies.segmentation.profile import read_profile
+from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode, natural
+from maniple.strategies.pipeline.profile import read_profile
 
 
 def line(name: str, label: str = "Conv2d(3, 64)", **changes: str) -> str:

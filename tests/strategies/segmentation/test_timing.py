@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from maniple.regions.error import RequestError
+from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
+from maniple.strategies.pipeline.costs import Assumptions, Level
+from maniple.strategies.pipeline.pipeline_timing import StageTimes, actions, pipeline_s
+from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.segmentation.baselines import MEASURES, baseline
-from maniple.strategies.segmentation.cost_graph import CostGraph, CostNode
-from maniple.strategies.segmentation.costs import Assumptions, Level
 from maniple.strategies.segmentation.order_search import VARIATIONS, explore, stage_times
-from maniple.strategies.segmentation.pipeline_timing import StageTimes, actions, pipeline_s
-from maniple.strategies.segmentation.problem import SegmentationProblem
 from maniple.strategies.segmentation.segment import segment
 
 Fixture = Callable[..., Any]

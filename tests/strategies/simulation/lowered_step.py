@@ -5,20 +5,20 @@ from __future__ import annotations
 from random import Random
 
 from maniple.models import model
-from maniple.operators.expansion import Expansion
-from maniple.operators.graph import Graph
-from maniple.operators.optimizer import SGD
-from maniple.operators.plan import Plan
-from maniple.operators.program import FragmentCache, Program
-from maniple.operators.weight import weights
-from maniple.runtime.composition import Composer
-from maniple.runtime.machine import Machine
-from maniple.runtime.order import order
-from maniple.runtime.region_table import RegionTable
-from maniple.runtime.schedule import Schedule
-from maniple.strategies.registry import lookup
+from maniple.operators.graph.graph import Graph
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.program import FragmentCache, Program
+from maniple.operators.lowering.weight import weights
+from maniple.operators.plan.plan import Plan
+from maniple.operators.training.optimizer import SGD
+from maniple.runtime.analysis.schedule_builder import Composer
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.order import order
+from maniple.runtime.schedule.schedule import Schedule
+from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 
 OPTIMIZER = SGD(lr=0.1, momentum=0.9)
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from maniple.strategies.simulation import agenda, tables
+from maniple.strategies.lowering import tables
+from maniple.strategies.timing import agenda
 
 
 @numba.njit

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from maniple.operators.graph import Graph
-from maniple.operators.plan import Plan
-from maniple.runtime.machine import Machine
-from maniple.runtime.memory_plan import ALIGNMENT
-from maniple.strategies.memory_fit import peak_operator
-from maniple.strategies.placement import complete, whole
-from maniple.strategies.registry import lookup
+from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import Plan
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.schedule.memory_plan import ALIGNMENT
+from maniple.strategies.interface.placement import complete, whole
+from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.search.memory_fit import peak_operator
 from maniple.strategies.simulation.kind import MemoryKind, peak_kinds
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.strategy import Problem
 from maniple.zoo import handwritten
 
 pytestmark = pytest.mark.simulator

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.regions.error import RunError
-from maniple.strategies.simulation import delta
-from maniple.strategies.simulation.ledger import Ledger, Placed, RowBlock
-from maniple.strategies.simulation.tables import DURATION, END, KEY, READY
+from maniple.strategies.lowering.tables import DURATION, END, KEY, READY
+from maniple.strategies.timing import delta
+from maniple.strategies.timing.ledger import Ledger, Placed, RowBlock
 
 pytestmark = pytest.mark.simulator
 

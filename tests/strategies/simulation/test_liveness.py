@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.models import model
-from maniple.operators.expansion import Expansion
-from maniple.operators.graph import Graph
-from maniple.operators.optimizer import SGD
-from maniple.operators.plan import Plan
-from maniple.operators.program import FragmentCache, lower
-from maniple.operators.weight import weights
-from maniple.runtime.machine import Machine
-from maniple.runtime.memory_plan import ALIGNMENT
-from maniple.runtime.region_table import RegionTable
-from maniple.strategies.memory_fit import needed_bytes
-from maniple.strategies.placement import complete, whole
-from maniple.strategies.registry import lookup
+from maniple.operators.graph.graph import Graph
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.weight import weights
+from maniple.operators.plan.plan import Plan
+from maniple.operators.training.optimizer import SGD
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.memory_plan import ALIGNMENT
+from maniple.strategies.interface.placement import complete, whole
+from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.lowering.tables import DURATION, END, KEY
+from maniple.strategies.search.memory_fit import needed_bytes
 from maniple.strategies.simulation.allocation import allocated_bytes
 from maniple.strategies.simulation.liveness import Liveness
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.simulation.tables import DURATION, END, KEY
-from maniple.strategies.strategy import Problem
 
 OPTIMIZER = SGD(lr=0.1, momentum=0.9)
 

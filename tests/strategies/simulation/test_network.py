@@ -10,8 +10,8 @@ from lowered_step import assert_as_lowered, planned
 
 from maniple.models import model
 from maniple.regions.error import RequestError
-from maniple.runtime.machine import Machine
-from maniple.runtime.machine_part import Host, Link, Memory, Processor, Rate
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor, Rate
 from maniple.strategies.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.simulator

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maniple.strategies.simulation.ledger import Ledger, RowBlock
 from maniple.strategies.simulation.prediction import critical_path
+from maniple.strategies.timing.ledger import Ledger, RowBlock
 
 pytestmark = pytest.mark.simulator
 

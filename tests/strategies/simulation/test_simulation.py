@@ -11,26 +11,26 @@ import pytest
 from lowered_step import assert_as_lowered, drawn, expanded, lowered, planned
 
 from maniple.models import model
-from maniple.operators.graph import Graph
-from maniple.operators.home import default_homes
-from maniple.operators.program import Program
+from maniple.operators.graph.graph import Graph
+from maniple.operators.lowering.program import Program
+from maniple.operators.plan.weight_home import default_homes
 from maniple.regions import movement_plan, privilege
 from maniple.regions.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
-from maniple.runtime.composition import Composer
-from maniple.runtime.fragment import Fragment, FragmentKey, analyse, distance
-from maniple.runtime.launch import Launch, Requirement
-from maniple.runtime.machine import Machine
-from maniple.runtime.schedule import RowKind
-from maniple.runtime.use import PlacedUse
-from maniple.strategies.simulation import merging
-from maniple.strategies.simulation.bits import Column
-from maniple.strategies.simulation.full import first_come, in_order
-from maniple.strategies.simulation.history import ELEMENTS
-from maniple.strategies.simulation.region import READ, READ_WRITE, REDUCE, WRITE_DISCARD
+from maniple.runtime.analysis.access import PlacedUse
+from maniple.runtime.analysis.fragment import Fragment, FragmentKey, analyse, distance
+from maniple.runtime.analysis.schedule_builder import Composer
+from maniple.runtime.machine.machine import Machine
+from maniple.runtime.schedule.launch import Launch, Requirement
+from maniple.runtime.schedule.schedule import RowKind
+from maniple.strategies.lowering import merging
+from maniple.strategies.lowering.access import NOWHERE, RegionCache, RegionRows, Shapes, Use, boxes_of
+from maniple.strategies.lowering.bit_sets import Column
+from maniple.strategies.lowering.history import ELEMENTS
+from maniple.strategies.lowering.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.simulation.use import NOWHERE, RegionCache, RegionRows, Shapes, Use, boxes_of
+from maniple.strategies.timing.full import first_come, in_order
 
 pytestmark = pytest.mark.simulator
 SHAPES = Shapes()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, nextafter
 
+from maniple.strategies.interface.space import Choice
 from maniple.strategies.soap.move import Choices
-from maniple.strategies.space import Choice
 
 
 class Tabulated:

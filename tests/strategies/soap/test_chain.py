@@ -10,10 +10,10 @@ from random import Random
 
 from tabulated import Tabulated
 
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
+from maniple.strategies.interface.space import Space
 from maniple.strategies.soap.chain import Chain, advance
 from maniple.strategies.soap.move import Choices, propose
-from maniple.strategies.space import Space
 
 
 def two_operators(samples: int = 2, features: int = 3) -> tuple[Space, list[Choices]]:

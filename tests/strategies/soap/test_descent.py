@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from maniple.strategies.interface.space import Choice
 from maniple.strategies.soap.descent import LENGTH, Descent
 from maniple.strategies.soap.leg import WIDTH, Merge, Sweep
-from maniple.strategies.space import Choice
 
 HERE = (Choice((1,)), Choice((1,)))
 FASTER = (Choice((2,)), Choice((1,)))

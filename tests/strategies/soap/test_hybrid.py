@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from maniple.operators.graph import Graph
-from maniple.runtime.machine import Machine
+from maniple.operators.graph.graph import Graph
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.soap.hybrid import MIDDLE, QUARTERS, Hybrid, hybrids
-from maniple.strategies.strategy import Problem
 
 
 def test_the_table() -> None:

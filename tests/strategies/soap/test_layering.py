@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.models import model
-from maniple.operators.graph import Graph
-from maniple.operators.plan import Plan
-from maniple.runtime.machine import Machine
-from maniple.strategies.data_parallel import DataParallel
-from maniple.strategies.placement import complete
+from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import Plan
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.placement import complete
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS
 from maniple.strategies.soap.layering import Layering, layerings, least_loaded
 from maniple.strategies.soap.soap import Soap
-from maniple.strategies.strategy import Problem
 from maniple.zoo.catalogue import entry
 
 

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from maniple.operators.graph import Graph
+from maniple.operators.graph.graph import Graph
+from maniple.strategies.interface.space import Choice, Space
 from maniple.strategies.soap.move import MOVES, Choices, Proposal, apply, migrate, resize, trade
-from maniple.strategies.space import Choice, Space
 
 Move = Callable[[Space, Choices, Random], Proposal | None]
 

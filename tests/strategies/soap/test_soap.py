@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import maniple as mp
-from maniple.operators.plan import Plan
+from maniple.operators.plan.plan import Plan
 from maniple.regions.error import RequestError
-from maniple.runtime.machine import Machine
-from maniple.strategies.memory_fit import needed_bytes
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.space import Space
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.search.memory_fit import needed_bytes
 from maniple.strategies.simulation.allocation import allocated_bytes
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap import soap
 from maniple.strategies.soap.evaluation import NS
 from maniple.strategies.soap.seeding import drawn
 from maniple.strategies.soap.soap import Soap, SoapState
-from maniple.strategies.space import Space
-from maniple.strategies.strategy import Problem
 
 pytestmark = pytest.mark.simulator
 OPTIMIZER = mp.SGD(lr=0.1, momentum=0.9)

@@ -1,0 +1,303 @@
+"""The graph: the operators and tensors of one training step, free of any framework and any placement."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from maniple.operators.graph import differentiation, graph_file
+from maniple.operators.graph.graph_table import table
+from maniple.operators.graph.node import Node, TensorInfo, TensorKind
+from maniple.operators.graph.writer import GraphWriter
+from maniple.operators.operator.builder import Tensor
+from maniple.operators.operator.operator import AbstractOperator
+from maniple.operators.rules.rule import BoundRule
+from maniple.regions.error import RequestError, nearest
+
+if TYPE_CHECKING:
+    import torch
+
+    from maniple.operators.graph.arguments import Arguments
+
+__all__ = ["Graph", "Node", "Tensor", "TensorInfo", "TensorKind"]
+
+
+@final
+class Graph(GraphWriter):
+    """A model as a task graph: nodes in the order of their creation, which is a topological order.
+
+    Dimension 0 of every input is the sample dimension.
+
+    Args:
+        name: Shown in tables.
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        super().__init__(name)
+        self._state: dict[str, torch.Tensor] = {}
+        self._values: Callable[[], Mapping[str, torch.Tensor]] | None = None
+        self._ties: dict[str, str] = {}
+        self._recount: Callable[[int], Sequence[AbstractOperator]] | None = None
+        self._arguments: Arguments | None = None
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes, topologically ordered."""
+        return tuple(self._nodes)
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """The tensors, by id."""
+        return tuple(self._table.tensors)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """The inputs in order of creation."""
+        return tuple(tensor for tensor in self._table.tensors if tensor.kind == "input")
+
+    @property
+    def arguments(self) -> Arguments:
+        """How a call's arguments become the inputs: of an import as the module takes them, else each for itself."""
+        from maniple.operators.graph.arguments import Arguments
+
+        return self._arguments or Arguments(self.name, {tensor.name: (tensor.name,) for tensor in self.inputs})
+
+    def takes(self, arguments: Arguments) -> None:
+        """Say how a call's arguments become the inputs."""
+        self._arguments = arguments
+
+    @property
+    def parameters(self) -> tuple[TensorInfo, ...]:
+        """The parameters in order of creation: of one operator, weight before bias."""
+        return tuple(tensor for tensor in self._table.tensors if tensor.kind == "parameter")
+
+    @property
+    def lasting(self) -> tuple[TensorInfo, ...]:
+        """The tensors whose values outlive a step: parameters and buffers, in order of creation."""
+        return tuple(tensor for tensor in self._table.tensors if tensor.lasting)
+
+    @property
+    def assignments(self) -> dict[int, int]:
+        """For every buffer that a step changes, by id, the tensor that is its next value."""
+        return dict(self._assignments)
+
+    @property
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """The initial values that were given, by name; no part of the fingerprint, and not needed to plan."""
+        if self._values is not None:
+            values, self._values = self._values, None
+            self._state = self._checked(values(), strict=False) | self._state
+        return self._state
+
+    @property
+    def ties(self) -> Mapping[str, str]:
+        """Further names of parameters and buffers in state dicts: the name of each in this graph."""
+        return self._ties
+
+    def tie(self, name: str, tensor: str) -> None:
+        """Give a parameter or buffer another name in state dicts, as torch.nn.Module has for a tensor at two places.
+
+        Raises:
+            RequestError: There is no such tensor, or the name is taken.
+        """
+        self._table.check_free(name, f"tie of '{self._table.named(tensor).name}'")
+        self._ties[name] = tensor
+
+    @property
+    def outputs(self) -> dict[str, int]:
+        """The named outputs' tensor ids, in order of creation."""
+        return dict(self._outputs)
+
+    @property
+    def loss_tensor(self) -> int | None:
+        """The loss's tensor id."""
+        return self._loss
+
+    @property
+    def batch(self) -> int:
+        """The extent of the sample dimension.
+
+        Raises:
+            RequestError: The graph has no input.
+        """
+        for tensor in self._table.tensors:
+            if tensor.kind == "input":
+                return tensor.shape[0]
+        raise RequestError(f"graph '{self.name}' has no input; add one with input(name, shape)")
+
+    def node(self, name: str) -> Node:
+        """The node of that name.
+
+        Raises:
+            RequestError: There is none; names the nearest.
+        """
+        for node in self._nodes:
+            if node.name == name:
+                return node
+        raise RequestError(
+            f"graph '{self.name}' has no operator '{name}'{nearest(name, [n.name for n in self._nodes])}"
+        )
+
+    def tensor(self, name: str) -> TensorInfo:
+        """The tensor of that name.
+
+        Raises:
+            RequestError: There is none; names the nearest.
+        """
+        return self._table.named(name)
+
+    def bound(self, node: Node) -> BoundRule:
+        """The node's factor rule with its extents."""
+        return self._bound[node.id]
+
+    def producer(self, tensor: int) -> Node | None:
+        """The node that writes a tensor; None for inputs and parameters."""
+        return next((node for node in self._nodes if tensor in node.results), None)
+
+    def consumers(self, tensor: int) -> tuple[Node, ...]:
+        """The nodes that read a tensor."""
+        return tuple(node for node in self._nodes if tensor in node.operands)
+
+    def differentiated(self) -> frozenset[int]:
+        """The tensors whose gradient a training step computes: on a path from a trained parameter to the loss."""
+        return differentiation.differentiated(self)
+
+    @property
+    def opaque(self) -> tuple[str, ...]:
+        """The operators that run whole because nothing is known about them, with file and line."""
+        return tuple(f"{node.name}: {source}" for node in self._nodes if (source := node.operator.opaque_source))
+
+    # -- the whole ------------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise unless the graph can be trained.
+
+        Raises:
+            RequestError: No input or one that nothing reads, no loss, inputs of different sample extents, or operators
+                that reach neither the loss nor an output.
+        """
+        inputs = self.inputs
+        if self._loss is None:
+            raise RequestError(f"graph '{self.name}' has no loss; name one with loss(tensor)")
+        for tensor in inputs:
+            if tensor.shape[0] != self.batch:
+                raise RequestError(
+                    f"graph '{self.name}': the inputs share no sample dimension: dimension 0 of '{inputs[0].name}' is "
+                    f"{self.batch}, of '{tensor.name}' {tensor.shape[0]}"
+                )
+        read = {operand for node in self._nodes for operand in node.operands}
+        if unread := [tensor.name for tensor in inputs if tensor.id not in read]:
+            raise RequestError(
+                f"graph '{self.name}': no operator reads input {', '.join(map(repr, unread))}; remove it, or use it"
+            )
+        reaches = {self._loss, *self._outputs.values(), *self._assignments.values()}
+        for node in reversed(self._nodes):
+            if reaches.intersection(node.results):
+                reaches.update(operand for operand in node.operands if operand is not None)
+        if dead := [node.name for node in self._nodes if not reaches.intersection(node.results)]:
+            raise RequestError(
+                f"graph '{self.name}': operators {', '.join(dead)} reach neither the loss nor an output nor a buffer; "
+                "remove them or name an output"
+            )
+        if self._loss not in self.differentiated():
+            raise RequestError(
+                f"graph '{self.name}': the loss depends on no trained parameter; there is nothing to train"
+            )
+
+    def fingerprint(self) -> str:
+        """A digest of everything in the graph, shapes included: the same in every process."""
+        return hashlib.sha256(graph_file.to_text(self).encode()).hexdigest()[:32]
+
+    def with_batch(self, n: int) -> Graph:
+        """The same graph with ``n`` samples.
+
+        Raises:
+            RequestError: ``n`` is below 1, or it cannot be told which numbers of the graph count samples.
+        """
+        if n < 1:
+            raise RequestError(f"graph '{self.name}': expected a batch of at least 1 sample, got {n}")
+        graph = Graph(self.name)
+        producers = {node.results[0]: node for node in self._nodes}
+        if self._recount is None:
+            operators = [node.operator.with_batch(self.batch, n) for node in self._nodes]
+        else:
+            operators = list(self._recount(n))
+        for tensor in self.tensors:
+            if tensor.kind == "input":
+                graph.input(tensor.name, (n, *tensor.shape[1:]), tensor.dtype)
+            elif tensor.lasting and tensor.owner is None:
+                graph.adopt(tensor)
+            elif (node := producers.get(tensor.id)) is not None:
+                graph._reapply(node, operators[node.id])
+        graph._loss, graph._outputs = self._loss, dict(self._outputs)
+        graph._state, graph._values = self._state, self._values
+        graph._assignments, graph._ties = dict(self._assignments), dict(self._ties)
+        graph._recount, graph._arguments = self._recount, self._arguments
+        return graph
+
+    def recounted_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:
+        """Say how operators whose attributes count samples are found for another batch: all operators, in order."""
+        self._recount = operators
+
+    def _reapply(self, node: Node, operator: AbstractOperator) -> None:
+        """Apply an operator as a node of a graph whose tensors have the same ids as this one's."""
+        tensors = self._table.tensors
+        known = [None if i is None else self._table.handle(tensors[i]) for i in node.given]
+        shared = [None if i is None or i >= len(tensors) else self._table.handle(tensors[i]) for i in node.own]
+        self.apply(operator, known, shared, node.name)
+
+    def __str__(self) -> str:
+        return table(self)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self._nodes)} operators, {len(self.parameters)} parameters)"
+
+    def save(self, path: str | Path) -> None:
+        """Write the graph as JSON; see ``maniple.operators.graph.graph_file``."""
+        graph_file.save(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Graph:
+        """Read a graph from JSON.
+
+        Raises:
+            RequestError: The file is no graph; names the entry.
+        """
+        return graph_file.load(path, Graph)
+
+    def state_dict(self, seed: int = 0) -> dict[str, torch.Tensor]:
+        """The initial values of all parameters and persistent buffers, by name, in order of creation.
+
+        Args:
+            seed: For what no state dict gave.
+        """
+        from maniple.operators.lowering.state import initial_state
+
+        return initial_state(self, seed)
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor], *, strict: bool = True) -> None:
+        """Give initial values, which trainers of this graph begin with.
+
+        Args:
+            state: By name. The tensors are kept, not copied.
+            strict: Whether every parameter and persistent buffer must be there.
+
+        Raises:
+            RequestError: A missing, unknown or misshaped entry.
+        """
+        self._state.update(self._checked(state, strict=strict))
+
+    def initialised_by(self, values: Callable[[], Mapping[str, torch.Tensor]]) -> None:
+        """Give initial values as a function, called when they are first needed.
+
+        Args:
+            values: Gives parameters and buffers by name; a state dict that was loaded goes before it.
+        """
+        self._values = values
+
+    def _checked(self, state: Mapping[str, torch.Tensor], *, strict: bool) -> dict[str, torch.Tensor]:
+        from maniple.operators.lowering.state import checked_state
+
+        return checked_state(self, state, strict=strict)

@@ -1,1 +1,0 @@
-"""The kernels of the operator library. Importing a module here imports torch."""

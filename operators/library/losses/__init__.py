@@ -1,0 +1,6 @@
+"""Losses.
+
+May import ``operator`` and ``rules``.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,6 @@
+"""Normalizations and softmax.
+
+May import ``operator`` and ``rules``.
+"""
+
+from __future__ import annotations

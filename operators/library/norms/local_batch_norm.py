@@ -1,0 +1,54 @@
+"""Batch normalization by each tile's own statistics: what a plan of the semantics ``batch_norm=local_stats`` runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final
+
+from maniple.operators.operator.torch_operator import TorchOperator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maniple.operators.library.norms.normalization import BatchNorm
+    from maniple.operators.operator.operator import ParameterSpec, TileContext
+    from maniple.operators.rules.rule import Rule, Shape
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LocalBatchNorm(TorchOperator):
+    """A batch norm whose tiles do not exchange statistics, as torch's data parallelism has it.
+
+    Its results depend on how the plan cuts the batch. The next running statistics are the mean of the tiles', each by
+    its share of the batch.
+
+    Args:
+        exact: The operator that it stands for.
+    """
+
+    exact: BatchNorm
+
+    name: ClassVar[str] = "local_batch_norm"
+    differentiable: ClassVar[tuple[int, ...] | None] = (0, 3, 4)
+    detached: ClassVar[tuple[int, ...]] = (1, 2)
+
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """See ``AbstractOperator.rule``."""
+        return self.exact.rule(shapes)
+
+    def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
+        return self.exact.parameters()
+
+    def result_dtypes(self, dtypes: tuple[str | None, ...], where: str) -> tuple[str, ...]:
+        """See ``AbstractOperator.result_dtypes``."""
+        return self.exact.result_dtypes(dtypes, where)
+
+    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+        """See ``TorchOperator.forward``."""
+        found, mean, variance = self.exact.forward(context, operands)
+        share = 1.0
+        for name in self.exact.exchanges():
+            share *= context.tile.extent(name) / context.extent(name)
+        return found, share * mean, share * variance

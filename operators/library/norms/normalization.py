@@ -1,0 +1,247 @@
+"""Normalizations: of each sample over its features, and of each channel over the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, final
+
+from maniple.operators.library.norms.local_batch_norm import LocalBatchNorm
+from maniple.operators.operator.axes import activation_axes, present_shape
+from maniple.operators.operator.operator import AbstractOperator, Initial, ParameterSpec
+from maniple.operators.operator.torch_operator import TorchOperator
+from maniple.operators.rules.rule import Rule, Shape
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from maniple.operators.lowering.composite import Composition
+    from maniple.operators.operator.builder import Tensor as Handle
+    from maniple.operators.operator.operator import TileContext
+
+ONE = Initial("constant", 1.0)
+ZERO = Initial("constant", 0.0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LayerNorm(TorchOperator):
+    """torch.nn.LayerNorm: ``"b s c, [c], [c] -> b s c"``; a composite where a normalized dimension is split.
+
+    The variance is the mean of the squared distances from the exact mean, in a second pass, as torch has it.
+
+    Args:
+        normalized_shape: The last dimensions.
+        rank: The operand's dimensions.
+        eps: Added to the variance.
+        elementwise_affine: Whether there is a weight.
+        bias: Whether there is a bias beside the weight.
+    """
+
+    normalized_shape: tuple[int, ...]
+    rank: int
+    eps: float = 1e-5
+    elementwise_affine: bool = True
+    bias: bool = True
+
+    name: ClassVar[str] = "layer_norm"
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.normalized_shape) <= self.rank:
+            raise RequestError(
+                f"layer_norm.normalized_shape: expected 1 to {self.rank} dimensions, got {self.normalized_shape}"
+            )
+
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """The rule above; see ``AbstractOperator.rule``."""
+        shape = present_shape(shapes[0], self.name)
+        if len(shape) != self.rank or shape[-len(self.normalized_shape) :] != self.normalized_shape:
+            raise RequestError(
+                f"layer_norm: expected {self.rank} dimensions that end in {self.normalized_shape}, got {shape}"
+            )
+        axes, last = self._axes()
+        return Rule.parse(f"{axes}, [{last}], [{last}] -> {axes}")
+
+    def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
+        weight = ParameterSpec("weight", self.normalized_shape, ONE)
+        bias = ParameterSpec("bias", self.normalized_shape, ZERO)
+        return (weight, bias)[: self.elementwise_affine * (1 + self.bias)]
+
+    def exchanges(self) -> tuple[str, ...]:
+        """See ``AbstractOperator.exchanges``."""
+        return tuple(self._axes()[1].split())
+
+    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor:
+        """See ``TorchOperator.forward``."""
+        from torch.nn.functional import layer_norm
+
+        del context
+        x, weight, bias = operands
+        if x is None:
+            raise TypeError("layer_norm: forward needs its operand")
+        return layer_norm(x, self.normalized_shape, weight, bias, self.eps)
+
+    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+        """See ``AbstractOperator.compose``."""
+        x, weight, bias = (*operands, None, None)[:3]
+        axes, last = self._axes()
+        dims = tuple(range(self.rank - len(self.normalized_shape), self.rank))
+        kept = " ".join([*activation_axes(self.rank)[: dims[0]], *("1" for _ in dims)])
+        count, eps = prod(self.normalized_shape), self.eps
+        mean = composition.formula("mean", f"{axes} -> {kept}", lambda _, x: x.sum(dims, keepdim=True) / count, x)
+        variance = composition.formula(
+            "variance",
+            f"{axes}, {kept} -> {kept}",
+            lambda _, x, m: (x - m).square().sum(dims, keepdim=True) / count,
+            x,
+            mean,
+        )
+
+        def result(
+            context: TileContext, x: Tensor, m: Tensor, v: Tensor, weight: Tensor | None, bias: Tensor | None
+        ) -> Tensor:
+            del context
+            return _scaled((x - m) * (v + eps).rsqrt(), weight, bias)
+
+        text = f"{axes}, {kept}, {kept}, [{last}], [{last}] -> {axes}"
+        return (composition.formula("result", text, result, x, mean, variance, weight, bias),)
+
+    def _axes(self) -> tuple[str, str]:
+        """The factors of the operand, and those of its normalized dimensions."""
+        axes = activation_axes(self.rank)
+        return " ".join(axes), " ".join(axes[self.rank - len(self.normalized_shape) :])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BatchNorm(TorchOperator):
+    """torch.nn.BatchNorm1d, 2d and 3d: ``"b c y x, c, c, [c], [c] -> b c y x, c, c"``; exact under any split.
+
+    Operands: the activation, running mean, running variance, weight, bias. Results: the activation and the next running
+    statistics. A training step normalizes with the mean and the variance of the whole mini-batch, whichever way it is
+    cut: where a factor other than the channels is split it is a composite, whose statistics fold. An evaluation
+    normalizes with the running statistics.
+
+    Args:
+        num_features: The channels.
+        rank: The operand's dimensions.
+        eps: Added to the variance.
+        momentum: The share of the mini-batch in the next running statistics.
+        affine: Whether there are weight and bias.
+    """
+
+    num_features: int
+    rank: int
+    eps: float = 1e-5
+    momentum: float = 0.1
+    affine: bool = True
+
+    name: ClassVar[str] = "batch_norm"
+    differentiable: ClassVar[tuple[int, ...] | None] = (0, 3, 4)
+    detached: ClassVar[tuple[int, ...]] = (1, 2)
+
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """The rule above; see ``AbstractOperator.rule``."""
+        shape = present_shape(shapes[0], self.name)
+        if len(shape) != self.rank or self.rank < 2 or shape[1] != self.num_features:
+            raise RequestError(
+                f"batch_norm: expected {self.rank} dimensions (batch, {self.num_features} channels, ...), got {shape}"
+            )
+        axes, channel = self._axes()
+        statistics = f"{channel}, {channel}"
+        return Rule.parse(f"{axes}, {statistics}, [{channel}], [{channel}] -> {axes}, {statistics}")
+
+    def parameters(self) -> tuple[ParameterSpec, ...]:
+        """See ``AbstractOperator.parameters``."""
+        shape = (self.num_features,)
+        return (ParameterSpec("weight", shape, ONE), ParameterSpec("bias", shape, ZERO)) if self.affine else ()
+
+    def result_dtypes(self, dtypes: tuple[str | None, ...], where: str) -> tuple[str, ...]:
+        """See ``AbstractOperator.result_dtypes``."""
+        (dtype,) = super(BatchNorm, self).result_dtypes(dtypes, where)
+        return (dtype,) * 3
+
+    def exchanges(self) -> tuple[str, ...]:
+        """See ``AbstractOperator.exchanges``."""
+        axes, channel = self._axes()
+        return tuple(name for name in axes.split() if name != channel)
+
+    def under(self, semantics: Mapping[str, str]) -> AbstractOperator:
+        """Without an exchange of statistics, where the plan says so; see ``AbstractOperator.under``."""
+        return LocalBatchNorm(self) if semantics.get("batch_norm") == "local_stats" else self
+
+    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+        """See ``TorchOperator.forward``."""
+        from torch.nn.functional import batch_norm
+
+        x, mean, variance, weight, bias = operands
+        if x is None or mean is None or variance is None:
+            raise TypeError("batch_norm: forward needs its operand and the running statistics")
+        following = mean.detach().clone(), variance.detach().clone()
+        found = batch_norm(x, *following, weight, bias, context.training, self.momentum, self.eps)
+        return (found, *following)
+
+    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+        """See ``AbstractOperator.compose``."""
+        x, running_mean, running_variance, weight, bias = (*operands, None, None)[:5]
+        axes, channel = self._axes()
+        eps, momentum = self.eps, self.momentum
+        dims = tuple(axis for axis in range(self.rank) if axis != 1)
+        count = prod(extent for name, extent in composition.bound.extents() if name != channel)
+        spread = (1, -1, *(1,) * (self.rank - 2))
+
+        def result(
+            context: TileContext, x: Tensor, m: Tensor, v: Tensor, weight: Tensor | None, bias: Tensor | None
+        ) -> Tensor:
+            del context
+            normal = (x - m.view(spread)) * (v.view(spread) + eps).rsqrt()
+            return _scaled(
+                normal, None if weight is None else weight.view(spread), None if bias is None else bias.view(spread)
+            )
+
+        text = f"{axes}, {channel}, {channel}, [{channel}], [{channel}] -> {axes}"
+        if not composition.training:
+            found = composition.formula("result", text, result, x, running_mean, running_variance, weight, bias)
+            kept = f"{channel} -> {channel}"
+            return (
+                found,
+                composition.constant("next_mean", kept, lambda _, old: old.clone(), running_mean),
+                composition.constant("next_var", kept, lambda _, old: old.clone(), running_variance),
+            )
+        if count < 2:
+            raise RequestError("batch_norm: expected more than 1 value per channel when training")
+        mean = composition.formula("mean", f"{axes} -> {channel}", lambda _, x: x.sum(dims) / count, x)
+        variance = composition.formula(
+            "variance",
+            f"{axes}, {channel} -> {channel}",
+            lambda _, x, m: (x - m.view(spread)).square().sum(dims) / count,
+            x,
+            mean,
+        )
+        found = composition.formula("result", text, result, x, mean, variance, weight, bias)
+        blend = f"{channel}, {channel} -> {channel}"
+        next_mean = composition.constant(
+            "next_mean", blend, lambda _, old, new: (1 - momentum) * old + momentum * new, running_mean, mean
+        )
+        # The running variance is the unbiased one, as torch has it.
+        share = momentum * count / (count - 1)
+        next_variance = composition.constant(
+            "next_var", blend, lambda _, old, new: (1 - momentum) * old + share * new, running_variance, variance
+        )
+        return found, next_mean, next_variance
+
+    def _axes(self) -> tuple[str, str]:
+        """The factors of the operand, and that of its channels."""
+        axes = activation_axes(self.rank)
+        return " ".join(axes), axes[1]
+
+
+def _scaled(normal: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """``normal * weight + bias``, as far as they are there."""
+    if weight is not None:
+        normal = normal * weight
+    return normal if bias is None else normal + bias

@@ -1,0 +1,82 @@
+"""Dropout on CUDA: the same bits as on the CPU, drawn and applied in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from maniple.operators.library.randomness.dropout_kernels import (
+    Mask,
+    Word,
+    chosen,
+    drawn_of,
+    keyed,
+    masking,
+    philox,
+    runs,
+)
+from maniple.operators.operator.kernel_scratch import Steps, in_row, out_row
+from maniple.operators.operator.operator import TileContext
+from maniple.regions.rectangle import Rect
+from maniple.runtime.devices.cuda_kernels import DeviceArray, cuda, current_stream, flat, launched
+
+
+@cuda.jit
+def _dropout(
+    source: Any, target: Any, starts: Any, length: int, clock: Any, operator: Word, threshold: Word, scale: float
+) -> None:
+    """A thread takes one group of four elements of one run; the first and last group of a run may reach beyond it."""
+    first, second = keyed(clock[0], operator)
+    groups = length // 4 + 2
+    zero = scale - scale
+    for i in range(cuda.grid(1), starts.size * groups, cuda.gridsize(1)):
+        run = i // groups
+        begin = np.int64(starts[run])
+        group = begin // 4 + i % groups
+        words = philox(np.uint64(group), clock[1], first, second)
+        for place in range(4):
+            at = 4 * group + place - begin
+            if 0 <= at < length:
+                factor = scale if chosen(words, place) >= threshold else zero
+                target[run * length + at] = source[run * length + at] * factor
+
+
+def bind_dropout(
+    mask: Mask,
+    shape: tuple[int, ...],
+    rect: Rect,
+    clock: DeviceArray,
+    source: DeviceArray,
+    target: DeviceArray,
+    stream: object = 0,
+) -> Callable[[], None]:
+    """A function that writes what dropout leaves of a tile; see ``dropout_kernels.bind_dropout``.
+
+    Args:
+        mask: Which elements stay.
+        shape: Of the whole tensor.
+        rect: The tile.
+        clock: (2,) int64 on the device: the seed and the step, read at each call.
+        source: Contiguous.
+        target: Contiguous; written.
+        stream: Of numba.
+    """
+    starts, length = runs(shape, rect)
+    written = flat(target)
+    numbers = (*(np.uint64(word) for word in (mask.operator, mask.threshold)), written.dtype.type(mask.scale))
+    arguments = (flat(source), written, cuda.to_device(starts), length, flat(clock), *numbers)
+    return launched(_dropout, len(starts) * (length // 4 + 2), arguments, stream)
+
+
+def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
+    mask, shape, clock = drawn_of(context)
+    before, after = Steps(), Steps()
+    given, made = in_row(source, before), out_row(target, after)
+    rect = context.tile.result_rects[0]
+    return before.then(bind_dropout(mask, shape, rect, clock, given, made, current_stream())).then(after).bound()
+
+
+KERNELS = masking(_bind)

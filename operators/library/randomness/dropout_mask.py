@@ -1,0 +1,36 @@
+"""Masks: what dropout multiplies a tile by, for operators that use it inside of their body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from maniple.operators.library.randomness.dropout_kernels import Mask, bind_dropout
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from maniple.operators.operator.random_stream import RandomStream
+    from maniple.regions.rectangle import Rect
+
+
+def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: Rect, dtype: torch.dtype) -> Tensor:
+    """What dropout multiplies a tile by in the step that runs: zeros, and 1/(1-p) where an element stays.
+
+    Args:
+        stream: Of the operator; the factors are drawn where its clock lies.
+        p: The probability of zero.
+        shape: Of the whole tensor.
+        rect: The tile.
+        dtype: float32 or float64.
+    """
+    clock, mask = stream.clock, Mask(stream.operator, p)
+    factors, ones = clock.new_empty(rect.shape, dtype=dtype), clock.new_ones(rect.shape, dtype=dtype)
+    if clock.is_cuda:
+        from maniple.operators.library.randomness import dropout_cuda_kernels
+        from maniple.runtime.devices.cuda_kernels import current_stream
+
+        dropout_cuda_kernels.bind_dropout(mask, shape, rect, clock, ones, factors, current_stream())()
+    else:
+        bind_dropout(mask, shape, rect, clock.numpy(), ones, factors)()
+    return factors

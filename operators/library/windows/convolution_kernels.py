@@ -1,0 +1,172 @@
+"""Kernels of convolutions: torch's own, with a padded scratch where a tile's padding is not symmetric."""
+
+# kernels have one signature, whatever they use of it
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv1d, conv2d, conv3d
+
+from maniple.operators.operator.aten import convolution_backward
+from maniple.operators.operator.kernel_scratch import Steps
+from maniple.operators.operator.operator import Kernels, TileContext
+
+if TYPE_CHECKING:
+    from maniple.operators.library.windows.convolution import Convolution
+
+_FORWARD = {1: conv1d, 2: conv2d, 3: conv3d}
+
+
+def _operator(context: TileContext) -> Convolution:
+    """The convolution's attributes."""
+    return cast("Convolution", context.operator)
+
+
+def _groups(context: TileContext) -> int:
+    """The groups of the tile."""
+    return context.tile.extent("g") if _operator(context).groups > 1 else 1
+
+
+def _shape(context: TileContext) -> tuple[int, ...]:
+    """The shape of the tile's input."""
+    rect = context.tile.operand_rects[0]
+    if rect is None:
+        raise TypeError(f"{context.operator.name}: a tile without input")
+    sizes = tuple(max(0, high - low) for low, high in zip(rect.lo, rect.hi, strict=True))
+    channels = _groups(context) * context.tile.extent("i")
+    # An input that lies in the padding alone is empty, and an empty rectangle keeps no extents.
+    return (context.tile.extent("b"), channels, *(sizes[2:] if all(sizes) else (0,) * len(sizes[2:])))
+
+
+def _torch_padding(context: TileContext) -> tuple[int, ...] | None:
+    """The symmetric padding that makes torch compute the tile from its unpadded input; None where there is none."""
+    operator, tile, shape = _operator(context), context.tile, _shape(context)
+    padding = []
+    for axis, name in enumerate(operator.axes):
+        below, _ = tile.padding[axis]
+        rows = (shape[2 + axis] + 2 * below - operator.reach(axis)) // operator.stride[axis] + 1
+        if rows != tile.extent(name) or shape[2 + axis] == 0:
+            return None
+        padding.append(below)
+    return tuple(padding)
+
+
+def _padded(context: TileContext, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Zeroed scratch for the padded input, and the view of its interior."""
+    operator, tile, shape = _operator(context), context.tile, _shape(context)
+    if 0 in shape:
+        sizes = [
+            (tile.extent(name) - 1) * operator.stride[axis] + operator.reach(axis)
+            for axis, name in enumerate(operator.axes)
+        ]
+        scratch = torch.zeros((*shape[:2], *sizes), dtype=dtype)
+        return scratch, scratch[(slice(None), slice(None), *(slice(0, 0) for _ in sizes))]
+    sizes = [below + rows + above for rows, (below, above) in zip(shape[2:], tile.padding, strict=True)]
+    scratch = torch.zeros((*shape[:2], *sizes), dtype=dtype)
+    return scratch, scratch[_interior(context, shape)]
+
+
+def _interior(context: TileContext, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Where the input lies in its padded scratch."""
+    places = (slice(below, below + rows) for rows, (below, _) in zip(shape[2:], context.tile.padding, strict=True))
+    return (slice(None), slice(None), *places)
+
+
+def bind_forward(
+    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
+) -> Callable[[], None]:
+    """The convolution of the tile; see ``maniple.operators.operator.operator.BindForward``."""
+    (result,) = results
+    x, weight, bias = operands
+    if weight is None:
+        raise TypeError(f"{context.operator.name}: forward needs its weight")
+    operator = _operator(context)
+    forward, copy, groups = _FORWARD[len(operator.axes)], result.copy_, _groups(context)
+    stride, dilation = operator.stride, operator.dilation
+    padding = _torch_padding(context)
+    if padding is not None and x is not None:
+        return lambda: copy(forward(x, weight, bias, stride, padding, dilation, groups))  # type: ignore[return-value]
+    steps = Steps()
+    scratch, interior = _padded(context, result.dtype)
+    if x is not None and x.numel():
+        steps.then(lambda: interior.copy_(x))
+    return steps.then(lambda: copy(forward(scratch, weight, bias, stride, 0, dilation, groups))).bound()
+
+
+def bind_backward(
+    context: TileContext,
+    result_gradients: tuple[Tensor | None, ...],
+    operands: tuple[Tensor | None, ...],
+    results: tuple[Tensor | None, ...],
+    saved: tuple[Tensor, ...],
+    operand_gradients: tuple[Tensor | None, ...],
+) -> Callable[[], None]:
+    """All wanted gradients of the tile in one call; see ``maniple.operators.operator.operator.BindBackward``."""
+    (gradient,) = result_gradients
+    x, weight, _ = operands
+    if gradient is None or weight is None:
+        raise TypeError(f"{context.operator.name}: backward needs the result's gradient and its weight")
+    operator = _operator(context)
+    padding = _torch_padding(context)
+    steps = Steps()
+    if padding is not None and x is not None:
+        source = x
+    else:
+        source, interior = _padded(context, gradient.dtype)
+        if x is not None and x.numel():
+            steps.then(lambda: interior.copy_(x))
+    targets = _targets(context, operand_gradients, steps, unpadded=padding is not None)
+    mask = [target is not None for target in targets]
+    if not any(mask):
+        return steps.bound()
+    none = [0] * len(operator.axes)
+    arguments = (
+        [weight.shape[0]],
+        list(operator.stride),
+        list(padding or none),
+        list(operator.dilation),
+        False,
+        none,
+        _groups(context),
+        mask,
+    )
+    wanted = tuple((place, goal[0].copy_, goal[1]) for place, goal in enumerate(targets) if goal is not None)
+
+    def run() -> None:
+        found = convolution_backward(gradient, source, weight, *arguments)
+        for place, copy, crop in wanted:
+            copy(found[place] if crop is None else found[place][crop])
+
+    return steps.then(run).bound()
+
+
+Crop = tuple[slice, ...] | None
+
+
+def _targets(
+    context: TileContext, gradients: tuple[Tensor | None, ...], steps: Steps, *, unpadded: bool
+) -> tuple[tuple[Tensor, Crop] | None, ...]:
+    """For every operand, where its gradient goes and which part of torch's gradient that is; None: not wanted.
+
+    Rows that a stride steps over are in the gradient's view and not in the operand's: ``steps`` zeroes them.
+    """
+    x_gradient, *others = gradients
+    rest = tuple(None if target is None else (target, None) for target in others)
+    if x_gradient is None:
+        return (None, *rest)
+    shape = _shape(context)
+    if tuple(x_gradient.shape) != shape:
+        steps.then(x_gradient.zero_)
+        rect, grown = context.tile.operand_rects[0], context.tile.gradient_rects[0]
+        if 0 in shape or rect is None or grown is None:
+            return (None, *rest)
+        # A gradient rect starts where its operand rect does.
+        x_gradient = x_gradient[tuple(slice(0, extent) for extent in shape)]
+    return ((x_gradient, None if unpadded else _interior(context, shape)), *rest)
+
+
+KERNELS = Kernels(bind_forward, bind_backward)

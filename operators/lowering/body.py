@@ -1,0 +1,206 @@
+"""Bodies: what the tasks of a graph's launches do once bound to instances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from maniple.operators.operator.operator import TileContext
+from maniple.operators.operator.random_stream import RandomStream
+from maniple.regions.error import RunError
+from maniple.runtime.storage.copy_kernels import to_host, torch_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.lowering.program import Port
+    from maniple.operators.rules.rule import Tile
+    from maniple.operators.training.optimizer import SGD
+    from maniple.regions.rectangle import Rect
+
+__all__: list[str] = []
+
+
+class PureBinder:
+    """A binder of bodies that do nothing but write their views."""
+
+    @property
+    def pure(self) -> bool:
+        """Yes."""
+        return True
+
+
+@dataclass(frozen=True)
+class ForwardBinder(PureBinder):
+    """Binds an operator's forward body: views are its operands, its results, what it saves, and perhaps the clock.
+
+    Args:
+        graph: the graph.
+        node: the operator.
+        tiles: one per point.
+        training: whether a training step runs, and no evaluation.
+        checked: whether a NaN among the results is an error.
+    """
+
+    graph: Graph
+    node: Node
+    tiles: tuple[Tile, ...]
+    training: bool
+    checked: bool
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views and its place."""
+        extents, padding = self.graph.bound(self.node).extents(), self.tiles[point].padding
+        return "forward", self.node.operator, extents, padding, self.training, self.checked
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one tile."""
+        node, given = self.node, iter(views)
+        operands = tuple(None if operand is None else next(given) for operand in node.operands)
+        results = tuple(_there(next(given)) for _ in node.results)
+        rest = [_there(view) for view in given]
+        stream = RandomStream.of(node.name, rest.pop()) if node.operator.random else None
+        extents = self.graph.bound(node).extents()
+        context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream)
+        body = node.operator.variant(views).bind_forward(context, operands, results, tuple(rest))
+        if not self.checked:
+            return body
+
+        def checked() -> None:
+            body()
+            for place, result in enumerate(results):
+                if result.is_floating_point() and bool(result.isnan().any()):
+                    raise RunError(
+                        f"operator {node.name} gave the first NaN, in result {place}: its operands have none"
+                    )
+
+        return checked
+
+
+@dataclass(frozen=True)
+class BackwardBinder(PureBinder):
+    """Binds an operator's backward body: which view is what comes with `slots`.
+
+    Args:
+        graph: the graph.
+        node: the operator.
+        tiles: one per point.
+        slots: for each view its part (`result_gradient`, `operand`, `result`, `saved`, `clock`, `operand_gradient`) and
+            its number.
+    """
+
+    graph: Graph
+    node: Node
+    tiles: tuple[Tile, ...]
+    slots: tuple[tuple[str, int], ...]
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views and its place."""
+        extents, padding = self.graph.bound(self.node).extents(), self.tiles[point].padding
+        return "backward", self.node.operator, extents, padding, self.slots
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one tile."""
+        node = self.node
+        parts = dict(zip(self.slots, views, strict=True))
+        for place, result in enumerate(node.results):
+            if result == self.graph.loss_tensor:
+                dtype = torch_dtype(self.graph.tensors[result].dtype)
+                parts["result_gradient", place] = torch.ones((), dtype=dtype)
+        results, operands = range(len(node.results)), range(len(node.operands))
+        saved = tuple(_there(view) for (part, _), view in parts.items() if part == "saved")
+        clock = parts.get(("clock", 0))
+        stream = None if clock is None else RandomStream.of(node.name, clock)
+        extents = self.graph.bound(node).extents()
+        context = TileContext(self.tiles[point], extents, node.operator, cores, training=True, stream=stream)
+        return node.operator.variant(views).bind_backward(
+            context,
+            tuple(parts.get(("result_gradient", place)) for place in results),
+            tuple(parts.get(("operand", place)) for place in operands),
+            tuple(parts.get(("result", place)) for place in results),
+            saved,
+            tuple(parts.get(("operand_gradient", place)) for place in operands),
+        )
+
+
+@dataclass(frozen=True)
+class UpdateBinder(PureBinder):
+    """Binds a parameter's update: views are the value, the gradient, and the optimizer's state.
+
+    Args:
+        optimizer: the optimizer.
+    """
+
+    optimizer: SGD
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views."""
+        del point
+        return "update", self.optimizer
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one block."""
+        value, gradient, *states = (_there(view) for view in views)
+        return self.optimizer.bind_update(value, gradient, tuple(states), cores)
+
+
+@dataclass(frozen=True)
+class AssignBinder(PureBinder):
+    """Binds a buffer's change: views are the buffer and its next value."""
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views."""
+        del point
+        return ("assign",)
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one block."""
+        buffer, value = (_there(view) for view in views)
+        return lambda: buffer.copy_(value)
+
+
+@dataclass(frozen=True)
+class InputBinder:
+    """Binds the arrival of an input: takes the oldest tensor of the port and copies the part that this memory uses.
+
+    Args:
+        port: where the program leaves the batch.
+        rects: the part that each point copies.
+    """
+
+    port: Port
+    rects: tuple[Rect, ...]
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one memory's part."""
+        target = _there(views[0])
+        where = self.rects[point].slices((0,) * target.ndim)
+        values = self.port.queues[point]
+        return lambda: target.copy_(values.popleft()[where])
+
+
+@dataclass(frozen=True)
+class FetchBinder:
+    """Binds the way out: a copy of the tensor goes to the port.
+
+    Args:
+        port: where the program picks it up.
+    """
+
+    port: Port
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one memory's fetch."""
+        source = _there(views[0])
+        values = self.port.queues[point]
+        return lambda: values.append(to_host(source))
+
+
+def _there(view: torch.Tensor | None) -> torch.Tensor:
+    if view is None:
+        msg = "the runtime gave no view for a rectangle that is not empty"
+        raise TypeError(msg)
+    return view

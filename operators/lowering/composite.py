@@ -1,0 +1,181 @@
+"""Composites: operators whose split needs an exchange inside them, replaced by primitive operators before expansion.
+
+A softmax over 6 classes, split in two, on processors 4 and 7:
+
+    node            rule              degrees   processors
+    softmax         b c -> b c        c=2       4 7
+becomes
+    softmax.shift   b c -> b          c=2 max   4 7
+    softmax.sum     b c, b -> b       c=2       4 7
+    softmax.result  b c, b, b -> b c  c=2       4 7
+
+The exchange (here the maximum and the sum over the classes) is then a fold into a region between two primitives, and
+the gradients follow from the primitives' own rules. An operator none of whose exchanged factors is split stays as it
+is: its fused body runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, final
+
+from maniple.operators.graph.graph import Graph
+from maniple.operators.operator.formula import ConstantFormula, Formula
+from maniple.operators.rules.configuration import OperatorPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from maniple.operators.graph.graph import Node
+    from maniple.operators.operator.builder import Tensor
+    from maniple.operators.operator.formula import TileFunction
+    from maniple.operators.operator.operator import AbstractOperator
+    from maniple.operators.plan.plan import Plan
+
+__all__: list[str] = []
+
+
+def lowered(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
+    """Replace every operator whose plan splits a factor that it exchanges, or changes by its semantics.
+
+    Args:
+        graph: the graph.
+        plan: a configuration for every operator of it.
+        training: whether a training step is wanted, and no evaluation.
+
+    Returns:
+        A graph of primitives and the plan with their configurations; both as given where nothing is to be replaced.
+        Inputs, parameters, buffers and outputs keep their names.
+    """
+    semantics = dict(plan.semantics)
+    operators = {node.id: node.operator.under(semantics) for node in graph.nodes}
+    split = {node.id for node in graph.nodes if _is_split(operators[node.id], plan.operator(node.name))}
+    if not split and all(operators[node.id] is node.operator for node in graph.nodes):
+        return graph, plan
+    made = Graph(graph.name)
+    handles: dict[int, Tensor] = {}
+    for tensor in graph.tensors:
+        if tensor.kind != "activation":
+            handles[tensor.id] = made.adopt(replace(tensor, owner=None))
+    configurations: list[tuple[str, OperatorPlan]] = []
+    for node in graph.nodes:
+        given = [None if i is None else handles[i] for i in node.given]
+        own = [None if i is None else handles[i] for i in node.own]
+        if node.id in split:
+            composition = Composition(made, graph, node, plan.operator(node.name), training=training)
+            results = node.operator.compose(composition, (*given, *own))
+            configurations += composition.configurations
+        else:
+            results = made.apply(operators[node.id], given, own, node.name)
+            configurations.append((node.name, plan.operator(node.name)))
+        handles |= dict(zip(node.results, results, strict=True))
+    for name, output in graph.outputs.items():
+        made.output(name, handles[output])
+    for buffer, value in graph.assignments.items():
+        made.assign(handles[buffer], handles[value])
+    if graph.loss_tensor is not None:
+        made.loss(handles[graph.loss_tensor])
+    return made, replace(plan, operators=tuple(configurations))
+
+
+def is_composite(graph: Graph, plan: Plan, name: str, configuration: OperatorPlan) -> bool:
+    """Whether an operator with a configuration is replaced by primitives, by the semantics of a plan."""
+    return _is_split(graph.node(name).operator.under(dict(plan.semantics)), configuration)
+
+
+def _is_split(operator: AbstractOperator, configuration: OperatorPlan) -> bool:
+    """Whether a factor that the operator exchanges is split."""
+    exchanged = operator.exchanges()
+    return any(degree > 1 and factor in exchanged for factor, degree in configuration.degrees)
+
+
+@final
+class Composition:
+    """The primitives of one composite as they are written.
+
+    Their factors are the composite's, by name: each is split as the composite is, and runs where the composite does. A
+    primitive that lacks a factor runs where the first part of that factor does.
+
+    Args:
+        graph: where the primitives go.
+        source: the graph of the composite.
+        node: the composite.
+        configuration: its degrees and processors.
+        training: whether a training step is wanted, and no evaluation.
+    """
+
+    def __init__(self, graph: Graph, source: Graph, node: Node, configuration: OperatorPlan, *, training: bool) -> None:
+        self.training = training
+        self.bound = source.bound(node)
+        self.configurations: list[tuple[str, OperatorPlan]] = []
+        self._graph = graph
+        self._node = node
+        self._plan = configuration
+
+    @property
+    def rank(self) -> int:
+        """The dimensions of the first operand."""
+        return len(self.bound.operand_shapes[0] or ())
+
+    def formula(
+        self,
+        part: str,
+        text: str,
+        function: TileFunction,
+        *operands: Tensor | None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> Tensor:
+        """Write a primitive and give its result.
+
+        Args:
+            part: Its name inside the composite.
+            text: Its rule in the composite's factors.
+            function: Gives the tile's result for a context and the operands.
+            operands: What it reads.
+            sizes: Extents that no dimension gives by itself.
+        """
+        return self.formulas(part, text, function, *operands, sizes=sizes)[0]
+
+    def formulas(
+        self,
+        part: str,
+        text: str,
+        function: TileFunction,
+        *operands: Tensor | None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Write a primitive of several results; see ``formula``."""
+        return self._apply(part, Formula(text, function, "", tuple((sizes or {}).items())), operands)
+
+    def constant(
+        self,
+        part: str,
+        text: str,
+        function: TileFunction,
+        *operands: Tensor | None,
+        reduce: str = "",
+        sizes: Mapping[str, int] | None = None,
+    ) -> Tensor:
+        """Write a primitive through which no gradient flows; see ``formula`` and, for ``reduce``, ``Rule.parse``."""
+        return self._apply(part, ConstantFormula(text, function, reduce, tuple((sizes or {}).items())), operands)[0]
+
+    def _apply(self, part: str, operator: Formula, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+        name = f"{self._node.name}.{part}"
+        results = self._graph.apply(operator, operands, (), name)
+        factors = [factor.name for factor in self._graph.bound(self._graph.nodes[-1]).factors]
+        self.configurations.append((name, _inherited(self._plan, factors)))
+        return results
+
+
+def _inherited(plan: OperatorPlan, factors: list[str]) -> OperatorPlan:
+    """The configuration of a primitive with some of the composite's factors."""
+    degrees = dict(plan.degrees)
+    names = list(degrees)
+    places = [names.index(factor) for factor in factors]
+    chosen: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for point, index in enumerate(product(*(range(degree) for degree in degrees.values()))):
+        chosen.setdefault(tuple(index[place] for place in places), plan.of_point(point))
+    points = product(*(range(degrees[factor]) for factor in factors))
+    processors = tuple(processor for index in points for processor in chosen[index])
+    return OperatorPlan(tuple((factor, degrees[factor]) for factor in factors), processors, plan.replicas)

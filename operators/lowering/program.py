@@ -1,0 +1,148 @@
+"""Programs: the launches of one step and the regions that they use, before any placement of data."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from maniple.runtime.analysis.fragment import FragmentKey, analyse, distance
+from maniple.runtime.analysis.program_analysis import placed_uses
+from maniple.runtime.analysis.schedule_builder import Composer
+from maniple.runtime.process.gc_pause import uncollected
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import torch
+
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.privilege import Privilege
+    from maniple.runtime.analysis.dependence import PlacedUse
+    from maniple.runtime.analysis.fragment import Fragment, Home
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
+    from maniple.runtime.schedule.schedule import Schedule
+
+__all__: list[str] = []
+
+
+@dataclass(eq=False, slots=True)
+class Port:
+    """Where values enter or leave a program: a queue for each memory, one value per run.
+
+    Args:
+        memories: where values pass, one for each point of the launch.
+        queues: for each of them the tensors that wait, oldest first; a rank has those of its own memories to do with.
+    """
+
+    memories: tuple[int, ...]
+    queues: tuple[deque[torch.Tensor], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the queues."""
+        self.queues = tuple(deque() for _ in self.memories)
+
+    def put(self, value: torch.Tensor, here: Collection[int]) -> None:
+        """Leave a value for the tasks of a rank with some memories."""
+        for memory, queue in zip(self.memories, self.queues, strict=True):
+            if memory in here:
+                queue.append(value)
+
+    def of(self, here: Collection[int]) -> deque[torch.Tensor]:
+        """Give the queue of the first of a rank's memories where values pass."""
+        return next(queue for memory, queue in zip(self.memories, self.queues, strict=True) if memory in here)
+
+    def clear(self) -> None:
+        """Drop what waits."""
+        for queue in self.queues:
+            queue.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One step: launches in program order.
+
+    Args:
+        launches: what to do.
+        homes: for the regions that outlive the step, by id, (memory, rectangles) valid before and after it.
+    """
+
+    launches: tuple[Launch, ...]
+    homes: dict[int, Home]
+
+    def regions(self) -> tuple[LogicalRegion, ...]:
+        """Give the regions in the order of their first use."""
+        found: dict[int, LogicalRegion] = {}
+        for launch in self.launches:
+            for requirement in launch.requirements:
+                found.setdefault(requirement.region.id, requirement.region)
+        return tuple(found.values())
+
+    def keys(self, machine: Machine) -> tuple[FragmentKey, ...]:
+        """Give what determines the fragment of each region, in the order of `regions`."""
+        uses: dict[int, list[tuple[Privilege, tuple[PlacedUse, ...]]]] = {}
+        for launch in self.launches:
+            for requirement in launch.requirements:
+                tasks = placed_uses(launch, requirement, machine)
+                uses.setdefault(requirement.region.id, []).append((requirement.privilege, tasks))
+        return tuple(
+            FragmentKey(region.bounds, self.homes.get(region.id, ()), tuple(uses[region.id]))
+            for region in self.regions()
+        )
+
+
+_HELD: WeakValueDictionary[tuple[tuple[int, ...], FragmentKey], Fragment] = WeakValueDictionary()
+_ONE_AT_A_TIME = threading.Lock()
+
+
+class FragmentCache:
+    """Fragments by what determines them; two regions used alike share one, and so do two plans that differ elsewhere.
+
+    Ranks that are threads of one process lower the same program side by side: what one of them has analysed the others
+    take, for as long as somebody's cache holds it.
+
+    Args:
+        machine: the machine of all plans that share the cache.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._near = distance(machine)
+        self._hosts = tuple([memory.host for memory in machine.memories])  # all that the distance depends on
+        self.hits = 0
+        self._fragments: dict[FragmentKey, Fragment] = {}
+
+    def fragment(self, key: FragmentKey) -> Fragment:
+        """Give the fragment of a key, analysed on first use.
+
+        Raises:
+            RequestError: interfering tasks, or a read before the first write.
+        """
+        found = self._fragments.get(key)
+        if found is not None:
+            self.hits += 1
+            return found
+        with _ONE_AT_A_TIME:
+            found = _HELD.get((self._hosts, key))
+            if found is None:
+                found = _HELD[self._hosts, key] = analyse(key, self._near)
+        self._fragments[key] = found
+        return found
+
+
+@uncollected()
+def lower(program: Program, cache: FragmentCache) -> Schedule:
+    """Lower a program to the schedule that runs; the simulator has a second form of this, compared with it row by row.
+
+    Args:
+        program: the launches of one step.
+        cache: fragments of the machine; only what is new is analysed.
+
+    Raises:
+        RequestError: interfering tasks, or a read before the first write.
+    """
+    fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
+    return Composer(cache.machine, program.launches, program.regions(), fragments).compose()

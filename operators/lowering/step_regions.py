@@ -1,0 +1,74 @@
+"""The regions of one step: values, gradients and saved regions of a graph's tensors, made on first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from maniple.regions.rectangle import Rect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.lowering.weight import Weight
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.runtime.program.region_table import RegionTable
+
+__all__: list[str] = []
+
+
+class StepRegions:
+    """Regions by what they hold.
+
+    Args:
+        graph: the graph.
+        held: the regions that outlive the step, by the name of their parameter or buffer.
+        table: makes the others.
+    """
+
+    def __init__(self, graph: Graph, held: Mapping[str, Weight], table: RegionTable) -> None:
+        self._tensors = graph.tensors
+        self._graph = graph
+        self._table = table
+        self._values = {tensor.id: held[tensor.name].value for tensor in graph.lasting}
+        self._gradients: dict[int, LogicalRegion] = {}
+        self._saved: dict[int, tuple[LogicalRegion, ...]] = {}
+        self._clock: LogicalRegion | None = None
+
+    def value(self, tensor: int) -> LogicalRegion:
+        """The values of a tensor."""
+        return self._region(self._values, tensor, "")
+
+    def gradient(self, tensor: int) -> LogicalRegion:
+        """The gradient of a tensor."""
+        return self._region(self._gradients, tensor, ".grad")
+
+    def saved(self, node: Node) -> tuple[LogicalRegion, ...]:
+        """What a node's forward leaves for its backward."""
+        if node.id not in self._saved:
+            bound = self._graph.bound(node)
+            first = self._tensors[node.results[0]].dtype
+            self._saved[node.id] = tuple(
+                self._table.region(f"{node.name}.{saved.name}", shape, saved.dtype or first)
+                for (saved, _), shape in zip(bound.rule.saved, bound.saved_shapes, strict=True)
+            )
+        return self._saved[node.id]
+
+    @property
+    def clock(self) -> LogicalRegion:
+        """The seed and the number of the step; see ``RandomStream``."""
+        if self._clock is None:
+            self._clock = self._table.region("clock", (2,), "int64")
+        return self._clock
+
+    def _region(self, found: dict[int, LogicalRegion], tensor: int, suffix: str) -> LogicalRegion:
+        if tensor not in found:
+            info = self._tensors[tensor]
+            found[tensor] = self._table.region(info.name + suffix, info.shape, info.dtype)
+        return found[tensor]
+
+
+def used(rect: Rect | None, region: LogicalRegion) -> Rect:
+    """Give a rectangle, or the empty one (the point does not use the region) where there is none."""
+    nowhere = (0,) * region.bounds.ndim
+    return Rect(nowhere, nowhere) if rect is None else rect

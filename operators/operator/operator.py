@@ -1,0 +1,326 @@
+"""Operators: what a node of a graph computes, said once for shapes, splits, costs and kernels."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from math import sqrt
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, final
+
+from maniple.operators.rules.rule import Rule, Shape
+from maniple.operators.rules.tile import Tile
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maniple.operators.lowering.composite import Composition
+    from maniple.operators.operator.builder import Tensor as Handle
+    from maniple.operators.operator.random_stream import RandomStream
+
+FLOAT_DTYPES = ("float32", "float64")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """The distribution of a parameter's or buffer's initial values.
+
+    Args:
+        kind: ``"uniform"`` in (-scale, scale), ``"normal"`` of mean 0 and deviation ``scale``, or ``"constant"``.
+        scale: The bound, the deviation, or the value itself.
+    """
+
+    kind: Literal["uniform", "normal", "constant"]
+    scale: float
+
+    @staticmethod
+    def fan_in(inputs: int) -> Initial:
+        """torch.nn's default for linear layers and convolutions, of so many inputs for one output element."""
+        return Initial("uniform", 1.0 / sqrt(inputs))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ParameterSpec:
+    """A parameter that an operator brings along.
+
+    Args:
+        name: ``"weight"`` or ``"bias"``.
+        shape: As torch.nn has it.
+        initial: Its initial values.
+    """
+
+    name: str
+    shape: Shape
+    initial: Initial
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BackwardReads:
+    """What an operator's backward reads besides the results' gradients.
+
+    Args:
+        operands: The operands, by place; None: all of them.
+        results: The results, by place.
+        saved: The saved regions, by place.
+    """
+
+    operands: tuple[int, ...] | None = ()
+    results: tuple[int, ...] = ()
+    saved: tuple[int, ...] = ()
+
+    def operand_places(self, count: int) -> tuple[int, ...]:
+        """The places of the operands read, of ``count`` in all."""
+        return tuple(range(count)) if self.operands is None else tuple(i for i in self.operands if i < count)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An amount (floating-point operations, or bytes) of forward and of backward of one tile."""
+
+    forward: int
+    backward: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TileContext:
+    """What a kernel is bound to besides its tensors.
+
+    Args:
+        tile: The tile.
+        extents: Every factor's name and whole extent, in rule order.
+        operator: The operator, for its attributes.
+        cores: The cores that the processor owns.
+        training: Whether a training step runs, and no evaluation.
+        stream: The random numbers of an operator that is ``random``; else None.
+    """
+
+    tile: Tile
+    extents: tuple[tuple[str, int], ...]
+    operator: AbstractOperator
+    cores: int = 1
+    training: bool = True
+    stream: RandomStream | None = None
+
+    def extent(self, factor: str) -> int:
+        """The whole extent of a factor."""
+        return dict(self.extents)[factor]
+
+
+class BindForward(Protocol):
+    """Binds a forward kernel to tensors."""
+
+    def __call__(
+        self,
+        context: TileContext,
+        operands: tuple[Tensor | None, ...],
+        results: tuple[Tensor, ...],
+        saved: tuple[Tensor, ...],
+    ) -> Callable[[], None]:
+        """A function that computes the tile each time that it is called.
+
+        The tensors stay where they are between calls; they may be strided views. Every result and every saved tensor is
+        written entirely. Called with grad mode disabled.
+
+        Args:
+            context: The tile.
+            operands: One per operand, of the tile's operand rect; None where that is None.
+            results: One per result, of its rect: this tile's contribution.
+            saved: One per saved region.
+        """
+        ...
+
+
+class BindBackward(Protocol):
+    """Binds a backward kernel to tensors."""
+
+    def __call__(
+        self,
+        context: TileContext,
+        result_gradients: tuple[Tensor | None, ...],
+        operands: tuple[Tensor | None, ...],
+        results: tuple[Tensor | None, ...],
+        saved: tuple[Tensor, ...],
+        operand_gradients: tuple[Tensor | None, ...],
+    ) -> Callable[[], None]:
+        """A function that computes the tile's contributions to the operands' gradients each time that it is called.
+
+        Args:
+            context: The tile.
+            result_gradients: One per result, of its rect (1 for the loss itself); None where nobody uses the result, or
+                it has no gradient.
+            operands: One per operand; None where ``backward_reads`` does not name it or the tile does not use it.
+            results: One per result; None where ``backward_reads`` does not name it.
+            saved: One per saved region.
+            operand_gradients: Written entirely: one per operand, of the tile's gradient rect (its operand rect is
+                accepted as well); None where it is not wanted.
+        """
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The pair of binders of an operator."""
+
+    bind_forward: BindForward
+    bind_backward: BindBackward
+
+
+class AbstractOperator(ABC):
+    """An operator: a frozen value of attributes.
+
+    Subclasses are final frozen dataclasses whose fields are the attributes, named as torch.nn names them: numbers,
+    strings, None, and tuples of these.
+
+    A class says beside its name
+
+    - ``backward_reads``: what its backward reads besides the results' gradients;
+    - ``differentiable``: the places of the operands that have gradients, None for all; an operand that is no float has
+      none in any case;
+    - ``detached``: the places of float results through which no gradient flows;
+    - ``random``: whether it draws random numbers; its context then has a stream.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    backward_reads: ClassVar[BackwardReads]
+    differentiable: ClassVar[tuple[int, ...] | None] = None
+    detached: ClassVar[tuple[int, ...]] = ()
+    random: ClassVar[bool] = False
+
+    @abstractmethod
+    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
+        """The factor rule for operands of those shapes (None: absent).
+
+        Raises:
+            RequestError: No rule fits operands of those ranks.
+        """
+
+    def parameters(self) -> tuple[ParameterSpec, ...]:
+        """The parameters that it brings along, in torch.nn's order; they are the last operands."""
+        return ()
+
+    def result_dtypes(self, dtypes: tuple[str | None, ...], where: str) -> tuple[str, ...]:
+        """The results' dtypes; by default one result of the operands' one float dtype.
+
+        Args:
+            dtypes: Of every operand; None: absent.
+            where: Whom messages name.
+
+        Raises:
+            RequestError: An operand's dtype does not fit.
+        """
+        return (float_dtype(dtypes, where),)
+
+    @abstractmethod
+    def flops(self, tile: Tile) -> Cost:
+        """Floating-point operations of one tile."""
+
+    @abstractmethod
+    def kernels(self) -> Kernels:
+        """The kernels; imports torch."""
+
+    def gpu_kernels(self) -> Kernels:
+        """The kernels for tensors in a GPU's memory, where an operator has others for these."""
+        return self.kernels()
+
+    def variant(self, tensors: Iterable[Tensor | None]) -> Kernels:
+        """The kernels for tensors that lie where these do."""
+        near = any(tensor is not None and tensor.is_cuda for tensor in tensors)
+        return self.gpu_kernels() if near else self.kernels()
+
+    def under(self, semantics: Mapping[str, str]) -> AbstractOperator:
+        """The operator that runs instead under a plan that changes results by intent; itself where nothing changes.
+
+        Args:
+            semantics: Of the plan.
+        """
+        del semantics
+        return self
+
+    def exchanges(self) -> tuple[str, ...]:
+        """The factors whose split needs an exchange inside the operator: ``compose`` then takes its place."""
+        return ()
+
+    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+        """Write the operator as primitives with regions between them; see ``maniple.operators.lowering.composite``.
+
+        Args:
+            composition: Takes the primitives.
+            operands: The operands.
+
+        Returns:
+            The results.
+        """
+        del composition, operands
+        raise NotImplementedError(f"{self.name} exchanges nothing")
+
+    @property
+    def opaque_source(self) -> str:
+        """What an operator without a rule of its own stands for, with file and line; empty for all others."""
+        return ""
+
+    def attributes(self) -> dict[str, object]:
+        """The attributes as a graph file writes them: the fields of the dataclass."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def of_attributes(cls, attributes: Mapping[str, object]) -> Self:
+        """The operator of those attributes, as ``attributes`` gave them.
+
+        Raises:
+            RequestError: The attributes are not an operator's.
+        """
+        return cls(**attributes)
+
+    def with_batch(self, before: int, after: int) -> Self:
+        """The operator for another number of samples; itself unless an attribute counts samples.
+
+        Args:
+            before: The samples that its attributes are for.
+            after: The samples wanted.
+        """
+        del before, after
+        return self
+
+    @final
+    def bytes_touched(self, tile: Tile, itemsize: int) -> Cost:
+        """Bytes that forward and backward of one tile read and write, were every element touched once.
+
+        Args:
+            tile: The tile.
+            itemsize: Bytes of one element (of all operands alike).
+        """
+        operands = [0 if rect is None else rect.volume for rect in tile.operand_rects]
+        saved = [rect.volume for rect in tile.saved_rects]
+        results = [rect.volume for rect in tile.result_rects]
+        reads = self.backward_reads
+        forward = sum(operands) + sum(saved) + sum(results)
+        backward = sum(operands[place] for place in reads.operand_places(len(operands)))
+        backward += sum(saved[place] for place in reads.saved)
+        backward += sum(results) + sum(results[place] for place in reads.results)
+        places = range(len(operands)) if self.differentiable is None else self.differentiable
+        backward += sum(operands[place] for place in places if place < len(operands))
+        return Cost(forward * itemsize, backward * itemsize)
+
+
+def float_dtype(dtypes: tuple[str | None, ...], where: str) -> str:
+    """The one float dtype that all present operands have.
+
+    Raises:
+        RequestError: An operand is no float, or two operands differ.
+    """
+    present = [dtype for dtype in dtypes if dtype is not None]
+    for dtype in present:
+        if dtype not in FLOAT_DTYPES:
+            raise RequestError(f"{where}: expected operands of dtype {' or '.join(FLOAT_DTYPES)}, got {dtype}")
+        if dtype != present[0]:
+            raise RequestError(f"{where}: expected operands of one dtype, got {present[0]} and {dtype}")
+    return present[0]

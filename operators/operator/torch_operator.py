@@ -1,0 +1,64 @@
+"""Torch operators: a pure function of a tile's tensors, from which forward and backward follow.
+
+Backward computes the tile's forward again from the operands that it reads, and asks torch's autograd for the gradients.
+So nothing is left on a tape between the two: what lives from forward to backward is regions, which the region system
+places, moves, frees and counts. The price is one more forward of the tile. An operator whose forward is costly saves
+what its backward needs in saved regions and has kernels of its own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Kernels
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maniple.operators.operator.operator import TileContext
+    from maniple.operators.rules.tile import Tile
+
+
+class TorchOperator(AbstractOperator):
+    """An operator given by ``forward``.
+
+    Its backward reads all operands. A class whose gradients do not depend on the operands' values (a sum, a copy, a
+    permutation) says ``backward_reads = BackwardReads()``: backward then computes on zeros of the tile's shapes, and
+    the operands may be freed. ``flops_per_point`` is the arithmetic of one point of the iteration space: 2 where
+    products are added up.
+    """
+
+    __slots__ = ()
+
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None)
+    flops_per_point: ClassVar[int] = 1
+
+    @property
+    def counts_storage(self) -> bool:
+        """Whether it counts elements from the start of a storage: then it is given tensors with one of their own."""
+        return False
+
+    @abstractmethod
+    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor | tuple[Tensor, ...]:
+        """The tile's results, of the shapes of its result rects; where the result folds, its contribution.
+
+        It writes to none of the operands, and reads nothing but them, the context and the attributes. It runs once
+        more in backward.
+
+        Args:
+            context: The tile: ``context.tile.range("s")`` is where it lies along a factor, ``context.extent("s")`` the
+                whole extent of that.
+            operands: One per operand, of the tile's operand rect; None where that is empty or absent.
+        """
+
+    def flops(self, tile: Tile) -> Cost:
+        """See ``AbstractOperator.flops``: backward computes forward again and then twice as much."""
+        forward = self.flops_per_point * tile.volume
+        return Cost(forward, 3 * forward)
+
+    def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
+        from maniple.operators.operator.autograd_kernel import KERNELS
+
+        return KERNELS

@@ -1,0 +1,249 @@
+"""The plan: how every operator of a graph is cut and placed, as a value that a person can read, edit and run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self, TypeVar, final
+
+from maniple.operators.plan import legality, plan_file
+from maniple.operators.plan.plan_file import Term as Term
+from maniple.operators.plan.plan_table import folded, ranges
+from maniple.operators.plan.weight_home import default_home as default_home
+from maniple.operators.rules.configuration import OperatorPlan as OperatorPlan
+from maniple.operators.rules.configuration import Predicted as Predicted
+from maniple.operators.rules.configuration import StagePlan as StagePlan
+from maniple.operators.rules.configuration import WeightPlan as WeightPlan
+from maniple.regions.error import RequestError, nearest
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from maniple.operators.graph.graph import Graph
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.process.file_entry import Entry
+
+__all__: list[str] = []
+
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph's parallelization: degrees and processors of every operator, a home for every weight.
+
+    A plan never changes results, only where and when they are computed; what would change results is listed in
+    ``semantics``. A plan made for one machine runs on any machine that has the processors that it names.
+
+    Args:
+        graph: fingerprint of the graph that it is for.
+        machine: fingerprint of the machine that it was made for.
+        operators: (name, configuration) for every operator, in the graph's order.
+        weights: (name, home) for every parameter, in the graph's order.
+        strategy: name of the strategy that made it.
+        seed: the seed that it was made with, None for strategies without chance.
+        semantics: (key, value) of what changes results by intent; empty: nothing does.
+        stages: the groups of operators that a strategy placed together; empty: one group of all. They say why, and run
+            as placed.
+        explanation: (operator, ((term, value), ...)) that says why; printed by ``explain``.
+        predicted: what the strategy expects of a step.
+    """
+
+    graph: str
+    machine: str
+    operators: tuple[tuple[str, OperatorPlan], ...]
+    weights: tuple[tuple[str, WeightPlan], ...]
+    strategy: str = "manual"
+    seed: int | None = None
+    semantics: tuple[tuple[str, str], ...] = ()
+    stages: tuple[StagePlan, ...] = ()
+    explanation: tuple[tuple[str, tuple[tuple[str, Term], ...]], ...] = ()
+    predicted: Predicted = field(default_factory=Predicted)
+    _operators: dict[str, OperatorPlan] = field(init=False, repr=False, compare=False)
+    _weights: dict[str, WeightPlan] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the operators and weights by name."""
+        object.__setattr__(self, "_operators", _index("operator", self.operators))
+        object.__setattr__(self, "_weights", _index("weight", self.weights))
+
+    def operator(self, name: str) -> OperatorPlan:
+        """The configuration of an operator.
+
+        Raises:
+            RequestError: the plan has no such operator.
+        """
+        return _lookup("operator", name, self._operators)
+
+    def weight(self, name: str) -> WeightPlan:
+        """The home of a weight.
+
+        Raises:
+            RequestError: the plan has no such weight.
+        """
+        return _lookup("weight", name, self._weights)
+
+    def validate(self, graph: Graph, machine: Machine, *, strict: bool = True) -> None:
+        """Refuse a plan that cannot run as it stands.
+
+        The graph must be the one that the plan is for. The machine may be another than the plan was made for, as
+        long as it has the processors that the plan names.
+
+        Args:
+            graph: the graph to run.
+            machine: the machine to run on.
+            strict: whether a degree above the extent of its factor is refused; not so for the plan of a smaller
+                batch (see ``for_graph``), whose last tiles are empty.
+
+        Raises:
+            RequestError: the first thing that is wrong, with the operator or weight and the next step.
+        """
+        legality.check_graph(self.graph, graph)
+        legality.check_semantics(self.semantics)
+        legality.check_stages(self.stages, graph)
+        legality.check_operators(self._operators, graph, machine, strict=strict)
+        legality.check_weights(self._weights, graph, machine)
+
+    def for_graph(self, graph: Graph) -> Self:
+        """The same plan for the same graph at another batch size.
+
+        The degrees stay; where one is above the new extent, the last tiles are empty (``validate(strict=False)``).
+
+        Raises:
+            RequestError: the graph has other operators or parameters.
+        """
+        legality.check_names("operators", self._operators, [node.name for node in graph.nodes])
+        legality.check_names("weights", self._weights, [tensor.name for tensor in graph.lasting])
+        return replace(self, graph=graph.fingerprint())
+
+    def processors_used(self) -> tuple[int, ...]:
+        """The processors that run a task of the plan, ascending."""
+        used = {processor for _, operator in self.operators for processor in operator.processors}
+        return tuple(sorted(used.union(*(weight.processors for _, weight in self.weights))))
+
+    def table(self) -> tuple[tuple[str, str, str, str], ...]:
+        """Rows of (operator, degrees above 1, replicas, processors of its points), one for each operator."""
+        return tuple(
+            (name, operator.split(), str(operator.replicas), " ".join(map(str, operator.processors)))
+            for name, operator in self.operators
+        )
+
+    def short_table(self) -> list[tuple[str, str, str, str]]:
+        """The same rows with processors as ranges, such as ``0-63``; `plan_table.folded` tells equal ones once."""
+        return [
+            (name, operator.split(), str(operator.replicas), ranges(operator.processors))
+            for name, operator in self.operators
+        ]
+
+    def explain(self, operator: str | None = None) -> str:
+        """Say what the plan does, and why as far as its strategy said so.
+
+        Args:
+            operator: name of the only operator to speak of; by default all.
+
+        Raises:
+            RequestError: the plan has no such operator.
+        """
+        if operator is not None:
+            self.operator(operator)
+        reasons = dict(self.explanation)
+        lines = [] if operator is not None else [self._headline()]
+        rows = [
+            (name, split, replicas, processors, *(f"  {term}: {value}" for term, value in reasons.get(name, ())))
+            for name, split, replicas, processors in self.short_table()
+            if operator in {None, name}
+        ]
+        for name, split, replicas, processors, *why in rows if operator is not None else folded(rows):
+            copies = f" x{replicas} replicas" if replicas != "1" else ""
+            where = f"processor {processors}" if processors.isdigit() else f"processors {processors}"
+            lines += [f"{name}: {split}{copies} on {where}", *why]
+        if operator is None:
+            lines += [f"{term}: {value}" for term, value in reasons.get("", ())]
+        return "\n".join(lines)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as JSON, whole or not at all, one operator or weight per line.
+
+        Raises:
+            RequestError: the place cannot be written.
+        """
+        plan_file.write(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The plan of a file.
+
+        Raises:
+            RequestError: the file or an entry of it is wrong; the message names the place.
+        """
+        return cls._of(plan_file.read(path))
+
+    @classmethod
+    def parse(cls, text: str, name: str = "plan") -> Self:
+        """The plan of a file's text, as ``text`` gives it.
+
+        Args:
+            text: the text.
+            name: what messages call it.
+
+        Raises:
+            RequestError: an entry is wrong; the message names the place.
+        """
+        return cls._of(plan_file.parse(name, text))
+
+    @classmethod
+    def _of(cls, table: Mapping[str, Entry]) -> Self:
+        seed = table["seed"]
+        return cls(
+            graph=table["graph"].string(),
+            machine=table["machine"].string(),
+            operators=tuple((name, OperatorPlan.from_json(entry)) for name, entry in table["operators"].items()),
+            weights=tuple((name, WeightPlan.from_json(entry)) for name, entry in table["weights"].items()),
+            strategy=table["strategy"].string(),
+            seed=None if seed.is_null else seed.integer(0),
+            semantics=tuple((key, entry.string()) for key, entry in table["semantics"].items()),
+            stages=tuple(StagePlan.from_json(entry) for entry in table["stages"].elements()),
+            explanation=plan_file.explanation(table["explanation"]),
+            predicted=Predicted.from_json(table["predicted"]),
+        )
+
+    def text(self) -> str:
+        """The plan as the text of its file."""
+        return plan_file.text(self.to_json())
+
+    def to_json(self) -> dict[str, object]:
+        """The plan as plain data, every key present."""
+        return {
+            "version": plan_file.VERSION,
+            "graph": self.graph,
+            "machine": self.machine,
+            "strategy": self.strategy,
+            "seed": self.seed,
+            "semantics": dict(self.semantics),
+            "operators": {name: operator.to_json() for name, operator in self.operators},
+            "weights": {name: weight.to_json() for name, weight in self.weights},
+            "stages": [stage.to_json() for stage in self.stages],
+            "explanation": {name: dict(terms) for name, terms in self.explanation},
+            "predicted": self.predicted.to_json(),
+        }
+
+    def _headline(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        semantics = " ".join(f"{key}={value}" for key, value in self.semantics) or "exact"
+        return f"plan by {self.strategy}{seed}; semantics: {semantics}"
+
+
+def _index(what: str, pairs: tuple[tuple[str, T], ...]) -> dict[str, T]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise RequestError(f"plan: {what} {', '.join(twice)} is there twice")
+    return table
+
+
+def _lookup(what: str, name: str, table: dict[str, T]) -> T:
+    if name not in table:
+        raise RequestError(f"plan: {what} {name!r} is not in the plan{nearest(name, list(table))}")
+    return table[name]

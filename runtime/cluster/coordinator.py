@@ -1,0 +1,383 @@
+"""The head of a run: brings the ranks together, watches them, and decides when and why the run ends. Pure.
+
+=========  ===========================================  =========
+phase      what happens                                 next
+=========  ===========================================  =========
+joining    all ranks said hello                         running
+joining    all processes ended with 0, none joined      done
+running    all processes ended                          done
+either     a rank is at fault, or the user interrupts   stopping
+stopping   all processes ended                          done
+=========  ===========================================  =========
+
+Only a connection that has proved to be of this run (`proof`) carries messages to here, so a stranger's never come. What
+comes nevertheless from a connection that is no member's changes nothing: a hello that is not of a rank that is still
+missing is refused and forgotten, and whoever said it ends with the reason in its log; anything else is dropped.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from enum import Enum
+from typing import final
+
+from maniple.runtime.cluster.closing import Closing, Step
+from maniple.runtime.cluster.coordinator_event import (
+    Dump,
+    Event,
+    Finish,
+    Garbled,
+    Instruction,
+    Interrupted,
+    Kill,
+    ProcessExited,
+    Received,
+    SendTo,
+    Unread,
+    ending,
+)
+from maniple.runtime.cluster.vigil import HANG_S, Trouble, Verdict, Vigil
+from maniple.runtime.control.agreement import Agreement, Fault, Told
+from maniple.runtime.control.control import echo_name, place
+from maniple.runtime.transports.message import (
+    MAX_STRING,
+    PROTOCOL,
+    Call,
+    Failed,
+    Gather,
+    Gathered,
+    Goodbye,
+    Headway,
+    Heartbeat,
+    Hello,
+    Message,
+    Refused,
+    Stop,
+    Welcome,
+    readable,
+)
+
+__all__: list[str] = []
+
+# A rank that hears nothing of the launcher gives it up after 4 s, an echo may fail to come for 5: several beats each.
+BEAT_S = 1.0
+# Other ranks get this long to refuse a request that one rank refused: they read the same files, on the same host.
+REFUSAL_S = 5.0
+# A launcher that handled nothing for this long was suspended, and cannot tell how long ranks were silent.
+SUSPENDED_S = 1.0
+
+
+class Phase(Enum):
+    """Where a run is."""
+
+    JOINING = "joining"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class _Member:
+    identity: bytes
+    hello: Hello
+    ended: bool = False
+
+
+@final
+class Head:
+    """The rendezvous and supervision of one run, as `handle(event, now) -> instructions`.
+
+    Args:
+        world_size: number of ranks.
+        ranks_per_node: ranks of each node.
+        join_timeout: seconds from the first hello until all must be there.
+        hang_timeout: seconds after which a rank that others wait for, and that does not get on, is at fault.
+    """
+
+    def __init__(self, world_size: int, ranks_per_node: int, join_timeout: float, hang_timeout: float = HANG_S) -> None:
+        self.phase = Phase.JOINING
+        self._size = world_size
+        self._ranks_per_node = ranks_per_node
+        self._join_timeout = join_timeout
+        self._vigil = Vigil(hang_timeout)
+        self._members: dict[int, _Member] = {}
+        self._ranks: dict[bytes, int] = {}
+        self._echoes: dict[bytes, int] = {}
+        self._exits: dict[int, int] = {}
+        self._agreement = Agreement(world_size, ranks_per_node)
+        self._refusals: dict[int, str] = {}
+        self._refused_at: float | None = None
+        self._join_by: float | None = None
+        self._beat_at = 0.0
+        self._beats = 0
+        self._latest: float | None = None
+        self._finish = Finish(0, None, None)
+        self._silent: tuple[int, ...] = ()
+        self._closing: Closing | None = None
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Take in what happened.
+
+        Args:
+            event: what.
+            now: seconds on a clock that only grows.
+        """
+        self._forgive(now)
+        if self.phase is Phase.DONE:
+            return []
+        if isinstance(event, Received):
+            return self._received(event.identity, event.message, now)
+        if isinstance(event, Garbled):
+            return self._garbled(event, now)
+        if isinstance(event, Unread):
+            rank = self._ranks.get(event.identity)
+            return [] if rank is None else self._fault(rank, "does not read what it is told", now)
+        if isinstance(event, ProcessExited):
+            return self._exited(event.rank, event.returncode, now)
+        if isinstance(event, Interrupted):
+            return self._interrupted(now)
+        return self._tick(now)
+
+    def _forgive(self, now: float) -> None:
+        """Move all deadlines when this process itself was suspended."""
+        gap = 0.0 if self._latest is None else now - self._latest
+        self._latest = now
+        if gap > SUSPENDED_S:
+            self._vigil.forgive(gap)
+            if self._join_by is not None:
+                self._join_by += gap
+
+    # ------------------------------------------------------------------------------------------------------ messages
+
+    def _received(self, identity: bytes, message: Message, now: float) -> list[Instruction]:
+        if isinstance(message, Hello):
+            return self._hello(identity, message, now)
+        echoing = self._echoes.get(identity)
+        if echoing is not None:
+            if isinstance(message, Heartbeat) and echoing not in self._exits:
+                self._vigil.echoed(echoing, now)
+            return []
+        rank = self._ranks.get(identity)
+        if rank is None or rank in self._exits or self.phase is Phase.STOPPING:
+            return []
+        if isinstance(message, Headway):
+            patience = message.patience / 1000
+            self._vigil.told(rank, message.progress, now, waits=message.waits, patience_s=patience)
+            return []
+        if isinstance(message, Call):
+            told = Told(message.digest, message.inputs, message.text)
+            return self._blame(self._agreement.call(rank, message.sequence, told, now), now)
+        if isinstance(message, Gather):
+            return self._gather(rank, message, now)
+        if isinstance(message, Failed):
+            return self._failed(rank, message, now)
+        if isinstance(message, Goodbye):
+            return self._goodbye(rank, now)
+        return self._fault(rank, f"sent a {type(message).__name__}, which ranks do not send", now)
+
+    def _hello(self, identity: bytes, hello: Hello, now: float) -> list[Instruction]:
+        problem = self._problem(identity, hello)
+        if problem is not None:
+            return [SendTo(identity, Refused(f"rank {hello.rank} was refused: {problem}"))]
+        self._members[hello.rank] = _Member(identity, hello)
+        self._ranks[identity] = hello.rank
+        self._echoes[echo_name(hello.rank)] = hello.rank
+        self._vigil.admit(hello.rank, now)
+        if self._join_by is None:
+            self._join_by = now + self._join_timeout
+        gone = [rank for rank in sorted(self._exits) if rank not in self._members]
+        if gone:
+            return self._left_early(gone[0], now)
+        if len(self._members) < self._size:
+            return []
+        self.phase = Phase.RUNNING
+        hellos = [self._members[rank].hello for rank in range(self._size)]
+        welcome = Welcome(tuple(told.data_endpoint for told in hellos), tuple(told.host for told in hellos))
+        return self._to_all(welcome)
+
+    def _problem(self, identity: bytes, hello: Hello) -> str | None:
+        if self.phase is not Phase.JOINING:
+            return self._finish.message or "all ranks have joined already"
+        if hello.version != PROTOCOL:
+            return f"expected protocol {PROTOCOL}, got {hello.version}; install one Maniple everywhere"
+        if hello.world_size != self._size:
+            return f"expected a world of {self._size} ranks, got one of {hello.world_size}"
+        if not hello.rank < self._size:
+            return f"expected a rank of 0..{self._size - 1}, got {hello.rank}"
+        if hello.rank in self._members or identity in self._ranks:
+            return f"rank {hello.rank} has joined already"
+        if hello.node != hello.rank // self._ranks_per_node:
+            return f"expected node {hello.rank // self._ranks_per_node} for rank {hello.rank}, got {hello.node}"
+        return None
+
+    def _garbled(self, event: Garbled, now: float) -> list[Instruction]:
+        rank = self._ranks.get(event.identity)
+        if rank is not None:
+            return self._fault(rank, f"sent what is no message: {event.text}", now)
+        return []
+
+    def _gather(self, rank: int, message: Gather, now: float) -> list[Instruction]:
+        outcome = self._agreement.gather(rank, message.payload)
+        if isinstance(outcome, tuple):
+            return self._to_all(Gathered(message.sequence, outcome))
+        return self._blame(outcome, now)
+
+    def _failed(self, rank: int, message: Failed, now: float) -> list[Instruction]:
+        during = f" during `{message.where}`" if message.where else ""
+        if not message.request:
+            return self._fault(rank, f"raised {message.text}{during}", now)
+        self._refusals[rank] = f"refused the request{during}: {message.text}"
+        self._refused_at = now if self._refused_at is None else self._refused_at
+        return []
+
+    def _goodbye(self, rank: int, now: float) -> list[Instruction]:
+        self._members[rank].ended = True
+        if rank not in self._exits:
+            self._vigil.end(rank)
+        fault = self._agreement.end(rank)
+        if fault is not None:
+            return self._blame(fault, now)
+        if len(self._members) == self._size and all(member.ended for member in self._members.values()):
+            return [
+                SendTo(self._members[other].identity, Goodbye(0, 0))
+                for other in range(self._size)
+                if other not in self._exits
+            ]
+        return []
+
+    # ----------------------------------------------------------------------------------------- processes, time, user
+
+    def _exited(self, rank: int, code: int, now: float) -> list[Instruction]:
+        self._exits[rank] = code
+        self._vigil.forget(rank)
+        if self.phase is Phase.STOPPING:
+            return self._settle()
+        if code == 2:
+            self._refusals.setdefault(rank, f"ended with exit status 2{self._during(rank)}")
+            self._refused_at = now if self._refused_at is None else self._refused_at
+        elif code != 0 or rank in self._refusals:
+            return self._fault(rank, self._refusals.get(rank) or f"{ending(code)}{self._during(rank)}", now)
+        elif rank in self._members:
+            if not self._members[rank].ended:
+                found = self._goodbye(rank, now)
+                return found + self._settle()
+        elif self._members:
+            return self._left_early(rank, now)
+        return self._settle()
+
+    def _settle(self) -> list[Instruction]:
+        """Finish when all processes have ended."""
+        if len(self._exits) < self._size:
+            return []
+        if self.phase is not Phase.STOPPING and self._refusals:
+            self._finish = self._refusal()
+        self.phase = Phase.DONE
+        return [self._finish]
+
+    def _refusal(self) -> Finish:
+        """Judge a run in which ranks refused the request: rank 0's word counts, and rank 0 has said it."""
+        if 0 in self._refusals:
+            return Finish(2, None, None)
+        rank = min(self._refusals)
+        return Finish(1, f"{place(rank, self._ranks_per_node)} {self._refusals[rank]}", rank)
+
+    def _interrupted(self, now: float) -> list[Instruction]:
+        if self._closing is not None:
+            self._closing.hurry()
+            return [Kill(self._alive(), signal.SIGKILL)]
+        return self._stop(Finish(130, "interrupted", None), now, Closing(now, interrupted=True))
+
+    def _tick(self, now: float) -> list[Instruction]:
+        if self.phase is Phase.STOPPING:
+            return self._press(now)
+        if self._refused_at is not None and now - self._refused_at >= REFUSAL_S:
+            return self._stop(self._refusal(), now)
+        fault = self._agreement.tick(now)
+        if fault is not None:
+            return self._blame(fault, now)
+        verdict = self._vigil.look(now)
+        if verdict is not None:
+            return self._judge(verdict, now)
+        if self.phase is Phase.JOINING and self._join_by is not None and now >= self._join_by:
+            return self._late(now)
+        if self._members and now >= self._beat_at:
+            self._beats, self._beat_at = self._beats + 1, now + BEAT_S
+            beat = Heartbeat(0, self._beats)
+            here = (echo for echo, rank in sorted(self._echoes.items()) if rank not in self._exits)
+            return [*self._to_all(beat), *(SendTo(echo, beat) for echo in here)]
+        return []
+
+    def _judge(self, verdict: Verdict, now: float) -> list[Instruction]:
+        """Stop the run because a rank does not answer, or none gets on."""
+        last = self._agreement.last[verdict.rank]
+        called = f", last call: `{last}`" if last else ", before its first call"
+        text = verdict.told(lambda rank: place(rank, self._ranks_per_node), called)
+        at_fault = None if verdict.trouble is Trouble.STUCK else verdict.rank
+        self._silent = (verdict.rank,) if verdict.trouble is Trouble.SILENT else ()
+        return self._stop(Finish(1, text, at_fault), now, Closing(now, stuck=True))
+
+    def _press(self, now: float) -> list[Instruction]:
+        """Do what it is time for with ranks that have not ended by themselves."""
+        found: list[Instruction] = []
+        for step in [] if self._closing is None else self._closing.due(now):
+            if step is Step.TELL:
+                text = readable(self._finish.message or "the request was refused", MAX_STRING // 4)
+                found += self._to_all(Stop(text))
+            elif step is Step.STACKS:
+                asked = [(rank, self._members[rank].hello.stacks) for rank in self._alive() if rank in self._members]
+                found += [Dump(rank, number) for rank, number in asked if number]
+            elif step is Step.KILL_SILENT:
+                found += [Kill((rank,), signal.SIGKILL) for rank in self._silent if rank not in self._exits]
+            else:
+                number = signal.SIGTERM if step is Step.TERMINATE else signal.SIGKILL
+                found.append(Kill(self._alive(), number))
+        return found
+
+    # -------------------------------------------------------------------------------------------------------- faults
+
+    def _late(self, now: float) -> list[Instruction]:
+        missing = [rank for rank in range(self._size) if rank not in self._members]
+        names = ", ".join(place(rank, self._ranks_per_node) for rank in missing)
+        text = f"{names} did not join within {self._join_timeout:g} s ({self._joined()})"
+        advice = "every rank's program must reach the world; see its log, or raise --join-timeout"
+        return self._stop(Finish(1, f"{text}; {advice}", missing[0]), now)
+
+    def _left_early(self, rank: int, now: float) -> list[Instruction]:
+        text = f"ended with exit status {self._exits[rank]} before it joined ({self._joined()})"
+        return self._fault(rank, text, now)
+
+    def _joined(self) -> str:
+        names = [place(rank, self._ranks_per_node) for rank in sorted(self._members)]
+        return f"joined: {', '.join(names) or 'none'}"
+
+    def _during(self, rank: int) -> str:
+        if rank not in self._members:
+            return " before it joined"
+        last = self._agreement.last[rank]
+        return f" during `{last}`" if last else " before its first call"
+
+    def _blame(self, fault: Fault | None, now: float) -> list[Instruction]:
+        return [] if fault is None else self._fault(fault.rank, fault.text, now)
+
+    def _fault(self, rank: int, text: str, now: float) -> list[Instruction]:
+        return self._stop(Finish(1, f"{place(rank, self._ranks_per_node)} {text}", rank), now)
+
+    def _stop(self, finish: Finish, now: float, closing: Closing | None = None) -> list[Instruction]:
+        """Stop all ranks, once: the first reason counts."""
+        if self.phase is Phase.STOPPING:
+            return []
+        self.phase = Phase.STOPPING
+        self._finish = finish
+        self._closing = Closing(now) if closing is None else closing
+        return [*self._press(now), *self._settle()]
+
+    def _to_all(self, message: Message) -> list[Instruction]:
+        return [
+            SendTo(member.identity, message)
+            for rank, member in sorted(self._members.items())
+            if rank not in self._exits
+        ]
+
+    def _alive(self) -> tuple[int, ...]:
+        return tuple(rank for rank in range(self._size) if rank not in self._exits)

@@ -1,0 +1,241 @@
+"""The supervisor: carries out what the head of a run decides, with processes, a socket and a clock."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from contextlib import ExitStack, suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Self, final
+
+import zmq
+
+from maniple.runtime.cluster.coordinator_event import (
+    Dump,
+    Event,
+    Finish,
+    Garbled,
+    Instruction,
+    Interrupted,
+    Kill,
+    ProcessExited,
+    Received,
+    SendTo,
+    Tick,
+    Unread,
+)
+from maniple.runtime.cluster.tee import PassThrough
+from maniple.runtime.transports.message import ProtocolError, decode, encode, frames
+from maniple.runtime.transports.proof import be_head
+from maniple.runtime.transports.zeromq import LOOPBACK, bind, make_socket
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import FrameType, TracebackType
+
+    from maniple.runtime.cluster.coordinator import Head
+
+__all__: list[str] = []
+
+# How late the launcher is at most where nothing wakes it.
+TICK_MS = 50
+# Messages of a rank that lie unread, and messages for it that it does not read. It gets one or two a second, and one
+# for each exchange, which it waits for; what it tells beyond these waits at the rank until the launcher reads.
+UNREAD = 1000
+# The last words of a process arrive after its end is seen; this is how long they may take.
+ECHO_S = 0.15
+# For the output of rank 0 to be shown in full, where something that it started keeps its streams open.
+DRAIN_S = 2.0
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@final
+class Supervisor:
+    """The processes of one run and the socket that they report to; a context that leaves nothing behind.
+
+    Args:
+        head: what decides.
+        token: the run's secret.
+        port: of the control socket; None lets the system choose.
+
+    Raises:
+        RunError: the port is taken, or this process may open no more files.
+    """
+
+    def __init__(self, head: Head, token: str, port: int | None) -> None:
+        self._head = head
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._outputs: list[PassThrough] = []
+        self._noticed: dict[int, float] = {}
+        self._told: set[int] = set()
+        self._unread: list[bytes] = []
+        self._interrupts = 0
+        self._stack = ExitStack()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._stack.callback(self._context.term)
+        try:
+            self._router = make_socket(self._context, zmq.ROUTER, linger_ms=200, sending=UNREAD, receiving=UNREAD)
+            self._stack.callback(self._router.close)
+            be_head(self._router, token)
+            self.endpoint = bind(self._router, LOOPBACK, port)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in _INTERRUPTS:
+                self._take_over(number, self._interrupt)
+            self._take_over(signal.SIGTSTP, self._suspend)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for rank, process in enumerate(self._processes):
+                # The group outlives its leader where the rank started processes of its own.
+                self._kill(rank, signal.SIGKILL)
+                process.wait()
+            for output in self._outputs:
+                output.finish(DRAIN_S)
+        finally:
+            self._stack.close()
+
+    def spawn(
+        self, argv: Sequence[str], environ: Mapping[str, str], log: Path, shared: Sequence[int] = (), *, shown: bool
+    ) -> None:
+        """Start the next rank.
+
+        Args:
+            argv: its command.
+            environ: all its variables.
+            log: where its output goes.
+            shared: descriptors that it inherits.
+            shown: whether its output goes to this process's streams too, and this one's input to it.
+        """
+        file = self._stack.enter_context(log.open("ab", buffering=0))
+        streams = [PassThrough(target, file) for target in (1, 2)] if shown else []
+        # A session of its own: the terminal's signals come to the launcher alone, which passes on what it decides.
+        process = subprocess.Popen(  # noqa: S603 - the command is what the user asked the launcher to run
+            argv,
+            env=environ,
+            stdin=None if shown else subprocess.DEVNULL,
+            stdout=streams[0].child if shown else file,
+            stderr=streams[1].child if shown else file,
+            pass_fds=shared,
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        for stream in streams:
+            stream.start()
+        self._outputs += streams
+
+    def watch(self) -> Finish:
+        """Serve the head until the run is over."""
+        while True:
+            for event in (*self._receive(), *self._exits(), *self._signals(), Tick()):
+                finish = self._carry_out(self._head.handle(event, monotonic()))
+                if finish is not None:
+                    return finish
+
+    def _receive(self) -> list[Event]:
+        found: list[Event] = [Unread(identity) for identity in self._unread]
+        self._unread.clear()
+        if not self._router.poll(0 if found else TICK_MS):
+            return found
+        while int(self._router.getsockopt(zmq.EVENTS)) & zmq.POLLIN and len(found) < 1000:
+            identity, *parts = self._router.recv_multipart(zmq.NOBLOCK)
+            try:
+                found.append(Received(identity, decode(*parts)))
+            except ProtocolError as error:
+                found.append(Garbled(identity, str(error)))
+        return found
+
+    def _exits(self) -> list[Event]:
+        found: list[Event] = []
+        now = monotonic()
+        for rank, process in enumerate(self._processes):
+            if rank in self._told:
+                continue
+            code = _ended(process)
+            if code is not None and now - self._noticed.setdefault(rank, now) >= ECHO_S:
+                self._told.add(rank)
+                found.append(ProcessExited(rank, code))
+        return found
+
+    def _signals(self) -> list[Event]:
+        count, self._interrupts = self._interrupts, 0
+        return [Interrupted()] * count
+
+    def _carry_out(self, instructions: Sequence[Instruction]) -> Finish | None:
+        finish = None
+        for instruction in instructions:
+            if isinstance(instruction, SendTo):
+                self._send(instruction)
+            elif isinstance(instruction, Kill):
+                for rank in instruction.ranks:
+                    self._kill(rank, instruction.signal)
+            elif isinstance(instruction, Dump):
+                self._signal(instruction.rank, instruction.signal)
+            else:
+                finish = instruction
+        return finish
+
+    def _send(self, instruction: SendTo) -> None:
+        parts = frames(encode(instruction.message))
+        try:
+            self._router.send_multipart([instruction.identity, *parts], zmq.NOBLOCK)
+        except zmq.Again:
+            # An echo that gives nothing back is silent, which the head sees; any other message must not be lost.
+            self._unread.append(instruction.identity)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:  # it left; its process says why
+                raise
+
+    def _kill(self, rank: int, number: int) -> None:
+        """Send a signal to a rank's group of processes, whose number is nobody else's until its leader is reaped."""
+        if self._processes[rank].returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._processes[rank].pid, number)
+
+    def _signal(self, rank: int, number: int) -> None:
+        """Send a signal to a rank alone."""
+        if self._processes[rank].returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self._processes[rank].pid, number)
+
+    def _take_over(self, number: int, handler: object) -> None:
+        before = signal.getsignal(number)
+        if before is signal.SIG_IGN and number == signal.SIGHUP:
+            return  # started by nohup
+        signal.signal(number, handler)  # type: ignore[arg-type]
+        self._stack.callback(signal.signal, number, before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupts += 1
+
+    def _suspend(self, number: int, frame: FrameType | None) -> None:
+        """Suspend the ranks with the launcher, and wake them with it."""
+        for rank in range(len(self._processes)):
+            self._kill(rank, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for rank in range(len(self._processes)):
+            self._kill(rank, signal.SIGCONT)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Give a process's exit status, or minus the signal; None while it runs.
+
+    It is not reaped, so that its number, and with it that of its group, cannot become another process's while the group
+    may have to be ended. A system that cannot look without reaping leaves what such a rank started alone.
+    """
+    if not hasattr(os, "waitid"):
+        return process.poll()
+    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status

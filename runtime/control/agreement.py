@@ -1,0 +1,174 @@
+"""Agreement: whether all ranks of a run make the same calls, and which one does not. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maniple.runtime.control.control import place
+
+__all__: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The rank to blame, and for what; the text goes after the rank's place."""
+
+    rank: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a rank told of one call.
+
+    Args:
+        digest: stands for this call and all before.
+        inputs: stands for this call's inputs.
+        text: what to call it.
+    """
+
+    digest: bytes
+    inputs: bytes
+    text: str
+
+
+class Agreement:
+    """The calls that not all ranks have told yet, and the gathers that not all have joined.
+
+    A call on which two ranks differ is judged when all have told it, or after a short patience: the ranks that made
+    the same call as most others are right, and where there is no majority those who agree with the lowest rank.
+
+    Args:
+        size: number of ranks.
+        ranks_per_node: for the places in messages.
+        patience_s: how long a difference waits for further ranks' word.
+    """
+
+    def __init__(self, size: int, ranks_per_node: int = 1, patience_s: float = 1.0) -> None:
+        self.counts = [0] * size
+        self.last = [""] * size
+        self._size = size
+        self._ranks_per_node = ranks_per_node
+        self._patience_s = patience_s
+        self._ended: set[int] = set()
+        self._calls: dict[int, dict[int, Told]] = {}
+        self._suspects: dict[int, float] = {}
+        self._joined = [0] * size
+        self._gathers: dict[int, dict[int, tuple[int, bytes]]] = {}
+
+    def call(self, rank: int, sequence: int, told: Told, now: float) -> Fault | None:
+        """Take in a call.
+
+        Args:
+            rank: whose.
+            sequence: its number, from 1.
+            told: the call.
+            now: seconds.
+        """
+        if sequence != self.counts[rank] + 1:
+            return Fault(rank, f"told call {sequence} after call {self.counts[rank]}")
+        self.counts[rank] = sequence
+        self.last[rank] = told.text
+        self._calls.setdefault(sequence, {})[rank] = told
+        for ended in sorted(self._ended):
+            if self.counts[ended] < sequence:
+                return self._ended_early(ended, rank)
+        for parts in self._gathers.values():
+            if rank not in parts and min(count for count, _ in parts.values()) < sequence:
+                return self._parted(min(parts), rank)
+        return self._judge(sequence, now)
+
+    def tick(self, now: float) -> Fault | None:
+        """Judge the earliest difference whose time has come."""
+        for sequence in sorted(self._suspects):
+            fault = self._judge(sequence, now)
+            if fault is not None:
+                return fault
+        return None
+
+    def end(self, rank: int) -> Fault | None:
+        """Take in that a rank's program ended."""
+        self._ended.add(rank)
+        ahead = [other for other in range(self._size) if self.counts[other] > self.counts[rank]]
+        if ahead:
+            return self._ended_early(rank, ahead[0])
+        for sequence in sorted(self._gathers):
+            if rank not in self._gathers[sequence]:
+                return self._ended_gather(rank, min(self._gathers[sequence]))
+        return None
+
+    def gather(self, rank: int, payload: bytes) -> Fault | tuple[bytes, ...] | None:
+        """Take in a rank's payload for its next gather; give all payloads once they are there."""
+        self._joined[rank] += 1
+        sequence = self._joined[rank]
+        for ended in sorted(self._ended):
+            if self._joined[ended] < sequence:
+                return self._ended_gather(ended, rank)
+        parts = self._gathers.setdefault(sequence, {})
+        parts[rank] = (self.counts[rank], payload)
+        if len(parts) < self._size:
+            others = (other for other in range(self._size) if self._joined[other] < sequence)
+            ahead = next((other for other in others if self.counts[other] > self.counts[rank]), None)
+            return None if ahead is None else self._parted(rank, ahead)
+        del self._gathers[sequence]
+        for other in range(1, self._size):
+            if parts[other][0] != parts[0][0]:
+                return Fault(
+                    other,
+                    f"diverged: it exchanges values after {self._after(other, parts[other][0])}, "
+                    f"{self._place(0)} after {self._after(0, parts[0][0])}",
+                )
+        return tuple(parts[number][1] for number in range(self._size))
+
+    def _parted(self, waiting: int, calling: int) -> Fault:
+        """Say that a rank exchanges values, for which another that has made further calls can only come too late."""
+        exchanges = f"exchanges values after {self._after(waiting, self.counts[waiting])}"
+        calls = f"has made {self._after(calling, self.counts[calling])}"
+        if waiting < calling:
+            return Fault(calling, f"diverged: it {calls}, {self._place(waiting)} {exchanges}")
+        return Fault(waiting, f"diverged: it {exchanges}, {self._place(calling)} {calls}")
+
+    def pending(self) -> int:
+        """Count the calls and gathers that are kept because not all ranks told them."""
+        return len(self._calls) + len(self._gathers)
+
+    def _judge(self, sequence: int, now: float) -> Fault | None:
+        told = self._calls[sequence]
+        groups: dict[bytes, list[int]] = {}
+        for rank in sorted(told):
+            groups.setdefault(told[rank].digest, []).append(rank)
+        if len(groups) == 1:
+            if len(told) == self._size:
+                del self._calls[sequence]
+            return None
+        deadline = self._suspects.setdefault(sequence, now + self._patience_s)
+        if len(told) < self._size and now < deadline:
+            return None
+        right = max(groups.values(), key=lambda ranks: (len(ranks), -ranks[0]))
+        wrong = min(rank for rank in told if rank not in right)
+        return Fault(wrong, self._difference(sequence, told[wrong], told[right[0]], self._place(right[0])))
+
+    def _difference(self, sequence: int, wrong: Told, right: Told, witness: str) -> str:
+        same = wrong.text.partition(" inputs ")[0] == right.text.partition(" inputs ")[0]
+        if not same:
+            return f"diverged at call {sequence}: it called `{wrong.text}`, {witness} called `{right.text}`"
+        shown = [told.text + (f" inputs {told.inputs.hex()}" if told.inputs else "") for told in (wrong, right)]
+        return f"diverged at call {sequence}: its inputs differ: it called `{shown[0]}`, {witness} called `{shown[1]}`"
+
+    def _ended_early(self, rank: int, other: int) -> Fault:
+        later = self.counts[rank] + 1
+        told = self._calls[later][other]
+        return Fault(rank, f"ended {self._since(rank)}; {self._place(other)} went on to call {later} `{told.text}`")
+
+    def _ended_gather(self, rank: int, other: int) -> Fault:
+        waits = f"{self._place(other)} waits for it in `{self.last[other]}`"
+        return Fault(rank, f"ended {self._since(rank)}; {waits}")
+
+    def _since(self, rank: int) -> str:
+        return f"after call {self.counts[rank]}" if self.counts[rank] else "before its first call"
+
+    def _after(self, rank: int, count: int) -> str:
+        return f"call {count} `{self.last[rank]}`" if count else "no call"
+
+    def _place(self, rank: int) -> str:
+        return place(rank, self._ranks_per_node)

@@ -1,0 +1,271 @@
+"""The world: the ranks that run one program together, and this one's place among them."""
+
+from __future__ import annotations
+
+import atexit
+import platform
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Self, final
+
+from maniple.regions.error import RequestError
+from maniple.runtime.control.control import Control, SoloControl, place
+from maniple.runtime.control.loopback import ControlHub, LoopbackHub
+from maniple.runtime.control.stepper import Stepper
+from maniple.runtime.process import environment
+from maniple.runtime.process.headway import Headway
+from maniple.runtime.process.inventory import available_cores, bind_to
+from maniple.runtime.transports.transport import Meter, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from maniple.runtime.process.environment import LaunchEnvironment
+    from maniple.runtime.transports.shared_memory import SharedMemory
+
+__all__: list[str] = []
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class World:
+    """One rank's view of all ranks. Two worlds are equal only when they are the same object.
+
+    Args:
+        rank: this rank.
+        size: number of ranks.
+        node: this rank's node, from 0.
+        nodes: number of nodes.
+        ranks_per_node: ranks of each node.
+        processors: processors of each rank.
+        cores: cores of each processor.
+        hosts: host of each rank.
+        control: the control plane.
+        transport: the data plane; None in a world of one rank.
+        shared: the memory that the ranks of this host share, for replays; None where there is none.
+        mapper: name of the mapper that the launcher was given, if any.
+        launched: whether a launcher fixed how many processors there are.
+        record: file for a timeline of the whole run, if the launcher was given one.
+        report: file for what trainers report when they go, if the launcher prints it.
+        deterministic: whether launches that are not traced run in the order of the program.
+        device: what its processors are: `cpu`, `cuda`, or the `null` device.
+        machine: file of a machine in place of the one that is found; None for none.
+        local: counts the bytes that go from one memory of this rank to another.
+        stepper: what takes on this rank together with others of the process; None where it has threads.
+        headway: how far this rank has come, for whoever watches it.
+    """
+
+    rank: int
+    size: int
+    node: int
+    nodes: int
+    ranks_per_node: int
+    processors: int
+    cores: int
+    hosts: tuple[str, ...]
+    control: Control
+    transport: Transport | None
+    shared: SharedMemory | None = None
+    mapper: str | None = None
+    launched: bool = True
+    record: str | None = None
+    report: str | None = None
+    deterministic: bool = False
+    device: str = "cpu"
+    machine: str | None = None
+    local: Meter = field(default_factory=Meter)
+    stepper: Stepper | None = None
+    headway: Headway = field(default_factory=Headway)
+
+    @classmethod
+    def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
+        """A world of this process alone.
+
+        Args:
+            processors: how many.
+            cores: of each processor; default an even share of those that this process may use.
+        """
+        share = max(1, available_cores() // processors) if cores is None else cores
+        host = platform.node() or "localhost"
+        return cls(0, 1, 0, 1, 1, processors, share, (host,), SoloControl(), None, launched=False)
+
+    def place(self) -> str:
+        """Name this rank as messages do: `node 1 (rank 3)`."""
+        return place(self.rank, self.ranks_per_node)
+
+    @contextmanager
+    def busy(self, seconds: float) -> Iterator[None]:
+        """Say that this rank's program does something that takes long, inside; the run goes on meanwhile.
+
+        A rank that others wait for, and that does not get on for `--hang-timeout` seconds, ends the run. Inside, it may
+        take so many seconds instead:
+
+            with mp.world().busy(1200):
+                table = json.load(file)
+
+        Args:
+            seconds: how long it may take, above 0.
+
+        Raises:
+            RequestError: that is no time.
+            RankStopped: the run was stopped.
+        """
+        if not 0 < seconds < float("inf"):
+            raise RequestError(f"busy: expected seconds above 0, got {seconds!r}")
+        with self.headway.busy(seconds):
+            self.control.tell_headway()
+            yield
+
+
+_lock = threading.Lock()
+_joined: list[World] = []
+
+
+def current() -> World:
+    """The world of this process, joined at the first call; from any thread.
+
+    Started by the launcher, a process waits here until all ranks are there. Else it is a world of its own.
+
+    Raises:
+        RequestError: the launcher's variables are malformed.
+        RunError: the world that came up is not the one that was asked for, or the run was stopped.
+    """
+    with _lock:
+        if not _joined:
+            launch = environment.read()
+            _joined.append(World.solo() if launch is None else _join(launch))
+        return _joined[0]
+
+
+def is_current(world: World) -> bool:
+    """Say whether a world is this process's, and not one that a test made."""
+    return world in _joined
+
+
+def leave() -> None:
+    """Leave the world of this process: wait until every rank's program has ended, and close what connects them.
+
+    Happens by itself at the end of a program.
+    """
+    with _lock:
+        for world in _joined:
+            world.control.close()
+            if world.transport is not None:
+                world.transport.close()
+        _joined.clear()
+
+
+def local_worlds(
+    size: int,
+    nodes: int | None = None,
+    processors: int = 1,
+    cores: int = 1,
+    shuffle: int | None = None,
+    *,
+    shared: bool = False,
+    hosts: int = 1,
+    device: str = "cpu",
+    stepped: bool = False,
+) -> list[World]:
+    """Worlds for ranks that are threads of this process, connected by loopback; for tests.
+
+    Args:
+        size: number of ranks.
+        nodes: number of nodes that they pretend to be; default one per rank.
+        processors: of each rank.
+        cores: of each processor.
+        shuffle: a seed, to have deliveries of different peers overtake each other.
+        shared: whether they share memory, as processes of one host do.
+        hosts: number of hosts over which they spread; those of one share memory.
+        device: what their processors are.
+        stepped: whether they are taken on by the thread that makes their programs; see `Stepper`.
+    """
+    nodes = size if nodes is None else nodes
+    per_node, per_host = size // nodes, size // hosts
+    for count, kind in ((nodes, "nodes"), (hosts, "hosts")):
+        if size % count:
+            raise ValueError(f"expected ranks that spread evenly over {count} {kind}, got {size}")
+    if shared and stepped:
+        raise ValueError("expected ranks that share memory or are stepped, got both")
+    memories = [
+        memory
+        for first in range(0, size if shared and per_host > 1 else 0, per_host)
+        for memory in _sharing(range(first, first + per_host))
+    ]
+    stepper = Stepper() if stepped else None
+    hub, control = LoopbackHub(size, shuffle), ControlHub(size, per_node, alone=stepped)
+    return [
+        World(
+            rank=rank,
+            size=size,
+            node=rank // per_node,
+            nodes=nodes,
+            ranks_per_node=per_node,
+            processors=processors,
+            cores=cores,
+            hosts=tuple(f"host{rank // (per_node if hosts == 1 else per_host)}" for rank in range(size)),
+            control=control.endpoint(rank),
+            transport=hub.endpoint(rank) if size > 1 else None,
+            shared=memories[rank] if memories else None,
+            device=device,
+            stepper=stepper,
+        )
+        for rank in range(size)
+    ]
+
+
+def _sharing(ranks: range) -> list[SharedMemory]:
+    """The memory of each of some ranks that share it."""
+    from maniple.runtime.transports.shared_memory import SharedMemory, bells, shared_files
+
+    with shared_files(len(ranks)) as files, bells(len(ranks)) as pipes:
+        of_ranks = dict(zip(ranks, files, strict=True)), dict(zip(ranks, pipes, strict=True))
+        return [SharedMemory(rank, *of_ranks) for rank in ranks]
+
+
+def _join(launch: LaunchEnvironment) -> World:
+    from maniple.runtime.control import exit_hook
+    from maniple.runtime.control.coordinator_client import HeadControl
+    from maniple.runtime.process import stacks
+    from maniple.runtime.transports.shared_memory import SharedMemory
+    from maniple.runtime.transports.zeromq import ZmqTransport
+
+    exit_hook.install()
+    if launch.shared:
+        # The compiler comes with it: at the first tile it would be waited for, and here all ranks load it at once.
+        import_module("maniple.runtime.transports.shared_counter")
+    transport = ZmqTransport(launch.rank, launch.world_size, launch.token)
+    headway = Headway()
+    control = HeadControl(launch, transport.endpoint, headway, stacks.answer(launch.log))
+    welcome = control.join()
+    exit_hook.attend(control)
+    transport.connect(welcome.endpoints)
+    atexit.register(leave)
+    if launch.bound:  # the threads of the control plane and of sockets, which run by now, go wherever a core is idle
+        bind_to(launch.bound)
+    return World(
+        rank=launch.rank,
+        size=launch.world_size,
+        node=launch.node,
+        nodes=launch.nodes,
+        ranks_per_node=launch.ranks_per_node,
+        processors=launch.processors,
+        cores=launch.cores,
+        hosts=welcome.hosts,
+        control=control,
+        transport=transport if launch.world_size > 1 else None,
+        shared=(
+            SharedMemory(launch.rank, dict(enumerate(launch.shared)), dict(enumerate(launch.bells)))
+            if launch.shared
+            else None
+        ),
+        mapper=launch.mapper,
+        record=launch.record,
+        report=launch.report,
+        deterministic=launch.deterministic,
+        device=launch.device,
+        machine=launch.machine,
+        headway=headway,
+    )

@@ -1,0 +1,216 @@
+"""CUDA devices, through the public names of `torch.cuda` alone.
+
+A call submits work as torch and numba do: kernels are put into a stream, and the host goes on. One thread per stream
+waits for the ends in their order and tells whoever asked; what the work uses is held until then, so no memory is used
+again too early. Two ranks may use one device: each has its own context and its own share of the memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from queue import SimpleQueue
+from time import perf_counter_ns
+from typing import NamedTuple, final
+
+import torch
+
+from maniple.regions.error import RequestError
+from maniple.runtime.devices.event import DONE, Event, Signal
+from maniple.runtime.devices.memory_budget import Room
+from maniple.runtime.process.allocation import Taken
+
+__all__: list[str] = []
+
+
+def check_cuda() -> None:
+    """Refuse to go on without a CUDA device.
+
+    Raises:
+        RequestError: says what torch lacks.
+    """
+    if not torch.cuda.is_available():
+        reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
+        raise RequestError(f"--device cuda: {reason}; run on CPUs, or with --device null to try a program without one")
+
+
+def _reclaim() -> None:
+    """Have what nobody refers to given back to the device, for whoever shares it."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def numba_stream() -> object:
+    """Give torch's current stream as numba takes it."""
+    from numba import cuda
+
+    return cuda.external_stream(torch.cuda.current_stream().cuda_stream)
+
+
+def in_turn(body: Callable[..., object]) -> Callable[..., object]:
+    """Wrap a body whose kernels numba puts into the default stream, so that they run in the turn of torch's stream.
+
+    Args:
+        body: launches kernels without naming a stream.
+    """
+
+    def call(*arguments: object) -> object:
+        ours, default = torch.cuda.current_stream(), torch.cuda.default_stream()
+        default.wait_stream(ours)
+        found = body(*arguments)
+        ours.wait_stream(default)
+        return found
+
+    return call
+
+
+@final
+class CudaEvent(Signal):
+    """The end of work in a stream, which other streams can wait for without the host.
+
+    Args:
+        begin: recorded before the work.
+        end: recorded after it.
+    """
+
+    __slots__ = ("begin", "end")
+
+    def __init__(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> None:
+        super().__init__()
+        self.begin = begin
+        self.end = end
+
+
+class _Submitted(NamedTuple):
+    """What a stream's thread waits for; None of both to end."""
+
+    event: CudaEvent | None
+    work: Callable[[], object] | None
+
+
+@final
+class CudaStream:
+    """A stream of a CUDA device; see `maniple.runtime.devices.device.Stream`.
+
+    Args:
+        device: the device.
+        name: of the thread that waits for ends.
+    """
+
+    def __init__(self, device: torch.device, name: str) -> None:
+        self.torch = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._device = device
+        self._failure: BaseException | None = None
+        self._submitted: SimpleQueue[_Submitted] = SimpleQueue()
+        self._origin = self._record()
+        self._origin.synchronize()
+        self._origin_ns = perf_counter_ns()
+        self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[], object], events: Iterable[Event] = ()) -> Event:
+        """See `maniple.runtime.devices.device.Stream.submit`; events of the host are waited for on this thread."""
+        begin: torch.cuda.Event | None = None
+        try:
+            for event in events:
+                if isinstance(event, CudaEvent) and event.error is None:
+                    self.torch.wait_event(event.end)
+                else:
+                    event.wait()
+            begin = self._record()
+            if self._failure is None:
+                with torch.cuda.stream(self.torch), self._device:
+                    work()
+        except BaseException as error:  # noqa: BLE001  (told to whoever waits; what follows does not run)
+            self._failure = self._failure or error
+        end = self._record()
+        submitted = CudaEvent(begin or end, end)
+        self._submitted.put(_Submitted(submitted, work))
+        return submitted
+
+    def _record(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
+        event.record(self.torch)
+        return event
+
+    def _watch(self) -> None:
+        while (submitted := self._submitted.get()).event is not None:
+            event, error = submitted.event, self._failure
+            try:
+                event.end.synchronize()
+                event.begun_ns = self._time_ns(event.begin)
+                event.ended_ns = self._time_ns(event.end)
+            except BaseException as failure:  # noqa: BLE001  (a kernel failed; told to whoever waits)
+                self._failure = error = failure
+            del submitted  # and what the work holds, before anybody is told
+            event.set(error)
+
+    def _time_ns(self, event: torch.cuda.Event) -> int:
+        return self._origin_ns + int(1e6 * self._origin.elapsed_time(event))
+
+    def close(self) -> None:
+        """End the thread, once all that was submitted has ended."""
+        self._submitted.put(_Submitted(None, None))
+
+
+@final
+class CudaDevice:
+    """A CUDA device as one processor uses it; see `maniple.runtime.devices.device.Device`.
+
+    Args:
+        local: the number of the processor among those of its host: they are dealt out over the devices.
+        capacity: bytes that it may hold, of those that the device has.
+
+    Raises:
+        RequestError: there is no CUDA device.
+    """
+
+    compiles = True
+
+    def __init__(self, local: int, capacity: int) -> None:
+        check_cuda()
+        self.device = torch.device("cuda", local % torch.cuda.device_count())
+        self.name = str(self.device)
+        self.room = Room(self.name, capacity, _reclaim)
+        self.written: Event = DONE
+        self.tasks, self.arrivals, self.departures = (
+            CudaStream(self.device, f"{self.name}: {name}") for name in ("tasks", "arrivals", "departures")
+        )
+
+    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """See `maniple.runtime.devices.device.Device.allocate`."""
+
+        def attempt() -> torch.Tensor | None:
+            try:
+                with torch.cuda.stream(self.tasks.torch):
+                    return torch.empty(tuple(shape), dtype=dtype, device=self.device)
+            except torch.OutOfMemoryError:  # another process may have what this one is entitled to
+                return None
+
+        return self.room.allocate(prod(shape) * dtype.itemsize, attempt)
+
+    def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """See `Device.stage`: pinned, and used again by torch when nobody refers to it."""
+        return torch.empty(count, dtype=dtype, device="cpu", pin_memory=True)
+
+    @contextmanager
+    def binding(self) -> Iterator[None]:
+        """See `maniple.runtime.devices.device.Device.binding`."""
+        with torch.cuda.stream(self.tasks.torch), self.device:
+            yield
+
+    def taken(self, work: Callable[[], object]) -> Taken:
+        """See `maniple.runtime.devices.device.Device.taken`; what other streams are given meanwhile counts too."""
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        work()
+        peak = torch.cuda.max_memory_allocated(self.device)
+        return Taken(torch.cuda.memory_allocated(self.device) - before, peak - before)
+
+    def close(self) -> None:
+        """See `maniple.runtime.devices.device.Device.close`."""
+        for stream in (self.tasks, self.arrivals, self.departures):
+            stream.close()

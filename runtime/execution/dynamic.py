@@ -1,0 +1,400 @@
+"""The untraced path of a program: launches that are analysed and started as they come."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from maniple.regions.error import RequestError, RunError
+from maniple.runtime.analysis.fragment import distance
+from maniple.runtime.analysis.program_analysis import ProgramAnalysis
+from maniple.runtime.analysis.template import close, enter
+from maniple.runtime.execution.ready_queue import Issuer, LiveRegion
+from maniple.runtime.process.interruption import uninterrupted
+from maniple.runtime.program.body import BoundTask
+from maniple.runtime.program.mapper import CopyView, Mapper
+from maniple.runtime.program.mapping import rank_sources
+from maniple.runtime.program.mapping_cache import KEPT
+from maniple.runtime.program.profiler import Profiler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Mapping as Lookup
+
+    import torch
+
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.rectangle import Rect
+    from maniple.regions.validity import Near, Validity
+    from maniple.runtime.analysis.capacity import Resident
+    from maniple.runtime.analysis.dependence import Node
+    from maniple.runtime.analysis.program_analysis import AnalysedUse
+    from maniple.runtime.execution.rank import RankRuntime
+    from maniple.runtime.execution.ready_row import Issued
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.program.call import Call
+    from maniple.runtime.program.mapping import Mapping
+    from maniple.runtime.schedule.launch import Launch
+    from maniple.runtime.storage.memory import Memory
+
+__all__: list[str] = []
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BoundLaunch:
+    """The bodies of a launch that run here, tied to views of instances, to be run for every launch like it.
+
+    Args:
+        launch: the launch; told by identity, so it is kept.
+        bodies: (point, processor, body).
+        held: (requirement, which of its accesses, the memory, the storage viewed); None where views are of this launch
+            only.
+        heard: the points whose scratch was measured, or cannot be.
+    """
+
+    launch: Launch
+    bodies: tuple[tuple[int, int, Callable[[], object]], ...]
+    held: tuple[tuple[int, int, int, torch.Tensor], ...] | None
+    heard: set[int] = field(default_factory=set)
+
+    def fits(self, found: Sequence[AnalysedUse], live: Lookup[int, LiveRegion], memories: Lookup[int, Memory]) -> bool:
+        """Whether a launch that came to this uses the same storage."""
+        return self.held is not None and all(
+            live[found[slot].region].storage(memories[memory], found[slot].accesses[place][2].instance) is storage
+            for slot, place, memory, storage in self.held
+        )
+
+
+class Untraced:
+    """The regions of a program at one rank, and the launches that use them one by one.
+
+    `version` grows whenever what is valid where may have changed, so that whoever looked need not look again.
+
+    Args:
+        runtime: the rank.
+        machine: the machine whose processors run the launches.
+        mapper: says which copies are the nearest.
+    """
+
+    def __init__(self, runtime: RankRuntime, machine: Machine, mapper: Mapper) -> None:
+        self.runtime = runtime
+        self.machine = machine
+        self.profiler = Profiler()
+        self._mapper = mapper
+        self._distance = distance(machine)
+        self.analysis = ProgramAnalysis(machine)
+        self.version = 0
+        self.recorded: Callable[[], bool] = bool  # whether launches are taken down, to be replayed later
+        runtime.employ(machine)
+        self._issuer = Issuer(runtime, machine)
+        self._memories = [processor.memory for processor in machine.processors]
+        self._bound: dict[int, BoundLaunch] = {}
+        self._moved = 0
+        self._live: dict[int, LiveRegion] = {}
+        self._layouts: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._dropped: deque[int] = deque()
+
+    def add(self, region: LogicalRegion, handle: object) -> None:
+        """Start to follow a region, until nobody holds its handle any more and its tasks are done."""
+        self._live[region.id] = LiveRegion(region, self.analysis.add(region, near=self.near(region)))
+        # The collector may run on any thread and at any time, so it only leaves a note.
+        weakref.finalize(handle, self._dropped.append, region.id).atexit = False
+
+    def near(self, region: LogicalRegion) -> Near:
+        """Give the distance between memories, as the mapper sees it for a region."""
+        if type(self._mapper).select_sources is Mapper.select_sources:
+            return self._distance
+        tables: dict[int, tuple[int, ...]] = {}
+        sources = tuple(memory.id for memory in self.machine.memories)
+
+        def far(target: int, source: int) -> int:
+            if target not in tables:
+                found = rank_sources(self._mapper, CopyView(region.name, target, sources, self.machine))
+                if self.runtime.world.size > 1:
+                    self.runtime.world.control.call(f"sources of {region} for memory {target}: {found}")
+                tables[target] = found
+            return tables[target][source]
+
+        return far
+
+    def live(self, region: int) -> LiveRegion:
+        """Give what this rank knows of a region."""
+        return self._live[region]
+
+    def free_dropped(self) -> list[int]:
+        """Free the regions that the program can no longer name, once nothing that uses them is under way."""
+        freed = []
+        traced = self.runtime.last is not None and self.runtime.last.left
+        for _ in range(len(self._dropped)):
+            number = self._dropped.popleft()
+            live = self._live[number]
+            if traced or live.busy():
+                self._dropped.append(number)
+                continue
+            del self._live[number]
+            self.analysis.drop(number)
+            for memory in self.runtime.memories.values():
+                memory.forget(live.region)
+            self._layouts = {place: order for place, order in self._layouts.items() if place[0] != number}
+            freed.append(number)
+            self._bound.clear()
+        return freed
+
+    def issue(
+        self,
+        launch: Launch,
+        mapping: Mapping | None = None,
+        call: Call | None = None,
+        *,
+        serial: int = 0,
+        together: bool = False,
+        again: bool = False,
+    ) -> None:
+        """Analyse a mapped launch and start what of it runs here.
+
+        Args:
+            launch: the launch.
+            mapping: what the mapper said of it, if it was asked.
+            call: the values that its bodies take, if they take any.
+            serial: its number in the program; 0 for what the runtime launches itself, which writes nothing.
+            together: whether its tasks must run at the same time.
+            again: whether its points and requirements are objects of an earlier launch.
+
+        Raises:
+            RequestError: points that interfere, or a read before the first write; nothing was started.
+        """
+        self.runtime.check()
+        if self.runtime.current is not None:
+            self.runtime.drain()  # what was replayed has left no rows that a launch could wait for
+        with uninterrupted():
+            self.runtime.current = None
+            found = self.analysis.launch(launch, again=again)
+            self.version += 1
+            if serial:
+                self.runtime.recovery.follow(serial, (launch,))
+            try:
+                self._start(launch, found, mapping, call, 0 if together else serial, together=together)
+            except BaseException as error:
+                # The analysis counts the launch as done already, so nothing after it would be right.
+                self.runtime.fail(RunError(f"launch {launch.name} could not be started: {error}"))
+                raise
+
+    def _start(
+        self,
+        launch: Launch,
+        found: Sequence[AnalysedUse],
+        mapping: Mapping | None,
+        call: Call | None,
+        serial: int,
+        *,
+        together: bool,
+    ) -> None:
+        """Make, link and start the rows of an analysed launch that run here."""
+        rows: list[Issued] = []
+        found = self._make_room(found)
+        nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
+        bound = self._bound.get(id(launch)) if call is not None else None
+        fits = bound is not None and bound.fits(found, self._live, self.runtime.memories)
+        views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
+        local = [self._memories[point.processor] in self.runtime.memories for point in launch.points]
+        for slot, use in enumerate(found):
+            live = self._live[use.region]
+            if use.moves:
+                rows += self._issuer.movements(live, use.moves, use.first)
+            for point, node, access in use.accesses:
+                if local[point]:
+                    nodes[point].append((live, node))
+                    if not fits:
+                        views[point][slot] = live.view(self.runtime, access.instance, access.rect)
+        if bound is None or not fits:
+            bound = self._bind(launch, found, views, local)
+            if call is not None:
+                self._keep(bound)
+        tasks = self._tasks(bound, nodes, mapping, call, serial)
+        for use in found:
+            self._issuer.link(self._live[use.region], use.edges)
+        self._issuer.line_up(rows, tasks, together=together)
+        self._issuer.release([*rows, *tasks])
+        for use in found:
+            self._live[use.region].bound(self.runtime.memories, use.evicted)
+            self._live[use.region].tidy()
+        moved = sum(memory.version for memory in self.runtime.memories.values())
+        if moved != self._moved:
+            self._moved = moved
+            self._bound.clear()  # or views would keep storage that was given up
+
+    def _make_room(self, found: Sequence[AnalysedUse]) -> Sequence[AnalysedUse]:
+        """Evict what gives up room on a device of this rank, and wait until it has; give what is left to do.
+
+        Elsewhere memory is promised and used later, so that old and new may be there together for a while.
+        """
+        leaving = [use for use in found if use.evicted >= 0 and self._on_device(use)]
+        if leaving:
+            self._evict(leaving)
+        return [use for use in found if use not in leaving] if leaving else found
+
+    def make_room(
+        self, name: str, hulls: Lookup[tuple[int, int], Rect], besides: Lookup[int, Sequence[Resident]]
+    ) -> None:
+        """Evict what a recorded sequence of launches does not use, where it needs the room; nothing is under way.
+
+        Args:
+            name: what messages call it.
+            hulls: by (region, memory) what its instances of valid values cover.
+            besides: by memory, what a run of it takes there beside those.
+
+        Raises:
+            RequestError: a memory is too small; nothing was evicted.
+            RunError: a task failed, here or on another rank.
+        """
+        leaving = self.analysis.make_room(name, hulls, besides)
+        if leaving:
+            self._evict(leaving)
+
+    def _evict(self, leaving: Sequence[AnalysedUse]) -> None:
+        """Copy what is nowhere else, and let go of the rest."""
+        rows = [row for use in leaving for row in self._issuer.movements(self._live[use.region], use.moves, use.first)]
+        for use in leaving:
+            self._issuer.link(self._live[use.region], use.edges)
+        self._issuer.release(rows)
+        self.runtime.await_issued()
+        self._bound.clear()  # views are kept there
+        for use in leaving:
+            self._live[use.region].bound(self.runtime.memories, use.evicted)
+            self._live[use.region].tidy()
+
+    def _on_device(self, use: AnalysedUse) -> bool:
+        memory = self.runtime.memories.get(self._live[use.region].analysis.extents[use.evicted][0])
+        return memory is not None and memory.device is not None
+
+    def _bind(
+        self,
+        launch: Launch,
+        found: Sequence[AnalysedUse],
+        views: Sequence[Sequence[torch.Tensor | None]],
+        local: Sequence[bool],
+    ) -> BoundLaunch:
+        """Tie the bodies that run here to views."""
+        bodies: list[tuple[int, int, Callable[[], object]]] = []
+        for number, point in enumerate(launch.points):
+            if local[number] and launch.binder is not None:
+                cores = self.machine.processors[point.processor].cores
+                with self.runtime.binding(point.processor):
+                    bodies.append((number, point.processor, launch.binder(number, views[number], cores)))
+        held: list[tuple[int, int, int, torch.Tensor]] = []
+        # A fill uses an instance only where there is one, and contributions have instances of their own.
+        if any(requirement.fills or requirement.privilege.reduces for requirement in launch.requirements):
+            return BoundLaunch(launch, tuple(bodies), None)
+        for slot, use in enumerate(found[: len(launch.requirements)]):
+            owned: dict[int, int] = {}  # in each memory the first of the accesses
+            for place, (number, _, _) in enumerate(use.accesses):
+                if local[number]:
+                    owned.setdefault(self._memories[launch.points[number].processor], place)
+            for memory, own in owned.items():
+                storage = self._live[use.region].storage(self.runtime.memories[memory], use.accesses[own][2].instance)
+                if storage is None:
+                    return BoundLaunch(launch, tuple(bodies), None)
+                held.append((slot, own, memory, storage))
+        return BoundLaunch(launch, tuple(bodies), tuple(held))
+
+    def _keep(self, bound: BoundLaunch) -> None:
+        if bound.held is not None:
+            if len(self._bound) >= KEPT:
+                self._bound.clear()
+            self._bound[id(bound.launch)] = bound
+
+    def _tasks(
+        self,
+        bound: BoundLaunch,
+        nodes: Sequence[list[tuple[LiveRegion, Node]]],
+        mapping: Mapping | None,
+        call: Call | None,
+        serial: int,
+    ) -> list[Issued]:
+        rows: list[Issued] = []
+        launch = bound.launch
+        for number, processor, body in bound.bodies:
+            run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
+            if number not in bound.heard and self.recorded():
+                watched = self.runtime.scratch.watched(launch, number, self.runtime.processors[processor], run)
+                if watched is run:
+                    bound.heard.add(number)
+                run = watched
+            guarded = self.runtime.guard(run, launch, number)
+            if serial and call is not None and self.runtime.recovery.possible:
+                ended = partial(call.put, body.point, None) if isinstance(body, BoundTask) else _nothing
+                guarded = self.runtime.recovery.attempt(run, launch, number, serial, ended)
+            measure = None
+            if mapping is not None and mapping.options.profile:
+                if self.runtime.processors[processor].device is None:
+                    guarded = self.profiler.measured(guarded, launch.name, processor)
+                else:
+                    measure = self.profiler.told(launch.name, processor)
+            tell = self.runtime.teller(f"p{processor}", partial(launch.label, number), "task")
+            priority = 0 if mapping is None else mapping.priorities[number]
+            rows.append(self._issuer.task(processor, guarded, nodes[number], priority, tell, measure))
+        return rows
+
+    def lay_out(self, launch: Launch, mapping: Mapping, mapper: Mapper) -> None:
+        """Have the instances of a launch made with the layouts that its mapper chose.
+
+        Raises:
+            RequestError: an instance exists with another layout.
+        """
+        for point, layouts in zip(launch.points, mapping.layouts, strict=True):
+            memory = self.machine.memory_of(point.processor)
+            for requirement, layout in zip(launch.requirements, layouts or (), strict=bool(layouts)):
+                if layout is None:
+                    continue
+                region = requirement.region
+                held = self._layouts.get((region.id, memory))
+                if held is None and self._live[region.id].has_instance(memory):
+                    held = tuple(range(region.bounds.ndim))
+                if held not in {None, layout}:
+                    raise RequestError(
+                        f"mapper {type(mapper).__name__}.map_task answered layout {layout} for {launch.name}, region "
+                        f"{region.name} in memory {memory}; legal: {held}, which its instance has there, or None"
+                    )
+                self._layouts[region.id, memory] = layout
+                if memory in self.runtime.memories:
+                    self.runtime.memories[memory].lay_out(region, layout)
+
+    def settle(self, regions: Iterable[LogicalRegion]) -> dict[int, Validity]:
+        """Wait until nothing is under way here and nothing of these regions is left to fold; say what is valid where.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        states = {}
+        for region in regions:
+            launch = close(region, self.analysis.regions[region.id].validity, self.machine)
+            if launch is not None:
+                self.issue(launch)
+            states[region.id] = self.analysis.regions[region.id].validity
+        self.runtime.drain()
+        return states
+
+    def succeed(self, states: Lookup[int, Validity]) -> None:
+        """Take over what a replay leaves valid where; nothing of these regions was under way before it."""
+        self.version += 1
+        for region, validity in states.items():
+            live = self._live[region]
+            live.forget()
+            enter(live.analysis, validity)
+            live.resume(self.runtime.memories)
+            self.analysis.replayed(region)
+
+    def drain(self) -> None:
+        """Block until every row issued so far is done.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        self._issuer.drain()
+
+
+def _nothing() -> None:
+    """Stand for what is told of the end of a task that has no value."""

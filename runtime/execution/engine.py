@@ -1,0 +1,322 @@
+"""The copy engine of one rank: moves tiles between its memories, and to and from others in the schedule's order.
+
+What goes to another rank stays within releases and credits. Nothing here blocks on a device: its streams wait for each
+other by events, and the engine hears of those that the host must wait for.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from maniple.regions.error import RunError
+from maniple.runtime.devices.event import DONE, when_all
+from maniple.runtime.storage.push import note
+from maniple.runtime.transports.transport import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from maniple.runtime.control.stepper import Stepper
+    from maniple.runtime.devices.event import Event
+    from maniple.runtime.storage.push import Incoming, LocalFold, Movement, Outgoing
+    from maniple.runtime.transports.transport import Delivery, Transport
+
+__all__: list[str] = []
+
+HEADER = struct.Struct("<QQ")
+DEFAULT_CREDIT_BYTES = 64 << 20
+# A peer that may still make this many pushes is not told of further releases yet: they ride on the next data frame.
+SLACK = 4
+
+
+class _Peer:
+    """What the engine knows of one other rank: the queues of pushes each way, and the counts both sides tell."""
+
+    def __init__(self) -> None:
+        self.outgoing: deque[Outgoing] = deque()
+        self.incoming: deque[Incoming] = deque()  # not yet received
+        self.ungranted: deque[Incoming] = deque()  # not yet released, a suffix of the above
+        self.sent = 0  # pushes sent
+        self.allowed = 0  # pushes that the peer has released
+        self.sent_bytes = 0
+        self.landed_bytes = 0  # of ours, by the peer's word
+        self.granted = 0  # pushes that we have released
+        self.received = 0
+        self.received_bytes = 0
+        self.told: tuple[int, int] = (0, 0)  # what the peer knows of granted and received_bytes
+
+
+class CopyEngine:
+    """Moves tiles between this rank's memory and others'.
+
+    For each directed pair of ranks both ends hold the same queue of pushes. A push is sent when it is the head of its
+    queue, its source is ready, the receiver has released its destination, and the bytes in flight stay within the
+    credit (a single push may exceed it when nothing else is in flight). Releases and acknowledgements are two
+    counters that ride on every frame; when a peer is about to run out of releases they travel alone:
+
+        rank 0 -> 1   push 0, push 1, push 2 ...      header: pushes of yours that I released, your bytes landed here
+        rank 1 -> 0   push 0', (header alone), ...
+
+    All state belongs to one thread, `run`; other threads talk to it through `submit`, `start` and `close`. Under a
+    stepper it takes turns in place of a thread. A turn costs what has changed, however many peers there are.
+
+    Args:
+        transport: the wire.
+        credit_bytes: bound of the bytes in flight to one peer.
+        failed: called with the exception that ended the engine.
+        local: counts the bytes that go from one memory of this rank to another.
+        stepper: gives it turns; None where it has a thread.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        credit_bytes: int,
+        failed: Callable[[BaseException], None],
+        local: Meter | None = None,
+        stepper: Stepper | None = None,
+    ) -> None:
+        self.transport = transport
+        self.credit_bytes = credit_bytes
+        self.peak_in_flight = 0
+        self._local = local or Meter()
+        self._failed = failed
+        self._peers = {peer: _Peer() for peer in range(transport.size) if peer != transport.rank}
+        self._touched: dict[int, None] = {}  # the peers of whom something has changed, in that order
+        self._stepper = stepper
+        self._commands: deque[Callable[[], None]] = deque()
+        self._closed = False
+        self._thread = threading.Thread(target=self.run, name=f"engine {transport.rank}", daemon=True)
+
+    def begin(self) -> None:
+        """Start the engine's thread, or have it take turns."""
+        if self._stepper is None:
+            self._thread.start()
+        else:
+            self._stepper.add(self.turn)
+
+    def submit(self, outgoing: list[Outgoing], incoming: list[Incoming]) -> None:
+        """Append the pushes of a step or launch to the queues, in the order that both ends share."""
+
+        def enqueue() -> None:
+            for push in outgoing:
+                self._peers[push.peer].outgoing.append(push)
+                self._touched[push.peer] = None
+            for arrival in incoming:
+                peer = self._peers[arrival.peer]
+                self._touched[arrival.peer] = None
+                peer.incoming.append(arrival)
+                peer.ungranted.append(arrival)
+
+        self._command(enqueue)
+
+    def start(self, movement: Movement, account: int, after: Iterable[Event] = ()) -> None:
+        """Say that everything a movement waits for at this rank is done, or will be.
+
+        Args:
+            movement: the movement, whose pushes were submitted before.
+            account: the number under which the transport counts its bytes.
+            after: the events of what it waits for that may not be done yet.
+        """
+        waited = tuple(after)
+        self._command(lambda: self._start(movement, account, waited))
+
+    def close(self) -> None:
+        """End the thread; pushes not made are dropped."""
+        self._closed = True
+        if self._stepper is not None:
+            self._stepper.remove(self.turn)
+        self.transport.wake()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def run(self) -> None:
+        """Serve commands and frames until closed."""
+        try:
+            while not self._closed:
+                self._serve(None)
+        except BaseException as error:  # noqa: BLE001  (the thread's last act: hand any failure to the rank)
+            if not self._closed:
+                self._failed(error)
+
+    def turn(self) -> bool:
+        """Serve what there is; says whether there was anything."""
+        try:
+            return self._serve(0.0)
+        except Exception as error:  # noqa: BLE001  (its last act, likewise)
+            self._failed(error)
+            self.close()
+            return True
+
+    def _serve(self, wait_s: float | None) -> bool:
+        """Serve commands, frames and the peers that they concern; says whether there were any."""
+        deliveries = self.transport.poll(wait_s)
+        served = bool(deliveries or self._commands)
+        for delivery in deliveries:
+            self._receive(delivery)
+        while self._commands:
+            self._commands.popleft()()
+        while self._touched:
+            number = next(iter(self._touched))
+            del self._touched[number]
+            peer = self._peers[number]
+            self._pump(number, peer)
+            self._tell(number, peer)
+        return served
+
+    def _command(self, command: Callable[[], None]) -> None:
+        self._commands.append(command)
+        if self._stepper is None:
+            self.transport.wake()
+
+    def _start(self, movement: Movement, account: int, after: tuple[Event, ...]) -> None:
+        movement.account = account
+        movement.after = after
+        movement.begun_ns = movement.ended_ns = 0
+        movement.left = len(movement.outgoing) + len(movement.later) + len(movement.incoming) + len(movement.folds)
+        for fold in movement.folds.values():
+            fold.missing = fold.parts
+        for arrival in movement.incoming:
+            if arrival.peer in self._peers:
+                self._when(() if arrival.on_device else after, partial(self._grant, arrival))
+        for push in movement.outgoing:
+            self._go(push)
+        for fold in movement.folds.values():
+            if not fold.parts:
+                self._when(() if fold.on_device else after, partial(self._fold, movement, fold))
+
+    def _when(self, events: Iterable[Event], call: Callable[[], None]) -> None:
+        """Have something done on this thread once events are done: now, if they are."""
+        waiting = [event for event in events if not event.done]
+        if not waiting:
+            call()
+            return
+
+        def hear(error: BaseException | None) -> None:
+            if error is None:
+                self._command(call)
+            else:
+                self._failed(error)
+
+        when_all(waiting, hear)
+
+    def _grant(self, arrival: Incoming) -> None:
+        """Release the destination of a push."""
+        arrival.released = True
+        peer = self._peers[arrival.peer]
+        self._touched[arrival.peer] = None
+        while peer.ungranted and peer.ungranted[0].released:
+            peer.ungranted.popleft().released = False
+            peer.granted += 1
+
+    def _go(self, push: Outgoing) -> None:
+        """Set a push out: its source is there, or will be after what the movement comes after."""
+        after, arrival = push.movement.after, push.arrival
+        if push.across is not None and arrival is not None:
+            end = push.across(after)
+            self._when((end,), partial(self._crossed, push, arrival, end))
+        elif push.stage is not None:
+            end = push.stage(after)
+            self._when((end,), partial(self._staged, push, end))
+        else:
+            self._when(after, partial(self._staged, push, DONE))
+
+    def _staged(self, push: Outgoing, end: Event) -> None:
+        """Send a push, or hand it over where this rank is both ends; its bytes are at hand."""
+        note(push.movement, end)
+        if push.arrival is None:
+            push.ready = True
+            self._touched[push.peer] = None
+        else:
+            self._one_less(push.movement)
+            self._land(push.arrival, push.pack())
+
+    def _crossed(self, push: Outgoing, arrival: Incoming, end: Event) -> None:
+        """End a push from one device of this rank to another."""
+        self._one_less(push.movement)
+        self._landed(arrival, end)
+
+    def _fold(self, movement: Movement, fold: LocalFold) -> None:
+        end = fold.fold(movement.after)
+
+        def folded() -> None:
+            note(movement, end)
+            for push in fold.then:
+                self._go(push)
+            self._one_less(movement)
+
+        self._when((end,), folded)
+
+    def _one_less(self, movement: Movement) -> None:
+        movement.left -= 1
+        if not movement.left:
+            movement.finished()
+
+    def _receive(self, delivery: Delivery) -> None:
+        peer = self._peers[delivery.peer]
+        self._touched[delivery.peer] = None
+        peer.allowed, peer.landed_bytes = HEADER.unpack(delivery.header)
+        if delivery.payload is None:
+            return
+        if not peer.incoming or delivery.payload.nbytes != peer.incoming[0].size:
+            wanted = f"{peer.incoming[0].size} bytes" if peer.incoming else "no push"
+            raise RunError(f"rank {delivery.peer} sent a tile of {delivery.payload.nbytes} bytes; expected {wanted}")
+        if not peer.incoming[0].movement.left:
+            raise RunError(f"rank {delivery.peer} sent a tile before its destination was released")
+        arrival = peer.incoming.popleft()
+        peer.received += 1
+        peer.received_bytes += arrival.size
+        self._land(arrival, delivery.payload)
+
+    def _land(self, arrival: Incoming, payload: memoryview) -> None:
+        after = arrival.movement.after
+        if arrival.on_device:
+            end = arrival.land(payload, after)
+            self._when((end,), partial(self._landed, arrival, end))
+        else:
+            self._when(after, lambda: self._landed(arrival, arrival.land(payload, ())))
+
+    def _landed(self, arrival: Incoming, end: Event) -> None:
+        movement = arrival.movement
+        note(movement, end)
+        if arrival.peer == self.transport.rank:
+            self._local.add(movement.account, arrival.wire.take())
+        if arrival.feeds >= 0:
+            fold = movement.folds[arrival.feeds]
+            fold.missing -= 1
+            if not fold.missing:
+                self._when(() if fold.on_device else movement.after, partial(self._fold, movement, fold))
+        self._one_less(movement)
+
+    def _pump(self, number: int, peer: _Peer) -> None:
+        """Send every push that may go."""
+        while peer.outgoing and peer.outgoing[0].ready and peer.sent < peer.allowed:
+            push = peer.outgoing[0]
+            in_flight = peer.sent_bytes - peer.landed_bytes
+            if in_flight and in_flight + push.size > self.credit_bytes:
+                return
+            peer.outgoing.popleft()
+            push.ready = False
+            peer.sent += 1
+            peer.sent_bytes += push.size
+            self.peak_in_flight = max(self.peak_in_flight, in_flight + push.size)
+            self.transport.send(number, self._header(peer), push.pack(), push.movement.account)
+            self._one_less(push.movement)
+
+    def _tell(self, number: int, peer: _Peer) -> None:
+        """Send the counters alone when the peer may be waiting for them."""
+        granted, landed = peer.told
+        untold = peer.received_bytes - landed
+        starved = peer.granted > granted and granted - peer.received <= SLACK
+        # All that the peer has sent may have landed while its next push is too large for what it knows of that.
+        stuck = untold and peer.incoming and untold + peer.incoming[0].size > self.credit_bytes
+        if starved or stuck or untold > self.credit_bytes // 4:
+            self.transport.send(number, self._header(peer), None, 0)
+
+    def _header(self, peer: _Peer) -> bytes:
+        peer.told = (peer.granted, peer.received_bytes)
+        return HEADER.pack(peer.granted, peer.received_bytes)

@@ -1,0 +1,389 @@
+"""Replays: a schedule bound to one rank's processors, instances and peers, to be run again and again."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from maniple.regions.error import RequestError
+from maniple.runtime.execution.device_lane import DeviceLane
+from maniple.runtime.execution.poison import awaited, place_of
+from maniple.runtime.execution.run import Run as Run
+from maniple.runtime.lanes.binding import Binder, Storage
+from maniple.runtime.lanes.lane_program import LaneProgram
+from maniple.runtime.lanes.lane_step import Entry, Meeting, StepFailed
+from maniple.runtime.process.gc_pause import uncollected
+from maniple.runtime.process.interruption import uninterrupted
+from maniple.runtime.schedule.failure import TaskFailed
+from maniple.runtime.schedule.lane import Layout, StepKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from maniple.runtime.analysis.capacity import Resident
+    from maniple.runtime.devices.event import Event
+    from maniple.runtime.execution.rank import RankRuntime
+    from maniple.runtime.lanes.lane_step import Pause
+    from maniple.runtime.schedule.lane import Step
+    from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.storage.push import Incoming, Movement, Outgoing
+
+__all__: list[str] = []
+
+# A lane that was over sooner than this may be taken by the program's own thread, which is then not interrupted.
+LENT_NS = 10_000_000
+
+
+class Share:
+    """One processor's share of a run, as work for whoever takes it on.
+
+    Args:
+        replay: what runs.
+        processor: whose lane.
+        run: the run.
+    """
+
+    __slots__ = ("_begun", "_processor", "_replay", "_run")
+
+    def __init__(self, replay: Replay, processor: int, run: Run) -> None:
+        self._replay, self._processor, self._run = replay, processor, run
+        self._begun = False
+
+    def __call__(self) -> Pause | None:
+        """Take the steps of the lane; gives what says whether it can go on, where nothing may wait."""
+        return self._take(lent=False)
+
+    def lend(self) -> bool:
+        """Take what steps are compiled and need not wait; says whether that were all."""
+        return self._take(lent=True) is None
+
+    def _take(self, *, lent: bool) -> Pause | None:
+        begin, self._begun = not self._begun, True
+        return self._replay.take(self._processor, self._run, begin=begin, lent=lent)
+
+
+class Replay:
+    """The lanes of a schedule that one rank runs, bound to storage and peers.
+
+    A processor takes the steps of its lane in order; what a step waits for are counters, of processors of this rank, of
+    this host, or of movements that the copy engine makes between hosts. Counters only grow, so a second run may be
+    submitted while the first is under way; a third waits until the first has ended.
+
+    A rank that begins a run publishes a table of where its instances lie. Who pushes to it first waits for that, then
+    writes straight into them.
+
+    Args:
+        schedule: what to run.
+        runtime: the rank.
+        lasting: ids of the regions whose valid instances outlive the schedule.
+    """
+
+    @uncollected()
+    def __init__(self, schedule: Schedule, runtime: RankRuntime, lasting: Collection[int]) -> None:
+        self.schedule = schedule
+        self.runtime = runtime
+        here = {number: runtime.memories[number] for number in schedule.machine.memories_of(runtime.world.rank)}
+        devices = any(processor.kind == "gpu" for processor in schedule.machine.processors)
+        # Where a rank has devices, tiles go through the copy engine, which knows their streams.
+        shared = None if devices else runtime.world.shared
+        near = frozenset(() if devices else here) if shared is None else shared.ranks
+        self._storage = Storage(schedule, here, lasting, near)
+        self.lanes = Layout(schedule, here, near, self._storage.temporary).lanes()
+        self._storage.plan(self.lanes.lifetimes)
+        self._progress = runtime.progress
+        self._progress.employ(schedule.machine)
+        self._binder = Binder(self._storage, self.lanes, shared, runtime.binding)
+        self._here = [not here.keys().isdisjoint(schedule.memories(row)) for row in range(len(schedule))]
+        self._devices = {
+            processor: DeviceLane(runtime.processors[processor], runtime.milestones, self._start_behind)
+            for processor in self.lanes.steps
+            if processor in runtime.milestones
+        }
+        self._runs: list[Run | None] = [None, None]
+        self._submitted = 0
+        none = array("q", bytes(8 * len(schedule) + 8))  # one more, for what belongs to no row
+        self.times = tuple((none[:], none[:]) for _ in range(2))
+        self._moving: list[tuple[dict[int, Movement], list[Outgoing], list[Incoming]]] = [({}, [], [])] * 2
+        self._moved_runs = dict.fromkeys(self.lanes.engine, 0)
+        self._programs: dict[int, LaneProgram] = {}
+        self._met: dict[tuple[int, int], int] = {}
+        self._now: dict[int, Run] = {}
+        self._reserved = shared is None or not schedule.total_bytes
+        self.failure: TaskFailed | None = None
+        """The first failure of a run of a trainer's; from then on no task of it runs."""
+        self.besides: Mapping[int, Sequence[Resident]] = {}  # of all ranks, what a run takes beside what outlives it
+
+    def needs(self) -> dict[int, int]:
+        """Give the bytes that a run takes in each memory of this rank."""
+        return self._storage.needs()
+
+    def keep(self) -> None:
+        """Allocate what outlives the schedule, whole, so that it need not grow once it is written."""
+        self._storage.keep()
+
+    def here(self, row: int) -> bool:
+        """Say whether this rank takes part in a row."""
+        return self._here[row]
+
+    def submit(self) -> Run:
+        """Start the next run; waits first until the run before the last has ended.
+
+        Raises:
+            RequestError: memory that ranks share is too small.
+            RunError: a task failed, here or on another rank.
+        """
+        self.prepare()
+        with uninterrupted():
+            return self.commit()
+
+    def prepare(self) -> None:
+        """Do all of a submission that may wait or fail; what is under way is as before if it does.
+
+        Raises:
+            RequestError: memory that ranks share is too small.
+            RunError: a task failed, here or on another rank.
+        """
+        runtime = self.runtime
+        if runtime.current is not self:
+            runtime.drain()
+            runtime.current = self
+        before = self._runs[self._submitted % 2]
+        if before is not None:
+            before.finish()
+        runtime.check()
+        if self.failure is not None:
+            raise self.failure.again()
+        if not self._reserved:
+            self._reserve()
+        if self._storage.stale():
+            runtime.drain()
+            self._bind()
+
+    def commit(self, serial: int = 0) -> Run:
+        """Start the run that `prepare` made ready; neither waits nor fails, and must not be interrupted.
+
+        Args:
+            serial: its number in a program of launches, if it is part of one.
+        """
+        runtime = self.runtime
+        slot = self._submitted % 2
+        base = {-1 - row: self._submitted for row in self.lanes.engine}
+        for processor, length in self.lanes.lengths.items():
+            base[processor] = runtime.taken.get(processor, 0)
+            runtime.taken[processor] = base[processor] + length
+        self._submitted += 1
+        work = [processor for processor, steps in self.lanes.steps.items() if steps]
+        movements, outgoing, incoming = self._moving[slot]
+        run = Run(self, runtime.next_submission(), slot, len(work) + len(movements), base, serial)
+        self._runs[slot] = run
+        runtime.last = run
+        if runtime.engine is not None and movements:
+            runtime.engine.submit(outgoing, incoming)
+        self._progress.begin(run.number, self._storage.table)
+        for processor in work:
+            share = Share(self, processor, run)
+            lent = share.lend if processor == work[0] and self._lends(processor) else None
+            runtime.processors[processor].enqueue(share, 0, lent)
+        return run
+
+    def _lends(self, processor: int) -> bool:
+        """Say whether a lane may be taken by any thread: its steps are compiled, and were over soon the last time."""
+        program = self._programs.get(processor)
+        return program is not None and program.compiled and program.lasted_ns < LENT_NS
+
+    def take(self, processor: int, run: Run, *, begin: bool, lent: bool) -> Pause | None:
+        """Take the steps of one processor's lane.
+
+        Args:
+            processor: whose lane.
+            run: the run.
+            begin: whether this is the first time.
+            lent: see `LaneProgram.advance`.
+
+        Returns:
+            None at the end; else what says whether the lane can go on.
+        """
+        try:
+            if processor in self._devices:
+                self._now[processor] = run
+                self._devices[processor].take(run, self._progress.publisher(processor), partial(self._one_less, run))
+                return None
+            if begin:
+                self._now[processor] = run
+                self._programs[processor].begin(run.number, run.base, *self.times[run.slot])
+            pause = self._programs[processor].advance(lent=lent)
+            if pause is not None:
+                return pause
+        except StepFailed as failed:
+            error = failed.__cause__ or failed
+            if failed.row >= 0 and error is not self.runtime.error:
+                error = self._named(failed.row, error)
+            self.runtime.fail(error)
+            return None
+        except BaseException as error:  # noqa: BLE001  (whatever a task's body raises is the task's failure)
+            self.runtime.fail(error)
+            return None
+        shared, wire = self.runtime.world.shared, self._binder.wires[processor]
+        if shared is not None:
+            shared.wrote(wire.take(), run.number)
+        self._one_less(run)
+        return None
+
+    def _named(self, row: int, error: BaseException) -> TaskFailed:
+        return TaskFailed.of(self.schedule, row, self.runtime.world.place(), error)
+
+    def reached(self, processor: int, row: int) -> bool:
+        """Say whether a failure has reached the task of a row, in the run that a processor is at."""
+        run = self._now[processor]
+        point = int(self.schedule.point[row])
+        if point < 0:
+            return False
+        if not run.serial:
+            run.failure = run.failure or self.failure
+            return run.failure is not None
+        index = int(self.schedule.launch[row])
+        return self.runtime.recovery.reached(run.serial, index, self.schedule.launches[index].points[point])
+
+    def note(self, processor: int, row: int, error: BaseException) -> bool:
+        """Note that the body of a row raised; says whether the lane can go on all the same.
+
+        It cannot where the row is no task, or one that others may wait for by means of their own, or a task of a step
+        of several ranks: those hear of nothing before the step's end.
+        """
+        run = self._now[processor]
+        point = int(self.schedule.point[row]) if row >= 0 else -1
+        if point < 0 or error is self.runtime.error or not self._goes_on(run):
+            return False
+        index, failure = int(self.schedule.launch[row]), self._named(row, error)
+        launch = self.schedule.launches[index]
+        if awaited(launch):
+            return False
+        if run.serial:
+            self.runtime.recovery.note(place_of(run.serial, index, launch.points[point]), failure)
+            return True
+        with self.runtime.lock:
+            self.failure = self.failure or failure
+            run.failure = run.failure or self.failure
+        return True
+
+    def _goes_on(self, run: Run) -> bool:
+        return self.runtime.recovery.possible if run.serial else self.runtime.world.size == 1
+
+    def troubled(self, processor: int) -> bool:
+        """Say whether tasks of the run that a processor is at may have to be left out."""
+        return bool(self.runtime.recovery.noted) if self._now[processor].serial else self.failure is not None
+
+    def _meet(self, processor: int, rank: int) -> int:
+        """Wait until another rank has begun this run, and push to where it says that its instances are."""
+        table = self._progress.meet(rank, self._now[processor].number)
+        if self._met.get((processor, rank)) == table:
+            return table
+        program = self._programs[processor]
+        for index, call in self._binder.pushes(processor, rank, table).items():
+            program.push(index, call)
+        self._met[processor, rank] = table
+        return table
+
+    def _start(self, processor: int, row: int) -> None:
+        """Hand a movement between hosts to the copy engine."""
+        self._start_behind(self._now[processor], row, ())
+
+    def _start_behind(self, run: Run, row: int, events: tuple[Event, ...]) -> None:
+        """Hand a movement to the copy engine, to be made after events."""
+        self.times[run.slot][0][row] = perf_counter_ns()
+        if self.runtime.engine is not None:
+            self.runtime.engine.start(self._moving[run.slot][0][row], run.number, events)
+
+    def _moved(self, slot: int, row: int) -> None:
+        """Note that the copy engine has moved a row: between which times, if a device did."""
+        moved, (begun, ended) = self._moving[slot][0][row], self.times[slot]
+        ended[row] = perf_counter_ns()
+        if moved.ended_ns:
+            begun[row], ended[row] = moved.begun_ns, moved.ended_ns
+        run = self._runs[slot]
+        if run is not None:
+            with self.runtime.finished:
+                self._moved_runs[row] = run.base[-1 - row] + 1
+                self.runtime.finished.notify_all()
+            self._one_less(run)
+
+    def _await_moved(self, row: int, value: int) -> bool:
+        """Wait until the copy engine has moved a row so often; its thread needs the core, so nothing spins.
+
+        Raises:
+            RunError: the run was stopped or has failed.
+        """
+        if self.runtime.world.stepper is not None:
+            return self._moved_runs[row] >= value
+        with self.runtime.progress.blocking(), self.runtime.finished:
+            while self._moved_runs[row] < value:
+                self.runtime.check()
+                self.runtime.finished.wait()
+        return True
+
+    def _one_less(self, run: Run) -> None:
+        with self.runtime.finished:
+            run.left -= 1
+            if not run.left:
+                if self.runtime.recorder is not None:
+                    self.runtime.recorder.ran(run)
+                self.runtime.finished.notify_all()
+
+    def _reserve(self) -> None:
+        """Have all ranks reserve the memory that they share, and refuse on all what one of them cannot get.
+
+        Raises:
+            RequestError: a rank did not get what it needs.
+        """
+        refusal = ""
+        arena = None if self.runtime.world.shared is None else self.runtime.world.shared.arena
+        try:
+            if arena is not None:
+                arena.reserve(self._storage.shared_sizes())
+        except RequestError as error:
+            refusal = f"{self.runtime.world.place()}: {error}"
+        told = [text.decode() for text in self.runtime.world.control.gather(refusal.encode()) if text]
+        if told:
+            raise RequestError(told[0])
+        self._reserved = True
+
+    @uncollected()
+    def _bind(self) -> None:
+        """Bind every step of this rank to storage; again only when lasting storage has moved."""
+        self._storage.bind()
+        self._met.clear()
+        opened: set[int] = set()
+        own = {step.row for steps in self.lanes.steps.values() for step in steps}
+        for processor, steps in sorted(self.lanes.steps.items()):
+            program: list[Entry] = []
+            if processor in self._devices:
+                self._devices[processor].bind(steps, self._binder.call, self._wait)
+                continue
+            for index, step in enumerate(steps):
+                first = step.row if step.row not in opened else -1
+                opened.add(step.row)
+                waits = tuple(self._wait(*wait) for wait in step.waits)
+                lands = tuple((row if row not in own else -1, row) for row in step.lands)
+                call = self._call(processor, step)
+                program.append(Entry(first, step.row, call, waits, lands, index + 1 if step.told else 0))
+            wire = self._binder.wires[processor]
+            self._programs[processor] = LaneProgram(processor, program, self._progress, wire, self)
+        for slot in range(2):
+            self._moving[slot] = self._binder.movements(partial(self._moved, slot))
+
+    def _wait(self, counter: int, value: int) -> tuple[Callable[[int, int], bool], int, int, int]:
+        if counter < 0:
+            return self._await_moved, -1 - counter, counter, value
+        return self._progress.wait, self._progress.processor(counter), counter, value
+
+    def _call(self, processor: int, step: Step) -> Callable[[], object] | None:
+        if step.kind == StepKind.MEET:
+            return Meeting(partial(self._meet, processor, step.item), *self._progress.board(step.item))
+        if step.kind == StepKind.START:
+            return partial(self._start, processor, step.row)
+        if step.kind in {StepKind.END, StepKind.MOVED, StepKind.PUSH}:  # pushes are bound when the other rank is met
+            return None
+        return self._binder.call(processor, step)

@@ -1,0 +1,312 @@
+"""Binding: the lanes of one rank tied to its storage, to the bodies of its tasks, and to the memories of its peers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import msgpack
+import numpy as np
+
+from maniple.regions.error import RunError
+from maniple.regions.rectangle import Rect
+from maniple.runtime.lanes.movement import Place, bind_movement
+from maniple.runtime.schedule.lane import StepKind
+from maniple.runtime.schedule.memory_plan import plan_memory
+from maniple.runtime.schedule.schedule import InstanceKind, RowKind
+from maniple.runtime.storage.copy_kernels import Wire, bind_fold, bind_push, bits_of
+from maniple.runtime.transports import record
+from maniple.runtime.transports.message import MAX_INTEGER, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from contextlib import AbstractContextManager
+
+    import torch
+
+    from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.schedule.lane import Lanes, Step
+    from maniple.runtime.schedule.lifetime import Lifetimes
+    from maniple.runtime.schedule.memory_plan import MemoryPlan
+    from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.storage.memory import Memory
+    from maniple.runtime.storage.push import Incoming, Movement, Outgoing
+    from maniple.runtime.transports.shared_memory import Arena, SharedMemory
+
+__all__: list[str] = []
+
+_PLACE = np.dtype(np.int64).itemsize
+
+
+class Storage:
+    """The instances of a schedule in one rank's memories.
+
+    Instances that other ranks of the host write into lie in memory that they can map, at places that a table tells:
+
+        bytes 0..7   size of what follows
+        then         msgpack: [[instance, start in the file, lo, hi, order of axes in memory], ...]
+
+    Args:
+        schedule: what runs.
+        memories: the rank's memories.
+        lasting: ids of the regions whose valid instances outlive the schedule.
+        near: the memories of this host.
+    """
+
+    def __init__(
+        self, schedule: Schedule, memories: Mapping[int, Memory], lasting: Collection[int], near: Collection[int]
+    ) -> None:
+        self.schedule = schedule
+        self.memories = memories
+        self.table = 0
+        self._version = -1
+        mine = [number for number, instance in enumerate(schedule.instances) if instance.memory in memories]
+        self._lasting = [
+            number
+            for number in mine
+            if schedule.instances[number].kind == InstanceKind.MAIN
+            and schedule.regions[schedule.instances[number].region].id in lasting
+        ]
+        self.temporary = tuple(sorted(set(mine) - set(self._lasting)))
+        self._landing = sorted(self._targets(near))
+        self._held: dict[int, tuple[Rect, torch.Tensor]] = {}
+        self._told: object = None
+        self._blocks: dict[int, torch.Tensor] = {}
+        self.plans: dict[int, MemoryPlan] = {}
+
+    def plan(self, lifetimes: Lifetimes) -> None:
+        """Decide where the instances that live within a run will lie."""
+        for memory in sorted(self.memories):
+            mine = [number for number in self.temporary if self.schedule.instances[number].memory == memory]
+            self.plans[memory] = plan_memory(lifetimes, {number: self._bytes(number) for number in mine})
+
+    def _targets(self, near: Collection[int]) -> set[int]:
+        """Find the instances here that other ranks of this host write into."""
+        schedule = self.schedule
+        return {
+            transfer.target
+            for row in range(len(schedule))
+            if schedule.processor[row] < 0
+            for transfer in schedule.transfers(row)
+            if schedule.instances[transfer.target].memory in self.memories
+            and schedule.instances[transfer.source].memory in near
+        }
+
+    def needs(self) -> dict[int, int]:
+        """Sum the bytes that a run takes in each memory of this rank."""
+        return {
+            memory: plan.size
+            + sum(self._bytes(number) for number in self._lasting if self.memory_of(number).id == memory)
+            for memory, plan in self.plans.items()
+        }
+
+    def shared_sizes(self) -> list[int]:
+        """Give what `bind` will allocate in memory that is shared: what lasts, what others write into, the table."""
+        sizes = [
+            plan.size
+            for memory, plan in self.plans.items()
+            if self._shares(memory) and not self.memories[memory].has_block(plan.size, shared=True)
+        ]
+        for number in self._lasting:
+            instance, memory = self.schedule.instances[number], self.memory_of(number)
+            held = memory.kept(self.schedule.regions[instance.region])
+            if memory.arena is not None and (held is None or not held[0].contains(instance.rect)):
+                sizes.append(self._bytes(number))
+        return [*sizes, 64 * (1 + len(self._landing))]
+
+    def _shares(self, memory: int) -> bool:
+        """Say whether other ranks write into instances of a memory that live within a run."""
+        return not self.plans[memory].offsets.keys().isdisjoint(self._landing)
+
+    def _bytes(self, number: int) -> int:
+        instance = self.schedule.instances[number]
+        return instance.rect.volume * self.schedule.regions[instance.region].itemsize
+
+    def stale(self) -> bool:
+        """Say whether something is to be allocated yet, or lies elsewhere than when it was bound."""
+        return self._version != self._versions()
+
+    def _versions(self) -> int:
+        return sum(memory.version for memory in self.memories.values())
+
+    def memory_of(self, instance: int) -> Memory:
+        """Give the memory of an instance of this rank."""
+        return self.memories[self.schedule.instances[instance].memory]
+
+    def bind(self) -> None:
+        """Allocate what is missing, and find what lasts."""
+        instances, regions = self.schedule.instances, self.schedule.regions
+        self.keep()
+        for number, plan in self.plans.items():
+            if plan.size:
+                self._place(self.memories[number], plan)
+        for number in self._lasting:  # once all have grown
+            self._held[number] = self.memory_of(number).keep(regions[instances[number].region], instances[number].rect)
+        self._version = self._versions()
+        arenas = {id(arena): arena for number in self._landing if (arena := self.memory_of(number).arena) is not None}
+        for arena in arenas.values():  # at most one: that of the host's memory
+            self._tell(arena)
+
+    def keep(self) -> None:
+        """Allocate what lasts, whole, or have it grow; what is written before it is whole is copied when it grows."""
+        for number in self._lasting:
+            instance = self.schedule.instances[number]
+            self.memory_of(number).keep(self.schedule.regions[instance.region], instance.rect)
+
+    def _place(self, memory: Memory, plan: MemoryPlan) -> None:
+        """Give every instance its place in the block of a memory."""
+        block = memory.block(plan.size, shared=self._shares(memory.id))
+        if self._blocks.get(memory.id) is block:
+            return
+        self._blocks[memory.id] = block
+        for number, offset in plan.offsets.items():
+            instance = self.schedule.instances[number]
+            region = self.schedule.regions[instance.region]
+            self._held[number] = (instance.rect, memory.place(block, offset, region, instance.rect))
+
+    def _tell(self, arena: Arena) -> None:
+        """Write the table of places anew; the one before is let go of only then, so that theirs differ."""
+        places = []
+        for number in self._landing:
+            covered, storage = self._held[number]
+            order = self.memory_of(number).layout(self.schedule.regions[self.schedule.instances[number].region])
+            places.append((number, arena.start_of(storage.data_ptr()), covered.lo, covered.hi, order))
+        packed = cast("bytes", msgpack.packb(places))
+        block = arena.allocate(_PLACE + len(packed))
+        block[:_PLACE] = np.frombuffer(len(packed).to_bytes(_PLACE, "little"), np.uint8)
+        block[_PLACE:] = np.frombuffer(packed, np.uint8)
+        self.table = arena.start_of(int(block.ctypes.data))
+        self._told = block
+
+    def view(self, instance: int, rect: IndexSpace) -> torch.Tensor:
+        """View the bounds of an index space in an instance."""
+        covered, storage = self._held[instance]
+        return storage[rect.slices(covered.lo)]
+
+
+def read_table(shared: SharedMemory, rank: int, table: int) -> dict[int, tuple[int, Rect, tuple[int, ...]]]:
+    """Read where another rank's instances start in its file, what they cover, and in which order, by instance."""
+    size = int.from_bytes(shared.window(rank, table, _PLACE).tobytes(), "little")
+    packed = shared.window(rank, table + _PLACE, size).tobytes()
+    places: dict[int, tuple[int, Rect, tuple[int, ...]]] = {}
+    for number, start, lo, hi, order in (
+        row.items(5) for row in record.unpacked(packed, f"table of rank {rank}").items()
+    ):
+        axes = order.integers()
+        signed = -MAX_INTEGER
+        covered = Rect(lo.integers(signed, len(axes)), hi.integers(signed, len(axes)))
+        if sorted(axes) != list(range(len(axes))):
+            raise ProtocolError(f"{order.place}: expected an order of {len(axes)} axes, got {axes}")
+        places[number.integer()] = (start.integer(), covered, axes)
+    return places
+
+
+class Binder:
+    """Binds the steps of one rank's lanes.
+
+    Args:
+        storage: where its instances are.
+        lanes: its lanes.
+        shared: the memory of this host's ranks, if they share any.
+        binding: what bodies for a processor are bound inside.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        lanes: Lanes,
+        shared: SharedMemory | None,
+        binding: Callable[[int], AbstractContextManager[object]],
+    ) -> None:
+        self.storage = storage
+        self.schedule = storage.schedule
+        self.lanes = lanes
+        self.shared = shared
+        self.binding = binding
+        self.wires = {processor: Wire() for processor in lanes.steps}
+
+    def call(self, processor: int, step: Step) -> Callable[[], object]:
+        """Bind a task or fold of the schedule, or a fold inside a collective."""
+        with self.binding(processor):
+            return self._call(step)
+
+    def _call(self, step: Step) -> Callable[[], object]:
+        schedule, view = self.schedule, self.storage.view
+        if step.kind == StepKind.FOLD:
+            piece = schedule.pieces[step.row][step.item]
+            parts = [view(part, piece.rect) for part in piece.parts]
+            return bind_fold(piece.op, view(piece.target, piece.rect), parts, piece.rect)
+        accesses = schedule.accesses(step.row)
+        if schedule.kind[step.row] == RowKind.FOLD:
+            target, *parts = (view(access.instance, access.rect) for access in accesses)
+            return bind_fold(schedule.folds[step.row], target, parts, accesses[0].rect)
+        launch = schedule.launches[int(schedule.launch[step.row])]
+        if launch.binder is None:
+            msg = f"{schedule.label(step.row)} has no body: the schedule was made for planning"
+            raise TypeError(msg)
+        views: list[torch.Tensor | None] = [None] * len(launch.requirements)
+        for access in accesses:
+            views[access.slot] = view(access.instance, access.rect)
+        cores = schedule.machine.processors[int(schedule.processor[step.row])].cores
+        return launch.binder(int(schedule.point[step.row]), views, cores)
+
+    def pushes(self, processor: int, rank: int, table: int) -> dict[int, Callable[[], object]]:
+        """Bind a lane's pushes to one rank, by step, to where that rank's table says that its instances are.
+
+        Raises:
+            RunError: the table does not have them: the ranks do not run the same schedule.
+        """
+        if self.shared is None:
+            return {}
+        places = read_table(self.shared, rank, table)
+        found = {}
+        for index, step in enumerate(self.lanes.steps[processor]):
+            if step.kind != StepKind.PUSH:
+                continue
+            transfer = self.schedule.transfers(step.row)[step.item]
+            target = self.schedule.instances[transfer.target]
+            if target.memory != rank:
+                continue
+            if transfer.target not in places:
+                raise RunError(f"rank {rank} expects no tile of {self.schedule.label(step.row)}; the ranks differ")
+            start, covered, order = places[transfer.target]
+            region = self.schedule.regions[target.region]
+            size = covered.volume * region.itemsize
+            window = self.shared.window(rank, start, size)
+            if window.nbytes != size or not covered.contains(transfer.rect.bounds):
+                raise RunError(
+                    f"rank {rank} says that instance {transfer.target} covers {covered} from byte {start} on: "
+                    f"{transfer.rect} is not in it, or it ends behind that rank's file; the ranks differ"
+                )
+            # The ellipsis keeps a scalar's place a view.
+            place: tuple[Any, ...] = (*transfer.rect.slices(covered.lo), ...)
+            packed: np.ndarray[Any, Any] = bits_of(window, region.dtype, tuple(covered.shape[axis] for axis in order))
+            there = packed.transpose([order.index(axis) for axis in range(len(order))])[place]
+            source = self.storage.view(transfer.source, transfer.rect)
+            found[index] = bind_push(source, there, self.wires[processor], transfer.rect)
+        return found
+
+    def movements(self, finished: Callable[[int], None]) -> tuple[dict[int, Movement], list[Outgoing], list[Incoming]]:
+        """Bind what the copy engine moves, by row, with its pushes on the way out and in, in order.
+
+        Args:
+            finished: called with a row that has ended here.
+        """
+        movements: dict[int, Movement] = {}
+        outgoing: list[Outgoing] = []
+        incoming: list[Incoming] = []
+        schedule = self.schedule
+        for row in self.lanes.engine:
+            movement, out, into = bind_movement(
+                row,
+                schedule.transfers(row),
+                schedule.pieces.get(row, ()),
+                self.storage.view,
+                lambda instance: schedule.instances[instance].memory,
+                Place.of(schedule.machine, self.storage.memories),
+            )
+            movement.finished = partial(finished, row)
+            movements[row] = movement
+            outgoing += out
+            incoming += into
+        return movements, outgoing, incoming

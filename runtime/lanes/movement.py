@@ -1,0 +1,179 @@
+"""Binding of movements: this rank's share of a row between memories, tied to instances and peers."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from maniple.runtime.devices.event import at_once
+from maniple.runtime.storage.copy_kernels import Wire, bind_fold, bind_pack, bind_unpack
+from maniple.runtime.storage.push import Incoming, LocalFold, Movement, Outgoing
+from maniple.runtime.storage.staging import bind_across, bind_in, bind_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import torch
+
+    from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.analysis.access import Move
+    from maniple.runtime.devices.device import Device
+    from maniple.runtime.devices.event import Event
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.schedule import Piece, Transfer
+    from maniple.runtime.storage.memory import Memory
+
+__all__: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank among the memories of a machine.
+
+    Args:
+        ranks: the rank of every memory.
+        devices: for each memory of this rank its device, None for the host's.
+    """
+
+    ranks: tuple[int, ...]
+    devices: Mapping[int, Device | None]
+
+    @classmethod
+    def of(cls, machine: Machine, memories: Mapping[int, Memory]) -> Self:
+        """Give the place of the rank that has some memories."""
+        ranks = tuple(memory.rank for memory in machine.memories)
+        return cls(ranks, {number: memory.device for number, memory in memories.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class BoundMove:
+    """This rank's share of a movement, tied to storage, to be made again and again.
+
+    Args:
+        move: the movement; told by identity, so it is kept.
+        memories: all that take part.
+        storage: what it was tied to; None where this rank takes no part, or its share cannot be used again.
+        outgoing: pushes on the way out.
+        incoming: pushes on the way in.
+    """
+
+    move: Move
+    memories: frozenset[int]
+    storage: torch.Tensor | None
+    outgoing: tuple[Outgoing, ...] = ()
+    incoming: tuple[Incoming, ...] = ()
+
+    def again(self, row: int) -> tuple[Movement, list[Outgoing], list[Incoming]]:
+        """Give a share of its own to another run."""
+        movement = Movement(row)
+        movement.outgoing = [Outgoing(push.peer, push.size, push.pack, movement) for push in self.outgoing]
+        movement.incoming = [Incoming(push.peer, push.size, push.land, movement) for push in self.incoming]
+        return movement, movement.outgoing, movement.incoming
+
+
+def bind_movement(
+    row: int,
+    transfers: Sequence[Transfer],
+    pieces: Sequence[Piece],
+    view: Callable[[int, IndexSpace], torch.Tensor],
+    memory_of: Callable[[int], int],
+    place: Place,
+) -> tuple[Movement, list[Outgoing], list[Incoming]]:
+    """Bind one row between memories at one rank.
+
+    Args:
+        row: its number.
+        transfers: its pushes, in the order that both ends share.
+        pieces: the folds inside it.
+        view: views the bounds of an index space in an instance of this rank.
+        memory_of: the memory of an instance.
+        place: this rank.
+
+    Returns:
+        The movement, and the pushes to queue on the way out and on the way in, in order.
+    """
+    movement = Movement(row)
+    for number, piece in enumerate(pieces):
+        if piece.memory in place.devices:
+            device = place.devices[piece.memory]
+            movement.folds[number] = LocalFold(0, _fold(piece, view, device), on_device=device is not None)
+    outgoing: list[Outgoing] = []
+    incoming: list[Incoming] = []
+    for push in transfers:
+        source, target = memory_of(push.source), memory_of(push.target)
+        sent = arrival = None
+        if source in place.devices:
+            sent = _outgoing(movement, push, view, place.ranks[target], place.devices[source])
+        if target in place.devices:
+            arrival = _incoming(movement, push, view, place.ranks[source], place.devices[target])
+        if sent is not None and arrival is not None:
+            sent.arrival = arrival
+            ends = place.devices[source], place.devices[target]
+            if ends[0] is not None and ends[1] is not None:
+                sent.across = bind_across(
+                    ends[0],
+                    view(push.source, push.rect),
+                    ends[1],
+                    view(push.target, push.rect),
+                    push.rect,
+                    arrival.wire,
+                )
+        elif sent is not None:
+            outgoing.append(sent)
+        elif arrival is not None:
+            incoming.append(arrival)
+    return movement, outgoing, incoming
+
+
+def _fold(
+    piece: Piece, view: Callable[[int, IndexSpace], torch.Tensor], device: Device | None
+) -> Callable[[Iterable[Event]], Event]:
+    """Bind a fold inside a collective."""
+    parts = [view(part, piece.rect) for part in piece.parts]
+    with nullcontext() if device is None else device.binding():
+        fold = bind_fold(piece.op, view(piece.target, piece.rect), parts, piece.rect)
+    return at_once(fold) if device is None else lambda events: device.arrivals.submit(fold, events)
+
+
+def _outgoing(
+    movement: Movement,
+    push: Transfer,
+    view: Callable[[int, IndexSpace], torch.Tensor],
+    peer: int,
+    device: Device | None,
+) -> Outgoing:
+    tile = view(push.source, push.rect)
+    size = push.rect.volume * tile.element_size()
+    if device is None:
+        sent = Outgoing(peer, size, bind_pack(tile, push.rect), movement)
+    else:
+        stage, pack = bind_out(device, tile, push.rect)
+        sent = Outgoing(peer, size, pack, movement, stage)
+    if push.after >= 0:
+        movement.later.append(sent)
+        movement.folds[push.after].then.append(sent)
+    else:
+        movement.outgoing.append(sent)
+    return sent
+
+
+def _incoming(
+    movement: Movement,
+    push: Transfer,
+    view: Callable[[int, IndexSpace], torch.Tensor],
+    peer: int,
+    device: Device | None,
+) -> Incoming:
+    tile = view(push.target, push.rect)
+    size = push.rect.volume * tile.element_size()
+    wire = Wire()
+    if device is None:
+        land = at_once(wire.counting(bind_unpack(tile, push.rect)))
+    else:
+        land = bind_in(device, tile, push.rect, wire)
+    arrival = Incoming(peer, size, land, movement, push.feeds, wire, on_device=device is not None)
+    movement.incoming.append(arrival)
+    if push.feeds >= 0:
+        movement.folds[push.feeds].parts += 1
+    return arrival

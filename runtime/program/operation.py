@@ -1,0 +1,261 @@
+"""Operations: launches as the program states them, before anything is mapped or analysed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from maniple.regions.error import RequestError
+from maniple.regions.index_space import RectSet
+from maniple.regions.rectangle import Rect
+from maniple.runtime.program.future import Future, FutureMap
+from maniple.runtime.program.handle import PartitionedRegion, Region
+from maniple.runtime.program.mapper import Mapper, check_mapper
+from maniple.runtime.program.region_arguments import Tiles
+from maniple.runtime.schedule.launch import Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from maniple.runtime.program.task import Task
+
+__all__: list[str] = []
+
+Domain = Rect | Sequence[int] | int
+
+PLAIN = frozenset((int, float, bool, str, type(None)))
+"""Types of values that are neither futures nor handles."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Operation:
+    """One launch of the program.
+
+    Args:
+        task: what is launched.
+        domain: the launch domain; None for a single launch.
+        arguments: what was given for each parameter but the colour: tiles, or None for a value.
+        values: the arguments given by value, in order.
+        mapper: placement of this launch; None for the session's.
+        provenance: the source line.
+        everywhere: whether one replica runs in every memory, whatever the mapper says.
+        must_epoch: whether all points must run at the same time.
+    """
+
+    task: Task[..., Any]
+    domain: Rect | None
+    arguments: tuple[Tiles | None, ...]
+    values: tuple[object, ...]
+    mapper: Mapper | None = None
+    provenance: str = ""
+    everywhere: bool = False
+    must_epoch: bool = False
+    colors: tuple[tuple[int, ...], ...] = field(init=False)
+    _count: int = field(init=False)
+    _named: tuple[tuple[int, Tiles], ...] = field(init=False)
+    _given: Callable[[Sequence[Any]], tuple[Any, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """List the points of the launch domain, and where among the arguments regions and values are."""
+        object.__setattr__(self, "colors", ((),) if self.domain is None else tuple(self.domain.points()))
+        named = tuple((index, tiles) for index, tiles in enumerate(self.arguments) if tiles is not None)
+        object.__setattr__(self, "_count", len(self.arguments))
+        object.__setattr__(self, "_named", named)
+        object.__setattr__(self, "_given", _picker([i for i, tiles in enumerate(self.arguments) if tiles is None]))
+
+    def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
+        """Give the values of a launch that differs from this one in nothing else; None of another launch.
+
+        A replay asks this of every launch, so what is the same object is compared by identity alone. A future among
+        the values is waited for.
+        """
+        if task is not self.task:
+            return None
+        if len(args) != self._count:
+            args = task.completed(args)
+            if len(args) != self._count:
+                return None
+        if domain is not self.domain and (domain is None or self.domain is None or bounds(domain) != self.domain):
+            return None
+        try:
+            for index, tiles in self._named:
+                if args[index].tiles is not tiles and not self._uses(tiles, args[index]):
+                    return None
+        except AttributeError:  # no handle
+            return None
+        values = self._given(args)
+        for value in values:
+            if type(value) not in PLAIN:
+                return _awaited(values)
+        return values
+
+    def _uses(self, tiles: Tiles, given: object) -> bool:
+        """Whether an argument that is another object, or named otherwise, comes to the same rectangles; not cheap."""
+        if not isinstance(given, Region | PartitionedRegion):
+            return False
+        other = given.tiles
+        if other == tiles:
+            return True
+        if other.partition is None:
+            return False
+        named = (other.columns, other.several, other.coherence)
+        if named != (tiles.columns, tiles.several, tiles.coherence):
+            return False
+        try:
+            return other.rects(self.colors, self.domain) == tiles.rects(self.colors, self.domain)
+        except RequestError:  # the launch that is not this one is refused where it is mapped
+            return False
+
+    def requirements(self, copies: int = 1, *, fill: bool = False) -> tuple[Requirement, ...]:
+        """How its tasks use regions.
+
+        Args:
+            copies: how many replicas of each point run.
+            fill: whether the tasks give all elements one value, which an instance of a whole region may also get when
+                it is made.
+
+        Raises:
+            RequestError: a point has no tile.
+        """
+        found: list[Requirement] = []
+        parameters = (parameter for parameter in self.task.parameters if not parameter.is_color)
+        for parameter, tiles in zip(parameters, self.arguments, strict=True):
+            if tiles is None or parameter.privilege is None:
+                continue
+            try:
+                rects = tiles.rects(self.colors, self.domain) * copies
+            except RequestError as error:
+                raise RequestError(f"task {self.task}: parameter {parameter.name}: {error}") from error
+            fills = fill and self.everywhere and tiles.space == tiles.columns[0].bounds
+            use = (parameter.privilege, rects, tiles.coherence, fills)
+            found.extend(Requirement(column, *use) for column in tiles.columns)
+        return tuple(found)
+
+    def key(self) -> tuple[object, ...]:
+        """What tells it from launches that it does not match; partitions count by identity."""
+        uses = [None if tiles is None else tiles.key() for tiles in self.arguments]
+        return (id(self.task), self.domain, *uses)
+
+    def without_values(self) -> Operation:
+        """The same launch, for a recording."""
+        return replace(self, values=())
+
+    def __str__(self) -> str:
+        """Print as `axpy over 4 points (2.0, x#0[4 tiles], y#1[4 tiles])`."""
+        over = "" if self.domain is None else f" over {len(self.colors)} points"
+        values = iter(self.values)
+        shown = (shorten(next(values, ...)) if tiles is None else str(tiles) for tiles in self.arguments)
+        return f"{self.task.name}{over} ({', '.join(shown)})"
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Give what takes the items at some places, as a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    if places:
+        (only,) = places
+        return lambda args: (args[only],)
+    return lambda _: ()
+
+
+def _awaited(values: Sequence[object]) -> tuple[object, ...] | None:
+    """Wait for the futures among values; None if one is no value."""
+    if any(isinstance(value, Region | PartitionedRegion | FutureMap) for value in values):
+        return None
+    return tuple([value.get() if isinstance(value, Future) else value for value in values])
+
+
+def shorten(value: object) -> str:
+    """Print a launch argument: plain values themselves, of others the type."""
+    if value is ...:
+        return "a value"
+    return repr(value) if isinstance(value, int | float | str | bool | None) else type(value).__name__
+
+
+def bounds(domain: Domain) -> Rect:
+    """A launch domain as a rectangle."""
+    if isinstance(domain, Rect):
+        return domain
+    return Rect.of_shape((domain,) if isinstance(domain, int) else tuple(domain))
+
+
+def state(
+    task: Task[..., Any],
+    domain: Domain | None,
+    args: Sequence[object],
+    mapper: Mapper | None = None,
+    *,
+    everywhere: bool = False,
+    must_epoch: bool = False,
+) -> Operation:
+    """Take down a launch.
+
+    Raises:
+        RequestError: an empty domain, or arguments that do not fit the task.
+    """
+    space = None if domain is None else bounds(domain)
+    if space is not None and space.is_empty:
+        msg = f"task {task.name}: the launch domain {space} is empty"
+        raise RequestError(msg)
+    check_mapper(mapper, f"task {task.name}")
+    wanted = [parameter for parameter in task.parameters if not parameter.is_color]
+    args = task.completed(args)
+    if len(args) != len(wanted):
+        msg = f"task {task} takes {len(wanted)} arguments at launch, got {len(args)}"
+        raise RequestError(msg)
+    arguments: list[Tiles | None] = []
+    values = []
+    for parameter, value in zip(wanted, args, strict=True):
+        if parameter.privilege is None:
+            arguments.append(None)
+            values.append(_value(task, parameter.name, value))
+        else:
+            arguments.append(_tiles(task, parameter.name, value))
+    return Operation(task, space, tuple(arguments), tuple(values), mapper, provenance(), everywhere, must_epoch)
+
+
+def _value(task: Task[..., Any], parameter: str, value: object) -> object:
+    if isinstance(value, Region | PartitionedRegion):
+        msg = f"task {task}: parameter {parameter} has no privilege, but was given a region"
+        raise RequestError(msg)
+    if isinstance(value, FutureMap):
+        msg = f"task {task}: parameter {parameter} was given a future map; pass one of its values, or its reduce(...)"
+        raise RequestError(msg)
+    return value.get() if isinstance(value, Future) else value
+
+
+def _tiles(task: Task[..., Any], parameter: str, value: object) -> Tiles:
+    if isinstance(value, Region | PartitionedRegion):
+        return value.tiles
+    msg = f"task {task}: parameter {parameter} needs a region or region[partition], got {type(value).__name__}"
+    raise RequestError(msg)
+
+
+def comparable(requirement: Requirement) -> object:
+    """Give what ranks compare of a region requirement."""
+    places = [
+        [column.tobytes() for column in space.columns] if isinstance(space, RectSet) else (*space.lo, *space.hi)
+        for space in requirement.rects
+    ]
+    return (requirement.region.id, str(requirement.privilege), requirement.coherence.value, places)
+
+
+def handles(args: Sequence[object]) -> Iterator[Region]:
+    """Give the regions that launch arguments name."""
+    for value in args:
+        if isinstance(value, Region):
+            yield value
+        elif isinstance(value, PartitionedRegion):
+            yield value.region
+
+
+def provenance() -> str:
+    """Give the source line that called into this package."""
+    frame = sys._getframe(1)  # noqa: SLF001  (the documented way to find a caller without building a traceback)
+    package = __name__.partition(".")[0]
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(package):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

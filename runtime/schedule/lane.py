@@ -1,0 +1,386 @@
+"""Lanes: the steps that each processor takes to run a schedule, in order, and what each step waits for. Pure.
+
+A lane holds a processor's tasks and folds, and its share of the movements between memories of one host: a push is a
+step of the sending rank, a fold inside a collective a step of the rank that it happens on. All lanes follow one order,
+in which every step comes after what it waits for, so lanes never wait for each other in a circle. Nobody but the lane
+takes its steps, in order, so "step 3 of p1's lane is done" is one counter: p1's count of steps taken has reached 4. A
+wait that an earlier wait of the same lane implies is left out.
+
+Each of two ranks adds to a sum that both look at, and takes its half: an all-reduce of two pieces.
+
+    ====  =============  ===========  =============  ===========
+    step  lane of p0     waits for    lane of p1     waits for
+    ====  =============  ===========  =============  ===========
+    0     contribute[0]               contribute[1]
+    1     meet rank 1                 meet rank 0
+    2     push piece 1                push piece 0
+    3     fold piece 0   p1's step 2  fold piece 1   p0's step 2
+    4     push piece 0                push piece 1
+    5     look[0]        p1's step 4  look[1]        p0's step 4
+    6     update[0]                   update[1]
+    7     end                         end
+    ====  =============  ===========  =============  ===========
+
+Nothing may be pushed before the run before has used what was there. Step 2 would wait for the other lane's step 3 of
+the run before, and step 4 for its step 5; both are implied, by steps 5 of the run before and 3 of this one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from maniple.regions.index_space import meets
+from maniple.runtime.schedule.lifetime import Lifetimes, lifetimes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.schedule.schedule import Schedule
+
+__all__: list[str] = []
+
+
+class StepKind(IntEnum):
+    """What a step does."""
+
+    RUN = 0  # a task or fold of the schedule
+    MEET = 1  # waits until another rank has begun this run, before the first push to it
+    PUSH = 2  # copies a tile into another rank's memory
+    FOLD = 3  # folds what was pushed, inside a collective
+    START = 4  # hands a movement between hosts to the copy engine
+    END = 5  # waits for every tile that was pushed here
+    MOVED = 6  # waits until the copy engine has made a movement, which a step of another rank comes after
+
+
+Wait = tuple[int, int]
+"""What to wait for: a counter (a processor's, or -1 - row for a movement of the copy engine's) and the value that it
+must reach, counted from its value when the run began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a lane.
+
+    Args:
+        kind: what it does.
+        row: the row that it belongs to; -1 for none.
+        item: the number of its transfer or piece in the row; for MEET the other rank; else -1.
+        waits: the counters to wait for.
+        lands: rows of which a tile has arrived here once the waits are over.
+        told: whether a step of another lane waits for it.
+    """
+
+    kind: StepKind
+    row: int
+    item: int
+    waits: tuple[Wait, ...]
+    lands: tuple[int, ...]
+    told: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The lanes of one rank.
+
+    Args:
+        steps: by processor of this rank.
+        lengths: steps of each processor of this host.
+        engine: rows that the copy engine moves, in order.
+        lifetimes: when the instances are alive whose places are planned.
+    """
+
+    steps: dict[int, tuple[Step, ...]]
+    lengths: dict[int, int]
+    engine: tuple[int, ...]
+    lifetimes: Lifetimes
+
+
+Key = tuple[int, int, int, int, int]
+
+
+Touch = tuple[int, "IndexSpace", bool]
+"""A use of an instance: which, what of it, and whether it is written."""
+
+
+@dataclass(eq=False, slots=True)
+class _Op:
+    """A step in the making; `needs` are pairs of another step and whether its run before this one is meant."""
+
+    kind: StepKind
+    row: int
+    item: int
+    memory: int
+    touches: tuple[Touch, ...] = ()
+    processor: int = -1
+    target: int = -1
+    key: Key = (0, 0, 0, 0, 0)
+    needs: list[tuple[_Op, bool]] = field(default_factory=list)
+    index: int = 0
+    told: bool = False
+
+    @property
+    def counter(self) -> int:
+        return -1 - self.row if self.kind == StepKind.START else self.processor
+
+    @property
+    def place(self) -> int:
+        return 0 if self.begins_only else self.index
+
+    @property
+    def begins_only(self) -> bool:
+        return self.kind == StepKind.START
+
+
+class Layout:
+    """Lays out the lanes of one host as one of its ranks needs them.
+
+    A dependence between rows holds between those of their steps that use the same elements of the same instance.
+
+    Args:
+        schedule: what runs.
+        here: this rank's memories.
+        near: the memories of this host into which this rank can write, and whose ranks can write into its own.
+        planned: the instances here whose places are planned.
+    """
+
+    def __init__(
+        self, schedule: Schedule, here: Collection[int], near: Collection[int], planned: Collection[int] = ()
+    ) -> None:
+        self.schedule = schedule
+        self.planned = planned
+        self.here = frozenset(here)
+        self.near = frozenset(near)
+        known = sorted(self.here | self.near)
+        apart = (frozenset((memory,)) for memory in known if memory not in self.here)
+        self.ranks = sorted((self.here, *apart), key=min)  # ranks that share memory have one each
+        self.owned = {memory: schedule.machine.processors_of(memory) for memory in known}
+        self.mine = [processor for memory in known if memory in self.here for processor in self.owned[memory]]
+        self.ops: list[list[_Op]] = [self._row(row) for row in range(len(schedule))]
+        self.first_after = self._first_after()
+
+    def lanes(self) -> Lanes:
+        """Lay out the lanes."""
+        schedule = self.schedule
+        for pairs, carried in ((schedule.edges(), False), (schedule.carries(), True)):
+            for before, after in pairs:
+                self._depend(before, after, carried=carried)
+        for row in range(len(schedule)):
+            if schedule.processor[row] < 0:  # that a row waits for its own run before goes without saying
+                self._depend(row, row, carried=True)
+        ops = [op for row in sorted(range(len(schedule)), key=schedule.order.__getitem__) for op in self.ops[row]]
+        for op in sorted(ops, key=lambda op: (int(schedule.order[op.row]), op.kind != StepKind.FOLD, op.item)):
+            if op.kind != StepKind.RUN:
+                self._place(op)
+        ops += self._moved(ops)
+        ops += self._ends(ops)
+        for op in ops:
+            for need, _ in op.needs:
+                need.told |= need.counter != op.processor
+        lanes = self._lanes(ops)
+        engine = [op for op in ops if op.kind == StepKind.START and op.memory in self.here]
+        lengths = {processor: len(lane) for processor, lane in lanes.items()}
+        steps = self._steps(lanes, {**lengths, **{op.counter: 1 for op in engine}})
+        found = tuple(op.row for op in engine)
+        in_order = sorted(ops, key=lambda op: op.key)
+        alive = lifetimes(in_order, self.planned)
+        for op in ops:
+            op.needs.clear()  # steps of a loop need each other, and would stay until the collector comes
+        return Lanes(steps, lengths, found, alive)
+
+    def _first_after(self) -> list[int]:
+        """For each row the place in the order of the first row that waits for it; past the last where none does."""
+        order = self.schedule.order
+        found = [len(self.schedule)] * len(self.schedule)
+        for before, after in self.schedule.edges():
+            found[before] = min(found[before], int(order[after]))
+        return found
+
+    def _row(self, row: int) -> list[_Op]:
+        """Make the steps of a row, as far as this rank must know of them."""
+        schedule = self.schedule
+        memories = schedule.memories(row)
+        used = tuple((access.instance, access.rect, access.writes) for access in schedule.accesses(row))
+        if schedule.processor[row] >= 0:
+            if memories[0] not in self.owned:
+                return []
+            key = (int(schedule.order[row]), 0, 0, 0, 0)
+            return [_Op(StepKind.RUN, row, -1, memories[0], used, int(schedule.processor[row]), key=key)]
+        if self.near.issuperset(memories):
+            return self._shared(row)
+        starts = []
+        for rank in self.ranks:
+            if not rank.isdisjoint(memories):
+                own = tuple(touch for touch in used if schedule.instances[touch[0]].memory in rank)
+                starts.append(_Op(StepKind.START, row, -1, min(rank.intersection(memories)), own))
+        return starts
+
+    def _shared(self, row: int) -> list[_Op]:
+        """Make the pushes and folds of a movement within this host."""
+        schedule = self.schedule
+        folds = []
+        for number, piece in enumerate(schedule.pieces.get(row, ())):
+            touches = ((piece.target, piece.rect, True), *((part, piece.rect, False) for part in piece.parts))
+            folds.append(_Op(StepKind.FOLD, row, number, piece.memory, touches))
+        pushes = []
+        for number, transfer in enumerate(schedule.transfers(row)):
+            source, target = (schedule.instances[end].memory for end in (transfer.source, transfer.target))
+            touches = ((transfer.source, transfer.rect, False), (transfer.target, transfer.rect, True))
+            push = _Op(StepKind.PUSH, row, number, source, touches, target=target)
+            if transfer.after >= 0:
+                push.needs.append((folds[transfer.after], False))
+            if transfer.feeds >= 0:
+                folds[transfer.feeds].needs.append((push, False))
+            pushes.append(push)
+        return [*folds, *pushes]
+
+    def _depend(self, before: int, after: int, *, carried: bool) -> None:
+        """Have the steps of a row wait for those of another, or of its run before, that use the same elements."""
+        for then in self.ops[after]:
+            then.needs += [(op, carried) for op in self.ops[before] if _conflict(op.touches, then.touches)]
+
+    def _place(self, op: _Op) -> None:
+        """Choose the lane of a movement's step, and its place among the steps of all lanes.
+
+        A push goes as soon as what it waits for is done. A fold waits for other ranks, so it comes as late as the first
+        row that needs it: what does not need it overlaps with the tiles on their way.
+        """
+        order = self.schedule.order
+        own = int(order[op.row])
+        needs = [need for need, before in op.needs if not before]
+        place = self._rank(op) if op.kind == StepKind.START else {op.memory}
+        local = [need for need in needs if need.memory in place and need.kind != StepKind.START]
+        folded = [need for need in local if need.kind == StepKind.FOLD and need.row == op.row]
+        if folded:
+            op.processor = folded[0].processor
+            op.key = (*folded[0].key[:3], 1, op.item)
+            return
+        if op.kind == StepKind.FOLD:
+            op.key = (self.first_after[op.row], -1, own, 0, op.item)
+            op.processor = self._user_of(op)
+            return
+        moved = any(self.schedule.processor[need.row] < 0 for need in needs)
+        rows = [int(order[need.row]) for need in needs]
+        op.key = (own if moved else max(rows, default=-1), 1, own, 0, op.item)
+        if not local:
+            local = [need for need, before in op.needs if before and need.memory in place and need.processor >= 0]
+        latest = max(local, key=lambda need: (need.key, need.processor), default=None)
+        op.processor = self.owned[op.memory][0] if latest is None else latest.processor
+
+    def _rank(self, op: _Op) -> frozenset[int]:
+        """Give the memories of the rank that takes a step."""
+        return next(rank for rank in self.ranks if op.memory in rank)
+
+    def _moved(self, ops: Iterable[_Op]) -> list[_Op]:
+        """Make the steps that tell other ranks of this host that a copy engine, which only its rank hears, is done.
+
+        Such a step comes right before the first that waits for it, or last where only steps of the next run do.
+        """
+        found: dict[_Op, _Op] = {}
+        for op in ops:
+            for number, (need, before) in enumerate(op.needs):
+                if need.kind != StepKind.START or self._rank(need) is self._rank(op):
+                    continue
+                if need not in found:
+                    last = (len(self.schedule), 1, int(self.schedule.order[need.row]), 0, 0)
+                    found[need] = _Op(StepKind.MOVED, -1, -1, need.memory, processor=need.processor, key=last)
+                    found[need].needs.append((need, False))
+                told = found[need]
+                if not before:
+                    told.key = min(told.key, (*op.key[:3], op.key[3] - 1, need.row))
+                op.needs[number] = told, before
+        return list(found.values())
+
+    def _user_of(self, fold: _Op) -> int:
+        """Give the processor that first uses what is folded, where it is folded."""
+        schedule = self.schedule
+        starts, rows = schedule.successors
+        users = [
+            (int(schedule.order[row]), int(schedule.processor[row]))
+            for row in rows[starts[fold.row] : starts[fold.row + 1]]
+            if schedule.processor[row] in self.owned[fold.memory]
+        ]
+        return min(users)[1] if users else self.owned[fold.memory][0]
+
+    def _ends(self, ops: Iterable[_Op]) -> list[_Op]:
+        """Make the last step of every rank, which waits until all tiles have arrived there."""
+        arriving: defaultdict[int, list[_Op]] = defaultdict(list)
+        for op in ops:
+            if op.kind == StepKind.PUSH:
+                arriving[op.target].append(op)
+        return [
+            _Op(
+                StepKind.END,
+                -1,
+                -1,
+                memory,
+                processor=self.owned[memory][0],
+                key=(len(self.schedule), 2, 0, 0, 0),
+                needs=[(push, False) for push in pushes],
+            )
+            for memory, pushes in sorted(arriving.items())
+        ]
+
+    def _lanes(self, ops: Iterable[_Op]) -> dict[int, list[_Op]]:
+        """Sort the steps of each processor, with a meeting before the first push to each rank, and number them."""
+        lanes: dict[int, list[_Op]] = {processor: [] for owned in self.owned.values() for processor in owned}
+        met: set[tuple[int, int]] = set()
+        for op in sorted(ops, key=lambda op: op.key):
+            lane = lanes[op.processor]
+            if op.kind == StepKind.PUSH and (op.processor, op.target) not in met:
+                met.add((op.processor, op.target))
+                lane.append(_Op(StepKind.MEET, -1, op.target, op.memory, processor=op.processor))
+            lane.append(op)
+        for lane in lanes.values():
+            for index, op in enumerate(lane):
+                op.index = index
+        return lanes
+
+    def _steps(self, lanes: dict[int, list[_Op]], lengths: dict[int, int]) -> dict[int, tuple[Step, ...]]:
+        """Finish this rank's lanes: keep the waits that earlier ones do not imply, and find where tiles land."""
+        waits = {processor: _needed(lanes[processor], lengths) for processor in self.mine}
+        landed: set[int] = set()
+        lands: dict[_Op, tuple[int, ...]] = {}
+        mine = [op for processor in self.mine for op in lanes[processor]]
+        for op in sorted(mine, key=lambda op: op.key):
+            arrived = {need.row for need, before in op.needs if not before and need.target in self.here}
+            lands[op] = tuple(sorted(arrived - landed))
+            landed |= arrived
+        return {
+            processor: tuple(
+                Step(op.kind, op.row, op.item, needed, lands[op], op.told)
+                for op, needed in zip(lanes[processor], waits[processor], strict=True)
+            )
+            for processor in self.mine
+        }
+
+
+def _conflict(some: Sequence[Touch], others: Sequence[Touch]) -> bool:
+    """Say whether one of two steps writes what the other uses."""
+    return any(
+        instance == other and (writes or rewrites) and meets(rect, second)
+        for instance, rect, writes in some
+        for other, second, rewrites in others
+    )
+
+
+def _needed(lane: Iterable[_Op], lengths: dict[int, int]) -> list[tuple[Wait, ...]]:
+    """Give the waits of each step of a lane that no earlier one implies, those of the run before included."""
+    known: dict[int, int] = {}
+    found: list[tuple[Wait, ...]] = []
+    for _ in range(2):  # the second time with what the lane knows from the run before
+        found = []
+        for op in lane:
+            wanted: dict[int, int] = {}
+            for need, before in op.needs:
+                if need.counter != op.processor:
+                    value = need.place + 1 - (lengths[need.counter] if before else 0)
+                    wanted[need.counter] = max(value, wanted.get(need.counter, value))
+            kept = {counter: value for counter, value in wanted.items() if value > known.get(counter, value - 1)}
+            known.update(kept)
+            found.append(tuple(sorted(kept.items())))
+        known = {counter: value - lengths[counter] for counter, value in known.items()}
+    return found

@@ -1,0 +1,273 @@
+"""The Schedule: what will run, as columns, for the executor and the simulator alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from maniple.regions.index_space import IndexSpace
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.rectangle import Rect
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
+
+    Column = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+__all__: list[str] = []
+
+
+class RowKind(IntEnum):
+    """What a row of the schedule does. All kinds after FOLD move tiles between memories."""
+
+    TASK = 0
+    FOLD = 1
+    COPY = 2
+    ALL_REDUCE = 3
+    REDUCE_SCATTER = 4
+    ALL_GATHER = 5
+    BROADCAST = 6
+
+
+class InstanceKind(IntEnum):
+    """Why a memory holds an instance: the valid copy, a task's contribution, or a tile on its way to a fold."""
+
+    MAIN = 0
+    REDUCTION = 1
+    STAGING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Storage for one rectangle of one region in one memory.
+
+    Args:
+        region: index in `Schedule.regions`.
+        memory: the memory that holds it.
+        kind: why it exists.
+        rect: the elements it has room for.
+    """
+
+    region: int
+    memory: int
+    kind: InstanceKind
+    rect: Rect
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One use of one instance by a row.
+
+    Args:
+        instance: index in `Schedule.instances`.
+        rect: the elements used.
+        writes: whether they are written.
+        slot: for a task the number of its requirement; for a fold 0 is the target and 1.. the parts in fold order.
+    """
+
+    instance: int
+    rect: IndexSpace
+    writes: bool
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One push: a rectangle that leaves one memory for an instance in another.
+
+    Args:
+        source: instance read, in the sending memory.
+        target: instance written, in the receiving memory.
+        rect: the elements moved.
+        feeds: index of the piece, in the same row, whose fold waits for it; -1 when it lands in its final place.
+        after: index of the piece whose fold it sends on; -1 when the source is ready as the row begins.
+    """
+
+    source: int
+    target: int
+    rect: IndexSpace
+    feeds: int = -1
+    after: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A fold inside a collective: `target` becomes the fold of `parts`, in this order.
+
+    Args:
+        memory: where it is folded.
+        target: instance written.
+        rect: the elements folded.
+        parts: instances read, one per contributing memory in fixed order; transfers bring the far ones.
+        op: symbol of the reduction operator.
+    """
+
+    memory: int
+    target: int
+    rect: IndexSpace
+    parts: tuple[int, ...]
+    op: str
+
+
+def csr(count: int, pairs: Sequence[tuple[int, int]] | np.ndarray[tuple[int, int], Any]) -> tuple[Column, Column]:
+    """Compress (row, value) pairs: the values of row i, ascending, are `values[starts[i]:starts[i + 1]]`.
+
+    Args:
+        count: how many rows there are.
+        pairs: in any order, also several times.
+    """
+    if not len(pairs):
+        return np.zeros(count + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    table = np.asarray(pairs, dtype=np.int64)
+    width = int(table[:, 1].max()) + 1
+    both = np.unique(table[:, 0] * width + table[:, 1])
+    starts = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(both // width, minlength=count), out=starts[1:])
+    return starts, both % width
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rows of one program or one training step, in program order, with the order in which they run.
+
+    Row i is described by element i of every column. Rows run on a processor (tasks, folds) or on the copy engines
+    between memories (all others); each of these runs its rows by ascending `order`.
+
+    Args:
+        machine: the machine that it is lowered for.
+        launches: the launches that rows refer to.
+        regions: the regions that instances refer to.
+        instances: every instance that the rows use.
+        kind: RowKind of each row.
+        launch: the launch that a task belongs to, or for which a movement brings data.
+        point: the point of the launch; -1 for movements.
+        processor: the processor that runs a task or fold; -1 for movements between memories.
+        region: the region that a movement moves; -1 for tasks.
+        bytes: payload that leaves a memory.
+        order: position in one order of all rows that every dependence agrees with.
+        successors: starts and rows (CSR) that wait for a row of the same step.
+        carried: starts and rows (CSR) of the next step that wait for a row of this one; that a row waits for its own
+            run of the step before goes without saying.
+        rects: the rectangles that accesses and transfers refer to.
+        access: starts (by row), instance, rect, writes, slot: the columns behind `accesses`.
+        transfer: starts (by row), source, target, rect, feeds, after: the columns behind `transfers`.
+        pieces: the folds inside the collectives that have any, by row.
+        folds: symbol of the reduction operator of each FOLD row, by row.
+    """
+
+    machine: Machine
+    launches: tuple[Launch, ...]
+    regions: tuple[LogicalRegion, ...]
+    instances: tuple[Instance, ...]
+    kind: Column
+    launch: Column
+    point: Column
+    processor: Column
+    region: Column
+    bytes: Column
+    order: Column
+    successors: tuple[Column, Column]
+    carried: tuple[Column, Column]
+    rects: tuple[IndexSpace, ...] = field(repr=False)
+    access: tuple[Column, ...] = field(repr=False)
+    transfer: tuple[Column, ...] = field(repr=False)
+    pieces: dict[int, tuple[Piece, ...]] = field(repr=False)
+    folds: dict[int, str] = field(repr=False)
+
+    def __len__(self) -> int:
+        """Count its rows."""
+        return len(self.kind)
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """Payload bytes that leave a memory in one run of the schedule, over all memories."""
+        return int(self.bytes.sum())
+
+    def accesses(self, row: int) -> tuple[Access, ...]:
+        """Give the instances that a row uses, in the order of its requirements or parts."""
+        starts, instance, rect, writes, slot = self.access
+        return tuple(
+            Access(int(instance[i]), self.rects[rect[i]], bool(writes[i]), int(slot[i]))
+            for i in range(starts[row], starts[row + 1])
+        )
+
+    def transfers(self, row: int) -> tuple[Transfer, ...]:
+        """Give the pushes of a row between memories, in fixed rank order."""
+        starts, source, target, rect, feeds, after = self.transfer
+        return tuple(
+            Transfer(int(source[i]), int(target[i]), self.rects[rect[i]], int(feeds[i]), int(after[i]))
+            for i in range(starts[row], starts[row + 1])
+        )
+
+    def edges(self) -> Iterator[tuple[int, int]]:
+        """Give every dependence within the step as (row, row that waits for it)."""
+        starts, rows = self.successors
+        for row in range(len(self)):
+            for later in rows[starts[row] : starts[row + 1]]:
+                yield row, int(later)
+
+    def carries(self) -> Iterator[tuple[int, int]]:
+        """Give every dependence on the step before as (row of that step, row of this one)."""
+        starts, rows = self.carried
+        for row in range(len(self)):
+            for later in rows[starts[row] : starts[row + 1]]:
+                yield row, int(later)
+
+    def memories(self, row: int) -> tuple[int, ...]:
+        """Give the memories where a row runs: a processor's one, or every memory that takes part in a movement."""
+        if self.processor[row] >= 0:
+            return (self.machine.memory_of(int(self.processor[row])),)
+        ends = (end for transfer in self.transfers(row) for end in (transfer.source, transfer.target))
+        return tuple(sorted({self.instances[end].memory for end in ends}))
+
+    def label(self, row: int) -> str:
+        """Name a row, such as `conv2d.forward[1]@p1` or `all_gather conv2d.weight`."""
+        launch = self.launches[int(self.launch[row])]
+        if self.kind[row] == RowKind.TASK:
+            return launch.label(int(self.point[row]))
+        return f"{RowKind(int(self.kind[row])).name.lower()} {self.regions[self.region[row]].name}"
+
+    def releases(self) -> tuple[tuple[int, int], ...]:
+        """Give the releases: (row that last uses an instance, push that waits for it to be free there)."""
+        found = []
+        for before, after in (*self.edges(), *self.carries()):
+            if self.processor[after] >= 0:
+                continue
+            targets = {transfer.target for transfer in self.transfers(after)}
+            if any(access.instance in targets for access in self.accesses(before)):
+                found.append((before, after))
+        return tuple(sorted(set(found)))
+
+    def memory_bytes(self) -> dict[int, int]:
+        """Sum the bytes of the instances of each memory: what one step needs, known before it runs."""
+        need = dict.fromkeys((memory.id for memory in self.machine.memories), 0)
+        for instance in self.instances:
+            need[instance.memory] += instance.rect.volume * self.regions[instance.region].itemsize
+        return need
+
+    def text(self) -> str:
+        """Print a line per row, in program order: number, order, name, place, bytes, accesses and predecessors."""
+        before: list[list[str]] = [[] for _ in range(len(self))]
+        for first, then in self.edges():
+            before[then].append(str(first))
+        for first, then in self.carries():
+            before[then].append(f"{first}'")
+        lines = []
+        for row in range(len(self)):
+            place = ",".join(f"m{memory}" for memory in self.memories(row))
+            uses = " ".join(
+                f"{'w' if access.writes else 'r'}:{self.regions[self.instances[access.instance].region].name}"
+                f"{access.rect}#{access.instance}"
+                for access in self.accesses(row)
+            )
+            lines.append(
+                f"{row:4d} {self.order[row]:4d} {self.label(row):32s} {place:8s} {self.bytes[row]:10d} B  {uses}"
+                f"  <- {' '.join(before[row]) or '-'}"
+            )
+        return "\n".join(lines)

@@ -1,0 +1,110 @@
+"""Pushes: tiles on their way from one memory to another, and the movements that they and their folds make up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from maniple.runtime.storage.copy_kernels import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from maniple.runtime.devices.event import Event
+
+__all__: list[str] = []
+
+
+@dataclass(eq=False, slots=True)
+class Outgoing:
+    """A push that this rank makes, reused whenever its row runs again.
+
+    Args:
+        peer: the receiving rank.
+        size: bytes of payload.
+        pack: copies the tile into fresh contiguous bytes, or gives those that were staged.
+        movement: the row that it belongs to.
+        stage: for a tile on a device, starts its copy to the host behind events, and gives its end.
+        arrival: the other end where that is this rank too.
+        across: where both are devices, starts the copy between them and gives its end.
+    """
+
+    peer: int
+    size: int
+    pack: Callable[[], memoryview]
+    movement: Movement
+    stage: Callable[[Iterable[Event]], Event] | None = None
+    arrival: Incoming | None = None
+    across: Callable[[Iterable[Event]], Event] | None = None
+    ready: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Incoming:
+    """A push that this rank receives, reused whenever its row runs again.
+
+    Args:
+        peer: the sending rank.
+        size: bytes of payload.
+        land: copies received bytes into the destination instance behind events, and gives the end of that.
+        movement: the row that it belongs to.
+        feeds: the fold inside the movement that waits for it; -1 for none.
+        wire: counts what landing writes.
+        on_device: whether a stream of a device waits for the events, and not the engine.
+    """
+
+    peer: int
+    size: int
+    land: Callable[[memoryview, Iterable[Event]], Event]
+    movement: Movement
+    feeds: int = -1
+    wire: Wire = field(default_factory=Wire)
+    on_device: bool = False
+    released: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class LocalFold:
+    """A fold inside a collective, at this rank: it runs when `parts` pushes have landed, then frees `then`."""
+
+    parts: int
+    fold: Callable[[Iterable[Event]], Event]
+    then: list[Outgoing] = field(default_factory=list)
+    missing: int = 0
+    on_device: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Movement:
+    """This rank's share of one row between memories: a copy has one push, a collective several and folds.
+
+    Args:
+        row: the row.
+        outgoing: pushes that are ready when the row starts.
+        later: pushes that wait for a fold of this row.
+        incoming: pushes to receive.
+        folds: the folds that happen here.
+        finished: called once, on the engine's thread, when all of it is done.
+        after: what it comes after, beyond what was done when it was started.
+        begun_ns: when the first of its copies on a device began, once it is finished; 0 where there was none.
+        ended_ns: when the last of them ended.
+    """
+
+    row: int
+    outgoing: list[Outgoing] = field(default_factory=list)
+    later: list[Outgoing] = field(default_factory=list)
+    incoming: list[Incoming] = field(default_factory=list)
+    folds: dict[int, LocalFold] = field(default_factory=dict)
+    finished: Callable[[], None] = lambda: None
+    left: int = 0
+    account: int = 0
+    after: tuple[Event, ...] = ()
+    begun_ns: int = 0
+    ended_ns: int = 0
+
+
+def note(movement: Movement, end: Event) -> None:
+    """Note when a copy on a device ran; what ran on the host has no such times."""
+    if end.ended_ns:
+        movement.begun_ns = min(movement.begun_ns or end.begun_ns, end.begun_ns)
+        movement.ended_ns = max(movement.ended_ns, end.ended_ns)

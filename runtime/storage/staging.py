@@ -1,0 +1,136 @@
+"""Staging: the way of a tile between the memory of a device and bytes of the host, and between two devices of a rank.
+
+out     instance --departures stream--> pinned row --transport, or another memory of the rank-->
+in      --bytes--> pinned row --arrivals stream--> instance
+across  instance --arrivals stream of the target--> instance
+
+A tile that was not staged whole goes no further. What the last copy wrote, into the instance, is what is counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from maniple.regions.error import RunError
+from maniple.regions.index_space import RectSet
+from maniple.runtime.process.copying import copied as copied_bytes
+from maniple.runtime.storage.copy_kernels import SAME_WIDTH, Wire, positions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.devices.device import Device
+    from maniple.runtime.devices.event import Event
+
+__all__: list[str] = []
+
+
+def bind_out(
+    device: Device, view: torch.Tensor, points: IndexSpace
+) -> tuple[Callable[[Iterable[Event]], Event], Callable[[], memoryview]]:
+    """Bind the copy of a tile to the host.
+
+    Args:
+        device: where the view lies.
+        view: of the bounds of the points.
+        points: the elements that go.
+
+    Returns:
+        What starts the copy behind events and gives its end, and what gives the bytes after that.
+    """
+    gathered = _gathered(device, view, points)
+    rows: list[torch.Tensor] = []
+
+    def start(events: Iterable[Event]) -> Event:
+        row = device.stage(points.volume, view.dtype)
+        rows[:] = [row]
+        return device.departures.submit(lambda: _check_whole(row, copied(row, gathered())), events)
+
+    return start, lambda: _bytes(rows.pop())
+
+
+def bind_in(
+    device: Device, view: torch.Tensor, points: IndexSpace, wire: Wire
+) -> Callable[[memoryview, Iterable[Event]], Event]:
+    """Bind the copy of received bytes to a tile on a device; it begins after events.
+
+    Args:
+        device: where the view lies.
+        view: of the bounds of the points.
+        points: the elements that come.
+        wire: counts what was written.
+    """
+    put = wire.counting(_scattered(device, view, points))
+
+    def land(payload: memoryview, events: Iterable[Event]) -> Event:
+        row = device.stage(points.volume, view.dtype)
+        _check_whole(row, copied_bytes(np.frombuffer(_bytes(row), np.uint8), np.frombuffer(payload, np.uint8)))
+        return device.arrivals.submit(lambda: put(row), events)
+
+    return land
+
+
+def bind_across(
+    source: Device, first: torch.Tensor, target: Device, second: torch.Tensor, points: IndexSpace, wire: Wire
+) -> Callable[[Iterable[Event]], Event]:
+    """Bind the copy of a tile between two devices of a rank; it begins after events.
+
+    Args:
+        source: where the first view lies.
+        first: of the bounds of the points.
+        target: where the second lies.
+        second: likewise.
+        points: the elements that go.
+        wire: counts what was written.
+    """
+    gathered, put = _gathered(source, first, points), wire.counting(_scattered(target, second, points))
+    return lambda events: target.arrivals.submit(lambda: put(gathered()), (*events, source.written))
+
+
+def copied(target: torch.Tensor, source: torch.Tensor) -> int:
+    """Copy elements into a place of the same shape, on any device; gives the bytes that are written."""
+    target.copy_(source, non_blocking=True)
+    return target.numel() * target.element_size()
+
+
+def _check_whole(row: torch.Tensor, written: int) -> None:
+    size = row.numel() * row.element_size()
+    if written != size:
+        raise RunError(f"{written} bytes of a tile were staged; expected {size} bytes")
+
+
+def _gathered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[], torch.Tensor]:
+    """Give what gives the elements in a row."""
+    if not isinstance(points, RectSet):
+        return lambda: view.reshape(-1)
+    with device.binding():
+        index = positions(points)
+    return lambda: view[index]
+
+
+def _scattered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[torch.Tensor], int]:
+    """Give what puts a row of elements, of this device, of another or of the host, into their places.
+
+    It gives the bytes that are written.
+    """
+    if not isinstance(points, RectSet):
+        return lambda row: copied(view, row.view(view.shape))
+    with device.binding():
+        index = positions(points)
+
+    def put(row: torch.Tensor) -> int:
+        near = torch.empty_like(index[0], dtype=view.dtype)
+        size = copied(near, row)
+        view[index] = near
+        return size
+
+    return put
+
+
+def _bytes(row: torch.Tensor) -> memoryview:
+    """View a row of the host as bytes."""
+    return row.view(SAME_WIDTH.get(row.dtype, row.dtype)).numpy().view(np.uint8).data

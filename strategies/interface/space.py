@@ -1,0 +1,224 @@
+"""The space that is searched: for every operator its degrees, replicas, and a range of processors.
+
+A choice names its processors as a range with a start and a stride, counted around the machine. On 8 processors
+
+    choice                          tasks  processors
+    b=4, start 0, stride 1          4      0 1 2 3
+    b=2 n=2, start 1, stride 2      4      1 3 5 7
+    b=2, 2 replicas, start 6        4      6 7 0 1
+
+Published configurations (Jia et al., Beyond Data and Model Parallelism, section 4) have equal parts of the result's
+dimensions. Here a degree need not divide its factor's extent, a reduction may be split too, and a whole operator may
+be computed by several processors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, final
+
+from maniple.operators.plan.plan import OperatorPlan
+from maniple.strategies.interface.layer import layers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.rules.rule import BoundFactor
+
+__all__: list[str] = []
+
+Split = tuple[tuple[int, ...], int]
+"""The degree of every factor, and the number of replicas."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One point of an operator's space.
+
+    Args:
+        degrees: the degree of every factor, in the rule's order.
+        replicas: how many processors compute each part.
+        start: the processor of the first task.
+        stride: how many processors the next task's is further on, counted around the machine.
+    """
+
+    degrees: tuple[int, ...]
+    replicas: int = 1
+    start: int = 0
+    stride: int = 1
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the operator becomes, replicas counted."""
+        return prod(self.degrees) * self.replicas
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OperatorSpace:
+    """All choices of one operator.
+
+    Args:
+        factors: the factors of its rule, with extents.
+        processors: the number of processors; a choice has at most so many tasks.
+    """
+
+    factors: tuple[BoundFactor, ...]
+    processors: int
+
+    def splits(self) -> tuple[Split, ...]:
+        """Every way to cut it: degrees and replicas, in lexicographic order.
+
+        A contribution to a sum counts once, so where a reduction is split there are no replicas.
+        """
+        return _splits(self.factors, self.processors)
+
+    def strides(self, tasks: int) -> range:
+        """The strides with which so many tasks get different processors without lapping the machine."""
+        return range(1, self.processors // tasks + 1) if tasks > 1 else range(1, 2)
+
+    def contains(self, choice: Choice) -> bool:
+        """Whether a choice is one of this operator's."""
+        limits = zip(choice.degrees, self.factors, strict=True)
+        if any(not 1 <= degree <= factor.highest_degree for degree, factor in limits):
+            return False
+        reduces = any(d > 1 and f.reduction for d, f in zip(choice.degrees, self.factors, strict=True))
+        return (
+            choice.tasks <= self.processors
+            and choice.replicas >= 1
+            and (choice.replicas == 1 or not reduces)
+            and choice.stride in self.strides(choice.tasks)
+            and 0 <= choice.start < self.processors
+        )
+
+    def draw(self, chance: Random) -> Choice:
+        """A choice: the split, the start and then the stride uniformly among the legal ones."""
+        degrees, replicas = chance.choice(self.splits())
+        strides = self.strides(prod(degrees) * replicas)
+        return Choice(degrees, replicas, chance.randrange(self.processors), chance.choice(strides))
+
+    def probability(self, choice: Choice) -> float:
+        """The probability with which ``draw`` gives a choice."""
+        return 1.0 / (len(self.splits()) * self.processors * len(self.strides(choice.tasks)))
+
+    def choices(self) -> tuple[Choice, ...]:
+        """All choices, by split, start and stride."""
+        return tuple(
+            Choice(degrees, replicas, start, stride)
+            for degrees, replicas in self.splits()
+            for start in range(self.processors)
+            for stride in self.strides(prod(degrees) * replicas)
+        )
+
+    def plan(self, choice: Choice) -> OperatorPlan:
+        """The choice as the configuration of a plan."""
+        named = tuple((factor.name, degree) for factor, degree in zip(self.factors, choice.degrees, strict=True))
+        places = (choice.start + task * choice.stride for task in range(choice.tasks))
+        return OperatorPlan(named, tuple(place % self.processors for place in places), choice.replicas)
+
+    def choice(self, plan: OperatorPlan) -> Choice | None:
+        """The choice that a configuration is, or None where its processors are no range of ours."""
+        first, *others = plan.processors
+        stride = (others[0] - first) % self.processors if others else 1
+        found = Choice(tuple(degree for _, degree in plan.degrees), plan.replicas, first, stride)
+        return found if self.contains(found) and self.plan(found) == plan else None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The spaces of all operators of a graph, and which of them have to do with each other.
+
+    Args:
+        names: the operators' names, in the graph's order.
+        operators: their spaces.
+        neighbours: for every operator those that share a tensor with it, ascending.
+        maps: for every operator and neighbour (in the same order), pairs (its factor, the neighbour's factor) that
+            cut the same dimension of the tensor between them.
+        alike: for every operator the number of its class: equal operators over equal shapes are one class.
+        layers: for every operator the number of its layer, see ``layers_of``.
+    """
+
+    names: tuple[str, ...]
+    operators: tuple[OperatorSpace, ...]
+    neighbours: tuple[tuple[int, ...], ...]
+    maps: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
+    alike: tuple[int, ...]
+    layers: tuple[int, ...]
+
+    @staticmethod
+    def of(graph: Graph, processors: int) -> Space:
+        """The space of a graph on a number of processors."""
+        nodes = graph.nodes
+        spaces = tuple(OperatorSpace(graph.bound(node).factors, processors) for node in nodes)
+        joined: list[dict[int, tuple[tuple[int, int], ...]]] = [{} for _ in nodes]
+        for reader in nodes:
+            for place, operand in enumerate(reader.operands):
+                writer = None if operand is None else graph.producer(operand)
+                if writer is not None and writer.id not in joined[reader.id]:
+                    pairs = _shared(graph, writer, reader, place)
+                    joined[reader.id][writer.id] = pairs
+                    joined[writer.id][reader.id] = tuple((mine, theirs) for theirs, mine in pairs)
+        classes: dict[object, int] = {}
+        alike = tuple(
+            classes.setdefault((node.operator, graph.bound(node).operand_shapes), len(classes)) for node in nodes
+        )
+        near = tuple(tuple(sorted(found)) for found in joined)
+        maps = tuple(tuple(found[other] for other in sorted(found)) for found in joined)
+        return Space(tuple(node.name for node in nodes), spaces, near, maps, alike, layers_of(graph))
+
+    def carried(self, operator: int, place: int, choice: Choice) -> Choice | None:
+        """What an operator's choice becomes when it is cut, and placed, as a neighbour is.
+
+        Args:
+            operator: the operator.
+            place: which of its neighbours.
+            choice: the neighbour's choice.
+
+        Returns:
+            None where the operator cannot be cut like that.
+        """
+        space = self.operators[operator]
+        degrees = [1] * len(space.factors)
+        for mine, theirs in self.maps[operator][place]:
+            degrees[mine] = choice.degrees[theirs]
+        found = Choice(tuple(degrees), choice.replicas, choice.start, choice.stride)
+        if found.tasks == 1:
+            found = Choice(found.degrees, 1, choice.start, 1)
+        return found if space.contains(found) else None
+
+
+def _shared(graph: Graph, writer: Node, reader: Node, place: int) -> tuple[tuple[int, int], ...]:
+    """Pairs (reader's factor, writer's factor) that cut one dimension of the tensor between two operators."""
+    made, used = graph.bound(writer), graph.bound(reader)
+    mine = [factor.name for factor in used.factors]
+    theirs = [factor.name for factor in made.factors]
+    result = writer.results.index(reader.operands[place])
+    cuts = zip(used.cuts(used.rule.operands[place]), made.cuts(made.rule.results[result]), strict=True)
+    return tuple((mine.index(reads), theirs.index(writes)) for reads, writes in cuts if reads and writes)
+
+
+@lru_cache(maxsize=1024)
+def _splits(factors: tuple[BoundFactor, ...], processors: int) -> tuple[Split, ...]:
+    """See ``OperatorSpace.splits``."""
+    vectors: list[tuple[tuple[int, ...], int]] = [((), 1)]
+    for factor in factors:
+        vectors = [
+            ((*degrees, degree), tasks * degree)
+            for degrees, tasks in vectors
+            for degree in range(1, min(factor.highest_degree, processors // tasks) + 1)
+        ]
+    return tuple(
+        (degrees, replicas)
+        for degrees, tasks in vectors
+        for replicas in range(1, 1 + (1 if _reduces(factors, degrees) else processors // tasks))
+    )
+
+
+def _reduces(factors: Sequence[BoundFactor], degrees: Sequence[int]) -> bool:
+    return any(degree > 1 and factor.reduction for degree, factor in zip(degrees, factors, strict=True))

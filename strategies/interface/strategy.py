@@ -1,0 +1,168 @@
+"""The interface of strategies: pure steps over an explicit state, driven from outside.
+
+A driver owns the loop, the budget and the clock:
+
+    state = strategy.init(problem)
+    while not strategy.terminate(state) and budget is left:
+        state = strategy.step(state)
+    plan = strategy.result(state)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, final
+
+from maniple.operators.plan.plan import Plan
+from maniple.regions.error import RequestError
+
+if TYPE_CHECKING:
+    from maniple.operators.graph.graph import Graph
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.cost_model.cost_model import CostModel
+
+__all__: list[str] = []
+
+State = TypeVar("State")
+
+
+class StrategyError(RequestError):
+    """A strategy that gives what it must not, or raises: the message names it, the method and the next step."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a strategy is asked: a plan for a graph on a machine, of the least step time.
+
+    Args:
+        graph: the graph, which is not changed while a strategy works on it.
+        machine: the machine.
+        seed: where all chance comes from.
+        costs: what tasks take, for strategies that simulate; None: the roofline of the machine's processors.
+    """
+
+    graph: Graph
+    machine: Machine
+    seed: int = 0
+    costs: CostModel | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search has come.
+
+    Args:
+        proposals: how many changes were evaluated.
+        accepted: how many of them were kept.
+        best_s: predicted seconds of a step under the best plan so far; None before there is one.
+        bound_s: seconds below which no plan can go; None before they are known.
+    """
+
+    proposals: int = 0
+    accepted: int = 0
+    best_s: float | None = None
+    bound_s: float | None = None
+
+
+class AbstractStrategy(ABC, Generic[State]):
+    """What turns a problem into a plan, step by step.
+
+    All methods are pure: the state is a value that holds everything, the state of the random generator included.
+    """
+
+    name: ClassVar[str]
+    """What plans and the command line call it."""
+    needs_budget: ClassVar[bool]
+    """Whether a search with it must be given a budget."""
+
+    def load_compiled(self) -> None:
+        """Compile what a search calls beside the simulator, or load it, before its budget begins; most call nothing."""
+
+    @abstractmethod
+    def init(self, problem: Problem) -> State:
+        """The state before the first step."""
+
+    @abstractmethod
+    def step(self, state: State) -> State:
+        """The state after one more step."""
+
+    @abstractmethod
+    def terminate(self, state: State) -> bool:
+        """Whether further steps would change nothing."""
+
+    def progress(self, state: State) -> Progress:
+        """How far a state has come; strategies that search say more than nothing."""
+        del state
+        return Progress()
+
+    @abstractmethod
+    def result(self, state: State) -> Plan:
+        """The best plan that the state holds.
+
+        Raises:
+            RequestError: the state holds no plan yet.
+        """
+
+    def alternatives(self, state: State) -> tuple[Plan, ...]:
+        """Plans beside the result that may be better by other costs: those with which a search has begun."""
+        del state
+        return ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DirectState:
+    """The state of a strategy that needs one step: the plan, once there is one."""
+
+    problem: Problem
+    plan: Plan | None = None
+
+
+class AbstractDirectStrategy(AbstractStrategy[DirectState]):
+    """A strategy that writes its plan down in one step."""
+
+    needs_budget: ClassVar[bool] = False
+
+    @abstractmethod
+    def plan(self, problem: Problem) -> Plan:
+        """The plan for a problem."""
+
+    @final
+    def init(self, problem: Problem) -> DirectState:
+        """The state that has no plan yet."""
+        return DirectState(problem)
+
+    @final
+    def step(self, state: DirectState) -> DirectState:
+        """The state that has the plan.
+
+        Raises:
+            StrategyError: ``plan`` gave something else.
+        """
+        plan: object = self.plan(state.problem)
+        if not isinstance(plan, Plan):
+            got = "None" if plan is None else f"a value of type {type(plan).__name__}"
+            raise StrategyError(
+                f"strategy {self.name!r}: plan() gave {got}; expected a Plan: end it with "
+                "`return complete(problem, self.name, operators)`"
+            )
+        return DirectState(state.problem, plan)
+
+    @final
+    def terminate(self, state: DirectState) -> bool:
+        """Whether the plan is there."""
+        return state.plan is not None
+
+    @final
+    def result(self, state: DirectState) -> Plan:
+        """The plan.
+
+        Raises:
+            RequestError: no step was made.
+        """
+        if state.plan is None:
+            raise RequestError(f"strategy {self.name!r}: there is no plan before the first step; call step() once")
+        return state.plan

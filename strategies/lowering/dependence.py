@@ -1,0 +1,220 @@
+"""Compiled analysis of one region: the movements and dependences of a step, without an object per task.
+
+The same answers as `runtime/analysis/dependence.py`, which says what the rules are and against which this is tested:
+the rows that a region adds to a step, in the same order, with the same dependences but for those that follow from
+others.
+"""
+
+# pyright: reportArgumentType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
+from __future__ import annotations
+
+import numpy as np
+
+from maniple.strategies.lowering import bit_sets, boxes, collective, emission, history, merging, validity
+from maniple.strategies.lowering.bit_sets import Column
+from maniple.strategies.lowering.boxes import AXES, HIGH, LOW, Boxes
+from maniple.strategies.lowering.compiled import inner, kernel, leaf
+from maniple.strategies.lowering.history import FULL, MEMBERS, MOVES, NONE, History, Table
+from maniple.strategies.lowering.validity import MEMORY, READ, REDUCE, WRITE_DISCARD, Given, State
+
+UNWRITTEN = -2
+
+
+@kernel
+def analyse(
+    layout: Column, home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, hosts: Column, past: History
+) -> tuple[Table, Table, Table, int, Column]:
+    """Analyse the uses of a region in one step.
+
+    Args:
+        layout: the region's extents, the bytes of an element and those of a cache line.
+        home: what is valid before the step, labelled by memory.
+        uses: (first task, one past the last, privilege) of each use, in program order.
+        tasks: (memory, processor, colour) of every task of every use that uses something.
+        task_boxes: what each uses.
+        hosts: the host of each memory.
+        past: room for the record; where it says afterwards that it is full, the answer is of no use.
+
+    Returns:
+        Movements; members of their groups; edges (node, node that waits) by ascending node, where node t < tasks is
+        task t and any other is movement t - tasks; how many nodes others wait for; the elements of instances in each
+        memory. A movement of kind UNWRITTEN stands for a read of
+        what nothing wrote.
+    """
+    if not history.begin(past, len(tasks), len(hosts)):
+        return past[0][:0], past[1][:0], past[2][:0], 0, hosts
+    cuts, starts, cells = _grid(layout, home, task_boxes)
+    given = (tasks, task_boxes, cuts, starts, hosts, _instances(home, uses, tasks, task_boxes, len(hosts)), layout)
+    hold, need = bit_sets.empty(cells, len(hosts)), bit_sets.empty(cells, len(hosts))
+    state = (hold, bit_sets.empty(cells, _reducing(uses)), need, np.zeros(len(hosts), dtype=np.int64))
+    for row in range(len(home)):
+        validity.mark(given, hold, home, row, home[row, 0])
+    for use in range(len(uses)):
+        first, last, privilege = uses[use]
+        if privilege == REDUCE and not merging.is_due(state):
+            _contribute(given, state, first, last)
+            continue
+        need[:] = 0
+        for task in range(first, last):
+            validity.mark(given, need, task_boxes, task, tasks[task, MEMORY])
+        if privilege == REDUCE:
+            merging.merge(given, state, past, use)
+            _contribute(given, state, first, last)
+            continue
+        if privilege != WRITE_DISCARD and not _is_valid(state):
+            _move(given, state, past, use, first, last)
+        _leave(state, privilege)
+        _touch(given, past, first, last, privilege != READ)
+        if past[7][FULL]:
+            break
+    if past[7][FULL]:
+        return past[0][:0], past[1][:0], past[2][:0], 0, hosts
+    count = past[7][MOVES]
+    edges, sources = history.ordered_edges(past, len(tasks) + count)
+    return past[0][:count].copy(), past[1][: past[7][MEMBERS]].copy(), edges, sources, given[5]
+
+
+@leaf
+def _reducing(uses: Table) -> int:
+    """One past the last task that reduces."""
+    found = 0
+    for use in range(len(uses)):
+        if uses[use, 2] == REDUCE:
+            found = max(found, uses[use, 1])
+    return found
+
+
+@leaf
+def _is_valid(state: State) -> bool:
+    """Whether all that is needed is there."""
+    hold, waiting, need, _ = state
+    for cell in range(len(need)):
+        if not bit_sets.within(need, cell, hold, cell):
+            return False
+        if not bit_sets.is_empty(waiting, cell) and not bit_sets.is_empty(need, cell):
+            return False
+    return True
+
+
+@leaf
+def _touch(given: Given, past: History, first: int, last: int, writes: bool) -> None:  # noqa: FBT001
+    """Let tasks wait for conflicting uses of their boxes, and then remember their own."""
+    tasks, task_boxes = given[0], given[1]
+    for task in range(first, last):
+        history.depend(past, task, tasks[task, MEMORY], task_boxes, task, writes)
+    for task in range(first, last):
+        history.record(past, task, tasks[task, MEMORY], task_boxes, task, writes)
+
+
+@inner
+def _grid(layout: Column, home: Boxes, task_boxes: Boxes) -> tuple[Column, Column, int]:
+    """Cut a region at the bounds of everything that uses it: the cuts, the start of each axis, the number of cells."""
+    cuts = np.empty(2 * AXES * (1 + len(home) + len(task_boxes)), dtype=np.int64)
+    starts = np.zeros(AXES + 1, dtype=np.int64)
+    cells, used = 1, 0
+    for axis in range(AXES):
+        start = starts[axis]
+        cuts[start], cuts[start + 1] = 0, layout[axis]
+        used = start + 2
+        for table in (home, task_boxes):
+            for row in range(len(table)):
+                used = _cut(cuts, start, used, table[row, LOW + axis])
+                used = _cut(cuts, start, used, table[row, HIGH + axis])
+        starts[axis + 1] = used
+        cells *= used - start - 1
+    return cuts[:used], starts, cells
+
+
+@leaf
+def _cut(cuts: Column, start: int, stop: int, cut: int) -> int:
+    """Put a number among ascending ones, unless it is there; one past the last."""
+    place = validity.place(cuts, start, stop, cut)
+    if place < stop and cuts[place] == cut:
+        return stop
+    for later in range(stop, place, -1):
+        cuts[later] = cuts[later - 1]
+    cuts[place] = cut
+    return stop + 1
+
+
+@inner
+def _instances(home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, memories: int) -> Column:
+    """The elements of the instances that tasks use: a box of all valid values in each memory, one per contribution."""
+    elements = np.zeros(memories, dtype=np.int64)
+    hulls = np.empty((memories, boxes.WIDTH), dtype=np.int64)
+    seen = np.zeros(memories, dtype=np.int64)
+    for row in range(len(home)):
+        _grow(hulls, seen, home, row, home[row, 0])
+    for first, last, privilege in uses:
+        for task in range(first, last):
+            if privilege == REDUCE:
+                elements[tasks[task, MEMORY]] += boxes.volume(task_boxes, task)
+            else:
+                _grow(hulls, seen, task_boxes, task, tasks[task, MEMORY])
+    for memory in range(memories):
+        if seen[memory]:
+            elements[memory] += boxes.volume(hulls, memory)
+    return elements
+
+
+@leaf
+def _grow(hulls: Boxes, seen: Column, table: Boxes, row: int, memory: int) -> None:
+    if not seen[memory]:
+        boxes.put(hulls, memory, table, row)
+        seen[memory] = 1
+    for axis in range(AXES):
+        hulls[memory, LOW + axis] = min(hulls[memory, LOW + axis], table[row, LOW + axis])
+        hulls[memory, HIGH + axis] = max(hulls[memory, HIGH + axis], table[row, HIGH + axis])
+
+
+@leaf
+def _contribute(given: Given, state: State, first: int, last: int) -> None:
+    """Let tasks contribute to what they reduce; replicas of a task, which share its colour, count once."""
+    tasks, task_boxes = given[0], given[1]
+    for task in range(first, last):
+        if task == first or tasks[task, validity.COLOR] != tasks[task - 1, validity.COLOR]:
+            validity.mark(given, state[1], task_boxes, task, task)
+            state[3][tasks[task, MEMORY]] += 1
+
+
+@inner
+def _move(given: Given, state: State, past: History, use: int, first: int, last: int) -> None:
+    """Emit what a use that reads needs moved."""
+    labels, cells = validity.labels(state)
+    for cell in cells:
+        if bit_sets.is_empty(state[0], cell) and bit_sets.is_empty(state[1], cell):
+            history.move(past, len(given[0]), use, UNWRITTEN, NONE, 0)
+            return
+    kind, members, sources = collective.distribution(given, state, cells)
+    if kind != NONE:
+        group = bit_sets.members(members, 0)
+        emission.distribution(given, past, use, kind, group, validity.pieces(given, labels), sources)
+        return
+    kind, members = collective.reduction(given, state, cells)
+    folds, copies, described = validity.planned(given, state, cells, validity.pieces(given, labels), kind == NONE)
+    folds, starts = boxes.grouped(folds)
+    if kind != NONE:
+        group = bit_sets.members(members, 0)
+        emission.reduction(given, state, past, use, kind, group, folds, starts, described)
+        return
+    for number in range(len(starts) - 1):
+        block = folds[starts[number] : starts[number + 1]]
+        emission.fold(given, state, past, use, np.arange(first, last), block, described)
+    copies, starts = boxes.grouped(copies)
+    emission.copies(given, past, use, copies, starts)
+
+
+@leaf
+def _leave(state: State, privilege: int) -> None:
+    """Say who holds what after a use."""
+    hold, waiting, need, _ = state
+    for cell in range(len(hold)):
+        if bit_sets.is_empty(need, cell):
+            continue
+        kept = privilege == READ and bit_sets.is_empty(waiting, cell)
+        for word in range(hold.shape[1]):
+            hold[cell, word] = (hold[cell, word] if kept else 0) | need[cell, word]
+        for word in range(waiting.shape[1]):
+            waiting[cell, word] = 0

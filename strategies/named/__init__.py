@@ -1,0 +1,6 @@
+"""Strategies that need no search.
+
+May import ``interface``.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,53 @@
+"""Surveys: the tasks of a model under the plans that searches compare, measured before a search's clock starts."""
+
+from __future__ import annotations
+
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING
+
+from maniple.strategies.interface.equal_split import equal_splits
+from maniple.strategies.interface.space import Choice, OperatorSpace, Space
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.named.data_parallel import DataParallel
+from maniple.strategies.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from maniple.operators.graph.graph import Graph
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.cost_model.measured import Measured
+
+__all__: list[str] = []
+
+
+def survey(graph: Graph, machine: Machine, costs: Measured) -> None:
+    """Measure the tasks of every split of every operator, as far as the time box of the costs goes.
+
+    The operators take turns, so that each has some of its splits measured when the box ends, the equal ones first:
+
+        operator   1st turn   2nd   3rd   4th   5th
+        conv2d     whole      o=2   b=2   b=4   i=2
+        linear     whole      n=2   b=2   b=4   k=2
+
+    Args:
+        graph: the model.
+        machine: the machine; its processors are this computer's.
+        costs: what measures.
+    """
+    space = Space.of(graph, len(machine.processors))
+    simulation = Simulation(graph, machine, DataParallel().plan(Problem(graph, machine)), costs)
+    leaders = [number for number, kind in enumerate(space.alike) if space.alike.index(kind) == number]
+    splits = [_splits(space.operators[number]) for number in leaders]
+    turns = (zip(leaders, turn, strict=True) for turn in zip_longest(*splits))
+    for number, degrees in chain.from_iterable(turns):
+        if not costs.measuring:
+            break
+        if degrees is not None:
+            simulation.propose({space.names[number]: space.operators[number].plan(Choice(degrees))})
+            simulation.reject()
+    costs.settle()
+
+
+def _splits(operator: OperatorSpace) -> tuple[tuple[int, ...], ...]:
+    """The degrees of the equal splits, and then of all others; what replicas compute is a split with fewer tasks."""
+    others = (degrees for degrees, _ in operator.splits())
+    return tuple(dict.fromkeys((*equal_splits(operator.factors, operator.processors), *others)))

@@ -1,0 +1,66 @@
+"""Batches: what the tensors of one call must be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from maniple.operators.graph.batch import check_batch
+from maniple.operators.graph.graph import Graph
+from maniple.regions.error import RequestError
+
+
+@pytest.fixture
+def graph() -> Graph:
+    g = Graph("g")
+    x, y = g.input("x", (4, 2)), g.input("y", (4,), dtype="int64")
+    g.loss(g.cross_entropy(g.linear(x, 3), y))
+    return g
+
+
+X, Y = torch.zeros((3, 2)), torch.zeros(3, dtype=torch.int64)
+
+
+def test_inputs_are_named_and_counted(graph: Graph) -> None:
+    for args, kwargs in [((X, Y), {}), ((X,), {"y": Y}), ((), {"y": Y, "x": X})]:
+        found, size = check_batch(graph, args, kwargs, ["x", "y"])
+        assert size == 3
+        assert list(found) == ["x", "y"]
+        assert found["x"] is X
+
+
+def test_inputs_that_are_not_needed_are_checked_and_left_out(graph: Graph) -> None:
+    found, size = check_batch(graph, (), {"x": X, "y": Y}, ["x"])
+    assert (list(found), size) == (["x"], 3)
+    with pytest.raises(RequestError, match="'y': expected dtype int64"):
+        check_batch(graph, (), {"x": X, "y": Y.float()}, ["x"])
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_any_size_up_to_the_batch_is_taken(graph: Graph, size: int) -> None:
+    given = {"x": torch.zeros((size, 2)), "y": torch.zeros(size, dtype=torch.int64)}
+    assert check_batch(graph, (), given, ["x", "y"])[1] == size
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((X, Y, Y), {}, r"expected at most 2 inputs \(x, y\), got 3"),
+        ((X,), {}, "input 'y' is missing; expected x, y"),
+        ((X,), {"x": X, "y": Y}, "'x' was given twice, by position and by name"),
+        ((), {"x": X, "yy": Y}, "graph 'g' has no input 'yy'; did you mean 'y'"),
+        ((X.double(), Y), {}, "'x': expected dtype float32, got float64"),
+        (([0.0], Y), {}, r"'x': expected a torch\.Tensor, got list"),
+        ((torch.zeros((3, 3)), Y), {}, r"'x': expected shape \(n, 2\) with n <= 4, got \(3, 3\)"),
+        ((torch.zeros(()), Y), {}, r"'x': expected shape \(n, 2\)"),
+        ((X, torch.zeros((3, 1), dtype=torch.int64)), {}, r"'y': expected shape \(n\)"),
+        ((X, Y[:2]), {}, "different numbers of samples: 'x' has 3, 'y' has 2"),
+        ((X[:0], Y[:0]), {}, "the batch is empty: expected at least 1 sample"),
+        ((torch.zeros((5, 2)), torch.zeros(5, dtype=torch.int64)), {}, "the batch has 5 samples, the graph 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    graph: Graph, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], message: str
+) -> None:
+    with pytest.raises(RequestError, match=message):
+        check_batch(graph, args, kwargs, ["x", "y"])

@@ -1,0 +1,32 @@
+"""The CUDA kernels in numba's simulator, in a process of its own: it is chosen when numba is imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_every_cuda_kernel_in_the_simulator() -> None:
+    checks = Path(__file__).with_name("simulated_cuda.py")
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(checks)],
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert " passed" in found.stdout
+
+
+def test_nothing_imports_cuda_before_it_is_used() -> None:
+    code = (
+        "import sys, maniple.operators.training.descent_kernels, maniple.operators.library.randomness.dropout_kernels\n"
+        "import maniple.operators.library.losses.cross_entropy_kernels, maniple.runtime.session.session\n"
+        "print([name for name in sys.modules if name.startswith('maniple') and 'cuda' in name])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert found.stdout.strip() == "[]"

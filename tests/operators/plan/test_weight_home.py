@@ -1,0 +1,95 @@
+"""Homes of weights: where their values live when a plan does not say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_plans import GRAPH, MACHINE, cut, single, with_operator
+
+from maniple.operators.plan.plan import WeightPlan, default_home
+from maniple.regions.error import RequestError
+from maniple.regions.partition import blocks
+from maniple.regions.rectangle import Rect
+from maniple.runtime.machine.machine import Machine
+
+#       using operators                          parameter        home
+HOMES = [
+    ({"linear": ((0, 1), {"n": 2})}, "linear.weight", WeightPlan((2, 1), (0, 1))),
+    ({"linear": ((3, 1), {"n": 2})}, "linear.bias", WeightPlan((2,), (3, 1))),
+    ({"linear": ((3, 1, 2), {"n": 3})}, "linear.weight", WeightPlan((3, 1), (3, 1, 2))),
+    ({"linear": ((2, 1), {"k": 2})}, "linear.weight", WeightPlan((1, 2), (2, 1))),
+    ({"linear": ((2, 1), {"k": 2})}, "linear.bias", WeightPlan((1,), (2,))),
+    ({"linear": ((0, 1, 2, 3), {"n": 2, "k": 2})}, "linear.weight", WeightPlan((2, 2), (0, 1, 2, 3))),
+    ({"linear": ((0, 1, 2, 3), {"n": 2, "k": 2})}, "linear.bias", WeightPlan((2,), (0, 2))),
+    # Both processors use the whole weight: cut along its largest dimension.
+    ({"linear": ((1, 0), {"b": 2})}, "linear.weight", WeightPlan((1, 2), (0, 1))),
+    ({"linear": ((1, 0), {"b": 2})}, "linear.bias", WeightPlan((2,), (0, 1))),
+    # Two processors use each half: each half is cut over those two.
+    ({"linear": ((0, 1, 2, 3), {"b": 2, "n": 2})}, "linear.weight", WeightPlan((4, 1), (0, 2, 1, 3))),
+    # One processor runs both points: the weight stays there.
+    ({"linear": ((2, 2), {"b": 2})}, "linear.weight", WeightPlan((1, 1), (2,))),
+    ({"conv2d": ((3, 2, 1, 0), {"b": 4})}, "conv2d.bias", WeightPlan((4,), (0, 1, 2, 3))),
+    # Replicas are two users.
+    ({"linear": ((2, 1), {"replicas": 2})}, "linear.bias", WeightPlan((2,), (1, 2))),
+    ({}, "linear.bias", WeightPlan((1,), (0,))),
+]
+
+
+@pytest.mark.parametrize(("changes", "parameter", "home"), HOMES)
+def test_weights_stay_where_one_processor_uses_them(
+    changes: dict[str, tuple[tuple[int, ...], dict[str, int]]], parameter: str, home: WeightPlan
+) -> None:
+    operators = {
+        name: cut(GRAPH, name, changes[name][0], **changes[name][1]) if name in changes else old
+        for name, old in single().operators
+    }
+    assert default_home(GRAPH, operators, parameter, MACHINE) == home
+
+
+def test_a_home_has_at_most_one_block_per_index() -> None:
+    machine = Machine.preset("cpu:6")
+    operators = tuple(
+        (name, cut(GRAPH, name, (5, 4, 3, 2, 1, 0), b=6) if name == "conv2d" else old)
+        for name, old in single().operators
+    )
+    assert default_home(GRAPH, operators, "conv2d.bias", machine) == WeightPlan((4,), (0, 1, 2, 3))
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_home_holds_every_element_once_among_its_users(data: st.DataObject) -> None:
+    node = next(node for node in GRAPH.nodes if node.name == "linear")
+    bound = GRAPH.bound(node)
+    degrees = {factor.name: data.draw(st.integers(1, min(3, factor.highest_degree))) for factor in bound.factors}
+    tiles = bound.tiles(degrees)
+    processors = tuple(data.draw(st.lists(st.integers(0, 3), min_size=len(tiles), max_size=len(tiles))))
+    operators = tuple(
+        (name, cut(GRAPH, name, processors, **degrees) if name == "linear" else old) for name, old in single().operators
+    )
+    for place, tensor in ((1, GRAPH.parameters[2]), (2, GRAPH.parameters[3])):
+        home = default_home(GRAPH, operators, tensor.name, MACHINE)
+        users: dict[tuple[int, ...], set[int]] = {}
+        for tile, processor in zip(tiles, processors, strict=True):
+            rect = tile.operand_rects[place]
+            if rect is not None:
+                for element in rect.points():
+                    users.setdefault(element, set()).add(processor)
+        everyone = set().union(*users.values())
+        held = [
+            (element, home.of_block(block)[0])
+            for block, rect in enumerate(blocks(home.degrees).bind(Rect.of_shape(tensor.shape)).tiles)
+            for element in rect.points()
+        ]
+        assert sorted(element for element, _ in held) == sorted(Rect.of_shape(tensor.shape).points())
+        assert {processor for _, processor in held} <= everyone
+        alone = {rect for tile in tiles if (rect := tile.operand_rects[place]) is not None}
+        if sum(rect.volume for rect in alone) == len(users) and all(len(found) == 1 for found in users.values()):
+            assert all(users[element] == {processor} for element, processor in held)
+
+
+def test_homes_of_what_is_not_there() -> None:
+    with pytest.raises(RequestError, match=r"did you mean 'linear.bias'"):
+        default_home(GRAPH, single().operators, "linear.bas", MACHINE)
+    with pytest.raises(RequestError, match="processor 9 does not exist"):
+        default_home(GRAPH, with_operator("linear", cut(GRAPH, "linear", (9,))).operators, "linear.bias", MACHINE)

@@ -1,0 +1,101 @@
+"""CUDA devices over a stand-in for what is used of `torch.cuda`; nothing here has run on a GPU."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from maniple.regions.error import RequestError
+from maniple.runtime.devices import cuda_device
+from maniple.runtime.devices.cuda_device import CudaStream, check_cuda
+from maniple.runtime.devices.event import Signal
+
+LOG: list[str] = []
+
+
+class StubEvent:
+    """An event that is over when its gate opens."""
+
+    gate = threading.Event()
+
+    def __init__(self, *, enable_timing: bool, blocking: bool) -> None:
+        assert (enable_timing, blocking) == (True, True)
+
+    def record(self, stream: StubStream) -> None:
+        LOG.append(f"record {stream.name}")
+
+    def synchronize(self) -> None:
+        assert self.gate.wait(30)
+
+    def elapsed_time(self, other: StubEvent) -> float:
+        return 0.5
+
+
+class StubStream:
+    """A stream that writes down what is asked of it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.name = str(device)
+
+    def wait_event(self, event: StubEvent) -> None:
+        LOG.append(f"{self.name} waits")
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    LOG.clear()
+    StubEvent.gate = threading.Event()
+    StubEvent.gate.set()
+    monkeypatch.setattr(torch.cuda, "Event", StubEvent)
+    monkeypatch.setattr(torch.cuda, "Stream", StubStream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+
+
+@pytest.mark.usefixtures("stub")
+def test_submitting_waits_on_streams_and_never_on_the_host() -> None:
+    first, second = (CudaStream(torch.device("meta"), name) for name in ("first", "second"))
+    StubEvent.gate.clear()
+    LOG.clear()
+    before = first.submit(lambda: LOG.append("work"))
+    after = second.submit(lambda: LOG.append("more"), [before])
+    assert LOG == ["record meta", "work", "record meta", "meta waits", "record meta", "more", "record meta"]
+    assert [before.done, after.done] == [False, False]
+    StubEvent.gate.set()
+    after.wait()
+    before.wait()
+    assert before.ended_ns > 0
+    first.close()
+    second.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_a_failure_is_told_and_what_follows_does_not_run() -> None:
+    stream = CudaStream(torch.device("meta"), "first")
+
+    def broken() -> None:
+        raise ValueError("no good")
+
+    ends = [stream.submit(broken), stream.submit(lambda: LOG.append("ran"))]
+    for end in ends:
+        with pytest.raises(ValueError, match="no good"):
+            end.wait()
+    assert "ran" not in LOG
+    stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_events_of_the_host_are_waited_for_where_work_is_submitted() -> None:
+    stream, host = CudaStream(torch.device("meta"), "first"), Signal()
+    host.set()
+    stream.submit(lambda: LOG.append("work"), [host]).wait()
+    assert LOG.count("work") == 1
+    stream.close()
+
+
+def test_a_host_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_device.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RequestError, match=r"--device cuda: .*--device null"):
+        check_cuda()

@@ -1,0 +1,128 @@
+"""The null device: work is late and in order, its memory is nobody else's, and failures stop what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from maniple.regions.error import RunError
+from maniple.runtime.devices.event import DONE, Signal, when_all
+from maniple.runtime.devices.null_device import NullDevice, NullTensor
+
+
+@pytest.fixture
+def device() -> Iterator[NullDevice]:
+    made = NullDevice(0, 1 << 20)
+    yield made
+    made.close()
+
+
+def test_work_runs_in_order_and_after_its_events(device: NullDevice) -> None:
+    ran: list[str] = []
+    gate = Signal()
+    first = device.tasks.submit(lambda: ran.append("first"), [gate])
+    second = device.tasks.submit(lambda: ran.append("second"))
+    third = device.arrivals.submit(lambda: ran.append("third"), [first])
+    assert [first.done, second.done, third.done] == [False] * 3
+    gate.set()
+    second.wait()
+    third.wait()
+    assert [name for name in ran if name != "third"] == ["first", "second"]
+    assert ran.index("third") > ran.index("first")
+    assert first.begun_ns <= first.ended_ns <= third.begun_ns
+
+
+def test_nothing_begins_while_the_device_is_paused(device: NullDevice) -> None:
+    told: list[BaseException | None] = []
+    with device.paused():
+        ends = [stream.submit(lambda: None) for stream in (device.tasks, device.arrivals, device.departures)]
+        when_all(ends, told.append)
+        assert not any(end.done for end in ends)
+        assert told == []
+    for end in ends:
+        end.wait()
+    assert told == [None]
+    when_all([DONE], told.append)
+    assert told == [None, None]
+
+
+def test_streams_overtake_each_other() -> None:
+    ran: list[str] = []
+    device = NullDevice(3, 1 << 10)
+    ends = []
+    for number in range(20):
+        ends += [
+            getattr(device, name).submit(lambda name=name, number=number: ran.append(f"{name} {number}"))
+            for name in ("tasks", "arrivals")
+        ]
+    for end in ends:
+        end.wait()
+    device.close()
+    for name in ("tasks", "arrivals"):
+        assert [entry for entry in ran if entry.startswith(name)] == [f"{name} {number}" for number in range(20)]
+    assert ran != [f"{name} {number}" for number in range(20) for name in ("tasks", "arrivals")]
+
+
+def test_the_host_does_not_see_the_memory(device: NullDevice) -> None:
+    storage = device.allocate((4, 3), torch.float32)
+    part = storage[1:3].permute(1, 0)
+    assert (part.shape, part.stride(), part.dtype, part.ndim) == ((3, 2), (1, 3), torch.float32, 2)
+    for look in (storage.sum, storage.numpy, storage.tolist, storage[0, 0].item, lambda: storage.fill_(1)):
+        with pytest.raises(RunError, match="outside of its streams"):
+            look()
+    with pytest.raises(RunError, match="outside of its streams"):
+        torch.zeros(4, 3).copy_(storage)
+
+
+def test_what_was_never_written_is_poison(device: NullDevice) -> None:
+    reals, numbers = device.allocate((2,), torch.float64), device.allocate((2,), torch.int64)
+    found: list[object] = []
+    device.tasks.submit(lambda: found.extend([bool(reals.isnan().all()), numbers.tolist()])).wait()
+    assert found == [True, [-1, -1]]
+
+
+def test_a_body_works_on_what_is_on_the_device(device: NullDevice) -> None:
+    storage = device.allocate((4,), torch.float32)
+    kinds: list[type] = []
+
+    def body() -> None:
+        made = torch.arange(4.0)
+        kinds.append(type(made))
+        storage.copy_(made)
+        storage.mul_(2)
+
+    device.tasks.submit(body).wait()
+    host = torch.zeros(4)
+    device.departures.submit(lambda: host.copy_(storage)).wait()
+    assert (kinds, host.tolist()) == ([NullTensor], [0.0, 2.0, 4.0, 6.0])
+    far = torch.ones(4)
+    with pytest.raises(RunError, match="on a null device and on the host"):
+        device.arrivals.submit(lambda: storage + far).wait()
+
+
+def test_what_follows_a_failure_does_not_run(device: NullDevice) -> None:
+    ran: list[str] = []
+
+    def broken() -> None:
+        raise ValueError("no good")
+
+    first = device.tasks.submit(broken)
+    second = device.tasks.submit(lambda: ran.append("second"))
+    third = device.arrivals.submit(lambda: ran.append("third"), [second])
+    for end in (first, second, third):
+        with pytest.raises(ValueError, match="no good"):
+            end.wait()
+    assert ran == []
+
+
+def test_memory_has_an_end_and_is_used_again() -> None:
+    device = NullDevice(0, 100)
+    first = device.allocate((20,), torch.float32)
+    with pytest.raises(RunError, match="has no room for 40 bytes: 80 of 100 are in use"):
+        device.allocate((10,), torch.float32)
+    del first
+    device.allocate((25,), torch.float32)
+    assert device.room.peak == 100
+    device.close()

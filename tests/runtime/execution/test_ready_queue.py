@@ -1,0 +1,133 @@
+"""Issue: rows that start when the last one that they wait for is done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from maniple.regions.error import RunError
+from maniple.regions.logical_region import LogicalRegion
+from maniple.regions.privilege import WRITE_DISCARD, reduce
+from maniple.regions.rectangle import Rect
+from maniple.runtime.analysis.dependence import Node, PlacedUse, RegionAnalysis
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.execution.ready_queue import FORGET_AT, Issuer, LiveRegion
+from maniple.runtime.machine.machine import Machine
+
+TIMEOUT_S = 30.0
+WHOLE = Rect((0,), (4,))
+REGION = LogicalRegion(0, "x", WHOLE, "float32")
+
+
+@pytest.fixture
+def runtime() -> Iterator[RankRuntime]:
+    made = RankRuntime(World.solo(processors=2, cores=1))
+    made.employ(Machine.cpu(2))
+    yield made
+    made.close()
+
+
+def live() -> LiveRegion:
+    return LiveRegion(REGION, RegionAnalysis(WHOLE, {}))
+
+
+def node(use: int) -> Node:
+    return Node(0, use, 0)
+
+
+def test_a_row_starts_when_all_that_it_waits_for_is_done(runtime: RankRuntime) -> None:
+    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+    gates = [threading.Event(), threading.Event()]
+    ran: list[str] = []
+
+    def held(number: int) -> None:
+        assert gates[number].wait(TIMEOUT_S)
+        ran.append(f"held {number}")
+
+    rows = [issuer.task(number, lambda number=number: held(number), [(region, node(number))], 0) for number in (0, 1)]  # type: ignore[misc]
+    rows.append(issuer.task(0, lambda: ran.append("last"), [(region, node(2))], 0))
+    issuer.link(region, [(node(0), node(2)), (node(1), node(2))])
+    assert ran == []
+    issuer.release(rows)
+    gates[1].set()
+    gates[0].set()
+    issuer.drain()
+    assert sorted(ran[:2]) == ["held 0", "held 1"]
+    assert ran[2] == "last"
+    assert all(row.done for row in rows)
+    assert runtime.under_way == 0
+
+
+def test_nothing_starts_before_it_is_released(runtime: RankRuntime) -> None:
+    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+    done = threading.Event()
+    row = issuer.task(0, done.set, [(region, node(0))], 0)
+    assert (row.left, runtime.under_way) == (1, 1)
+    assert not done.is_set()
+    issuer.release([row])
+    assert done.wait(TIMEOUT_S)
+    issuer.drain()
+
+
+def test_rows_that_are_done_or_elsewhere_are_not_waited_for(runtime: RankRuntime) -> None:
+    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+    first = issuer.task(0, lambda: None, [(region, node(0))], 0)
+    issuer.release([first])
+    issuer.drain()
+    second = issuer.task(0, lambda: None, [(region, node(1))], 0)
+    issuer.link(region, [(node(0), node(1)), (node(7), node(1)), (node(1), node(1))])
+    assert second.left == 1
+    issuer.release([second])
+    issuer.drain()
+
+
+def test_a_row_that_stands_for_two_nodes_is_one_row(runtime: RankRuntime) -> None:
+    issuer, first, second = Issuer(runtime, Machine.cpu(2)), live(), live()
+    row = issuer.task(0, lambda: None, [(first, node(0)), (second, node(3))], 0)
+    assert first.rows[node(0)] is second.rows[node(3)] is row
+    assert runtime.under_way == 1
+    issuer.release([row])
+    issuer.drain()
+
+
+def test_a_failure_ends_the_drain(runtime: RankRuntime) -> None:
+    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+
+    def explode() -> None:
+        raise RunError("broken")
+
+    issuer.release([issuer.task(0, explode, [(region, node(0))], 0)])
+    with pytest.raises(RunError, match="broken"):
+        issuer.drain()
+
+
+def test_values_share_one_instance_and_contributions_have_their_own(runtime: RankRuntime) -> None:
+    region = live()
+    uses = [PlacedUse(0, (), 0, 0, WHOLE)]
+    ((_, main),) = region.analysis.use(WRITE_DISCARD, uses)
+    region.view(runtime, main.instance, WHOLE).fill_(1.0)
+    ((_, part),) = region.analysis.use(reduce("+"), uses)
+    region.view(runtime, part.instance, WHOLE).fill_(9.0)
+    assert torch.equal(region.view(runtime, main.instance, Rect((1,), (3,))), torch.ones(2))
+    assert list(region.temporary) == [part.instance]
+
+
+def test_what_is_done_is_forgotten_and_what_waits_is_kept(runtime: RankRuntime) -> None:
+    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+    uses = [PlacedUse(0, (), 0, 0, WHOLE)]
+    ((_, waiting),) = region.analysis.use(reduce("+"), uses)
+    region.view(runtime, waiting.instance, WHOLE)
+    rows = [issuer.task(0, lambda: None, [(region, node(number))], 0) for number in range(FORGET_AT)]
+    issuer.release(rows[:-1])
+    gone = threading.Event()
+    runtime.processors[0].enqueue(gone.set, -1)
+    assert gone.wait(TIMEOUT_S)
+    region.tidy()
+    assert list(region.rows) == [node(FORGET_AT - 1)]
+    assert list(region.temporary) == [waiting.instance]
+    issuer.release(rows[-1:])
+    issuer.drain()

@@ -1,0 +1,110 @@
+"""Peaks: what was touched is found, however it was measured, and what was there before is not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maniple.runtime.observe import peak
+from maniple.runtime.observe.peak import Watch, measured_peak
+from maniple.runtime.transports.shared_memory import Arena, shared_files
+
+SIZE = 96 << 20
+SLACK = 6 << 20
+"""What else a test's process may take or give back meanwhile."""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a resident set by kinds")
+
+
+def touched(size: int = SIZE) -> np.ndarray:
+    return np.ones(size, np.uint8)
+
+
+def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be a system that does not let its peak be set back."""
+    monkeypatch.setattr(peak, "CLEAR", Path("/nowhere/clear_refs"))
+
+
+@pytest.mark.parametrize("way", ["peak", "sampled"])
+def test_what_was_given_back_counts_as_long_as_it_was_there(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "sampled":
+        sampled(monkeypatch)
+    held = touched()
+    with measured_peak() as most:
+        assert most().host < SLACK  # what was there before is not counted
+        if way == "peak":
+            touched()  # and gone
+        else:
+            kept = touched()
+        found = most()
+    assert found.way == way
+    assert SIZE - SLACK < found.host < SIZE + SLACK
+    assert found.total == found.host + found.shared + found.devices
+    assert held.nbytes == SIZE
+    if way == "sampled":
+        assert kept.nbytes == SIZE
+
+
+def test_a_thread_sees_what_is_gone_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampled(monkeypatch)
+    watch = Watch().begin()
+    assert watch._sampler is not None
+    try:
+        held = touched()
+        while watch._sampler._most - watch._host < SIZE - SLACK:
+            pass  # until it has looked; a test that never comes here ends at its time limit
+        del held
+        assert watch.peak().host > SIZE - SLACK
+    finally:
+        watch.end()
+    assert not watch._sampler._thread.is_alive()
+
+
+def test_memory_that_was_only_promised_is_not_counted() -> None:
+    with measured_peak() as most:
+        held = np.empty(SIZE, np.uint8)
+        assert most().host < SLACK
+        held[: SIZE // 2] = 1
+        assert SIZE // 2 - SLACK < most().host < SIZE // 2 + SLACK
+
+
+def test_a_peak_before_it_began_is_forgotten() -> None:
+    watch = Watch()
+    touched()
+    watch.begin()
+    assert watch.peak().host < SLACK
+
+
+def test_what_happens_aside_is_not_counted_nor_what_it_keeps() -> None:
+    watch = Watch().begin()
+    with watch.aside():
+        touched(2 * SIZE)
+        kept = touched()
+    assert watch.peak().host < SLACK
+    more = touched()
+    assert SIZE - SLACK < watch.peak().host < SIZE + SLACK
+    assert kept.nbytes == more.nbytes
+
+
+def test_segments_are_told_apart() -> None:
+    with shared_files(1) as (file,):
+        arena = Arena(file)
+        with measured_peak(arena) as most:
+            block = arena.allocate(SIZE)
+            block[:] = 1
+            found = most()
+    assert found.host < SLACK
+    assert SIZE <= found.shared < SIZE + SLACK
+
+
+def test_a_system_that_tells_only_the_most_ever_gives_what_that_has_grown_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "STATUS", Path("/nowhere/status"))
+    with measured_peak() as most:
+        held = touched(4 * SIZE)
+        found = most()
+    assert found.way == "ever"
+    assert 0 <= found.host < 4 * SIZE + SLACK
+    assert held.nbytes == 4 * SIZE

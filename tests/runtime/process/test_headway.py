@@ -1,0 +1,52 @@
+"""Headway: what a rank tells of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from maniple.regions.error import RequestError
+from maniple.runtime.control.world import World
+from maniple.runtime.process.headway import Headway
+
+
+def test_whatever_gets_on_changes_the_count() -> None:
+    headway, others = Headway(), [0]
+    headway.count(lambda: others[0], lambda: 0)
+    seen = [headway.progress()]
+    headway.step()
+    seen.append(headway.progress())
+    others[0] = 5
+    seen.append(headway.progress())
+    with headway.waiting():
+        assert headway.progress() == seen[-1], "to begin to wait is no progress"
+    seen.append(headway.progress())
+    assert seen == sorted(set(seen))
+
+
+def test_a_rank_waits_while_its_program_does_and_no_processor_works() -> None:
+    headway, working = Headway(), [0]
+    headway.count(lambda: 0, lambda: working[0])
+    assert not headway.waits()
+    with headway.waiting():
+        with headway.waiting():
+            assert headway.waits()
+        assert headway.waits()
+        working[0] = 1
+        assert not headway.waits()
+    assert not headway.waits()
+
+
+def test_the_longest_patience_counts_while_it_lasts() -> None:
+    headway = Headway()
+    assert headway.patience_s() == 0.0
+    with headway.busy(100.0):
+        with headway.busy(1000.0), headway.busy(10.0):
+            assert 900.0 < headway.patience_s() <= 1000.0
+        assert 90.0 < headway.patience_s() <= 100.0
+    assert headway.patience_s() == 0.0
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_no_time_is_refused(seconds: float) -> None:
+    with pytest.raises(RequestError, match="busy: expected seconds above 0"), World.solo().busy(seconds):
+        pass

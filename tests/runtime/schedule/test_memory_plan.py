@@ -1,0 +1,79 @@
+"""Packing: no two that clash overlap, gaps are used, and what cannot take turns has a place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maniple.runtime.schedule import memory_plan
+from maniple.runtime.schedule.lifetime import NEVER, Lifetimes
+from maniple.runtime.schedule.memory_plan import ALIGNMENT, pack, plan_memory
+
+Bits = np.typing.NDArray[np.bool_]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[list[int], Bits]:
+    count = draw(st.integers(0, 9))
+    sizes = draw(st.lists(st.integers(1, 9), min_size=count, max_size=count))
+    clashes = np.zeros((count, count), bool)
+    for one in range(count):
+        for other in range(one):
+            clashes[one, other] = clashes[other, one] = draw(st.booleans())
+    return sizes, clashes
+
+
+def offsets_of(sizes: list[int], clashes: Bits) -> list[int]:
+    def clash(one: int, others: Sequence[int]) -> Bits:
+        return np.asarray(clashes[one, list(others)], np.bool_)
+
+    return pack(sizes, clash)
+
+
+@pytest.mark.parametrize("sharing", [memory_plan.SHARING, 3])
+def test_no_two_that_clash_overlap(sharing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_plan, "SHARING", sharing)
+
+    @given(problems())
+    def check(problem: tuple[list[int], Bits]) -> None:
+        sizes, clashes = problem
+        offsets = offsets_of(sizes, clashes)
+        for one, size in enumerate(sizes):
+            for other in range(one):
+                apart = offsets[one] + size <= offsets[other] or offsets[other] + sizes[other] <= offsets[one]
+                assert apart or not clashes[one, other]
+        assert max((o + s for o, s in zip(offsets, sizes, strict=True)), default=0) <= sum(sizes)
+
+    check()
+
+
+def test_the_table_of_the_module() -> None:
+    clashes = np.asarray([[0, 1, 1], [1, 0, 0], [1, 0, 0]], bool)
+    assert offsets_of([4, 3, 2], clashes) == [0, 4, 4]
+
+
+def test_the_smallest_gap_that_holds_it_is_taken() -> None:
+    """9, 8 and 7 lie in a row; 6 takes turns with 9, so it lies there; 5 with 9 and 8, so it lies behind 6."""
+    clashes = np.ones((5, 5), bool)
+    for one, other in ((3, 0), (4, 1), (4, 0)):
+        clashes[one, other] = clashes[other, one] = False
+    assert offsets_of([9, 8, 7, 6, 5], clashes) == [0, 9, 17, 0, 6]
+
+
+def test_a_plan_rounds_to_cache_lines_and_says_what_it_saves() -> None:
+    """Two that take turns in one lane, and one that nobody is known to be through with."""
+    first = np.asarray([[0], [2], [0]], np.int32)
+    ended = np.asarray([[2], [3], [NEVER]], np.int32)
+    renewed = np.asarray([[0], [0], [NEVER]], np.int32)
+    alive = Lifetimes((5, 7, 9), first, ended, renewed, np.asarray([[0, 1], [2, 2], [0, 2]], np.int32))
+    plan = plan_memory(alive, {5: 100, 7: 10, 9: 1})
+    assert dict(plan.offsets) == {5: 0, 7: 0, 9: 128}
+    assert (plan.size, plan.unshared, plan.bound) == (192, 256, 192)
+    assert all(offset % ALIGNMENT == 0 for offset in plan.offsets.values())
+    alone = plan_memory(alive, {7: 10})
+    assert (dict(alone.offsets), alone.size, alone.bound) == ({7: 0}, 64, 64)
+    assert plan_memory(alive, {}).size == 0

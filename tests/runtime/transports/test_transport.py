@@ -1,0 +1,209 @@
+"""The data plane's contract, kept by every transport: order per pair, integrity, measured bytes, waking, closing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+
+import pytest
+
+from maniple.regions.error import RequestError, RunError
+from maniple.runtime.control.loopback import LoopbackHub
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.measurement import gather_bytes
+from maniple.runtime.transports.transport import REMEMBERED, Delivery, Meter, Transport
+from maniple.runtime.transports.zeromq import ZmqTransport
+
+TIMEOUT_S = 30.0
+Made = Callable[[int], Sequence[Transport]]
+
+
+def loopback(size: int) -> list[Transport]:
+    hub = LoopbackHub(size)
+    return [hub.endpoint(rank) for rank in range(size)]
+
+
+def shuffled(size: int) -> list[Transport]:
+    hub = LoopbackHub(size, shuffle=5)
+    return [hub.endpoint(rank) for rank in range(size)]
+
+
+def zeromq(size: int) -> list[Transport]:
+    made = [ZmqTransport(rank, size, "secret") for rank in range(size)]
+    for transport in made:
+        transport.connect([other.endpoint for other in made])
+    return list(made)
+
+
+@pytest.fixture(params=[loopback, shuffled, zeromq])
+def ends(request: pytest.FixtureRequest) -> Iterator[Made]:
+    made: list[Transport] = []
+
+    def make(size: int) -> Sequence[Transport]:
+        made.extend(request.param(size))
+        return made
+
+    yield make
+    for transport in made:
+        transport.close()
+
+
+def take(transport: Transport, count: int) -> list[Delivery]:
+    """Poll until so many deliveries are there; a poll may end without one, as when a connection is greeted."""
+    found: list[Delivery] = []
+    end = monotonic() + TIMEOUT_S
+    while len(found) < count:
+        found += transport.poll(TIMEOUT_S)
+        assert monotonic() < end, f"{len(found)} of {count} arrived"
+    return found
+
+
+def shown(deliveries: Sequence[Delivery]) -> list[tuple[int, bytes, bytes | None]]:
+    return [(one.peer, one.header, None if one.payload is None else bytes(one.payload)) for one in deliveries]
+
+
+def test_headers_and_payloads_arrive_as_they_were_sent(ends: Made) -> None:
+    zero, one = ends(2)
+    body = bytes(range(256)) * 1000
+    zero.send(1, b"head", memoryview(body), 1)
+    zero.send(1, b"alone", None, 1)
+    zero.send(1, b"empty", memoryview(b""), 1)
+    assert shown(take(one, 3)) == [(0, b"head", body), (0, b"alone", None), (0, b"empty", b"")]
+
+
+def test_the_order_of_every_pair_is_kept(ends: Made) -> None:
+    made = ends(3)
+    count = 200
+
+    def send(transport: Transport) -> None:
+        for number in range(count):
+            payload = memoryview(bytes([number]) * (1 + 997 * number % 70000))
+            transport.send(2, number.to_bytes(4, "little"), payload if number % 3 else None, 0)
+
+    threads = [threading.Thread(target=send, args=(transport,)) for transport in made[:2]]
+    for thread in threads:
+        thread.start()
+    found = take(made[2], 2 * count)
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    for peer in range(2):
+        mine = [one for one in found if one.peer == peer]
+        assert [int.from_bytes(one.header, "little") for one in mine] == list(range(count))
+        for number, one in enumerate(mine):
+            if number % 3:
+                assert one.payload is not None
+                assert bytes(one.payload) == bytes([number]) * (1 + 997 * number % 70000)
+            else:
+                assert one.payload is None
+
+
+def test_a_payload_stays_valid_while_later_ones_arrive(ends: Made) -> None:
+    zero, one = ends(2)
+    zero.send(1, b"", memoryview(b"a" * 100_000), 0)
+    (first,) = take(one, 1)
+    for _ in range(20):
+        zero.send(1, b"", memoryview(b"b" * 100_000), 0)
+    take(one, 20)
+    assert first.payload is not None
+    assert bytes(first.payload) == b"a" * 100_000
+
+
+def test_payload_bytes_are_measured_by_account_where_they_are_sent(ends: Made) -> None:
+    zero, one = ends(2)
+    zero.send(1, b"a header is not counted", memoryview(bytes(10)), 1)
+    zero.send(1, b"", memoryview(bytes(5)), 2)
+    zero.send(1, b"", memoryview(bytes(7)), 1)
+    zero.send(1, b"", None, 1)
+    assert (zero.measured(1), zero.measured(2), zero.measured(3), zero.total()) == (17, 5, 0, 22)
+    take(one, 4)
+    assert (one.measured(1), one.total()) == (0, 0)
+
+
+def test_wake_ends_a_poll_without_end(ends: Made) -> None:
+    zero, _ = ends(2)
+    ended = threading.Event()
+
+    def wait() -> None:
+        assert zero.poll(None) == []
+        ended.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    zero.wake()
+    assert ended.wait(TIMEOUT_S)
+    thread.join(TIMEOUT_S)
+
+
+def test_a_wake_before_the_poll_is_not_lost_and_several_count_as_one(ends: Made) -> None:
+    zero, _ = ends(2)
+    for _ in range(3):
+        zero.wake()
+    assert zero.poll(None) == []
+    assert zero.poll(0) == []
+
+
+def test_a_poll_that_does_not_wait_finds_nothing(ends: Made) -> None:
+    zero, _ = ends(2)
+    assert zero.poll(0) == []
+    assert zero.poll(0.001) == []
+
+
+def test_a_closed_transport_refuses_and_may_be_closed_again(ends: Made) -> None:
+    zero, _ = ends(2)
+    zero.close()
+    zero.close()
+    zero.wake()
+    with pytest.raises(RunError, match="closed"):
+        zero.send(1, b"", memoryview(b"x"), 0)
+    with pytest.raises(RunError, match="closed"):
+        zero.poll(0)
+
+
+def test_closing_ends_a_poll_under_way(ends: Made) -> None:
+    zero, _ = ends(2)
+    begun, caught = threading.Event(), list[RunError]()
+
+    def wait() -> None:
+        begun.set()
+        try:
+            while True:
+                zero.poll(None)
+        except RunError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert begun.wait(TIMEOUT_S)
+    zero.close()
+    thread.join(TIMEOUT_S)
+    assert not thread.is_alive()
+    assert "closed" in str(caught[0])
+
+
+@pytest.mark.parametrize("peer", [0, 2, -1])
+def test_there_is_no_way_to_send_to_oneself_or_to_nobody(ends: Made, peer: int) -> None:
+    zero, _ = ends(2)
+    with pytest.raises(RunError, match=r"expected another rank of 0\.\.1"):
+        zero.send(peer, b"", memoryview(b"x"), 0)
+    assert zero.total() == 0
+
+
+def test_a_meter_knows_the_latest_accounts_and_the_total_of_all() -> None:
+    meter = Meter()
+    meter.add(1, 3)
+    meter.add(2, 4)
+    meter.add(1, 5)
+    meter.add(1 + REMEMBERED, 7)
+    meter.add(1, 9)  # late, and of an account whose place is taken
+    assert [meter.of(account) for account in (1, 2, 1 + REMEMBERED, 2 + REMEMBERED)] == [None, 4, 7, 0]
+    assert meter.total == 28
+
+
+def test_bytes_of_a_run_too_long_ago_are_refused() -> None:
+    world = World.solo(processors=1, cores=1)
+    world.local.add(1, 3)
+    world.local.add(1 + REMEMBERED, 4)
+    assert gather_bytes(world, 1 + REMEMBERED) == 4
+    with pytest.raises(RequestError, match="run 1 are known no more"):
+        gather_bytes(world, 1)
