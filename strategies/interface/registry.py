@@ -18,20 +18,20 @@ GROUP = "maniple.strategies"
 """The entry-point group in which packages announce strategies."""
 
 _MODULES = {
-    "antichain": "antichain:Antichain",
-    "auto": "auto:Auto",
-    "bapipe": "bapipe:BaPipe",
-    "data_parallel": "data_parallel:DataParallel",
+    "antichain": "segmentation.antichain:Antichain",
+    "auto": "soap.auto:Auto",
+    "bapipe": "segmentation.bapipe:BaPipe",
+    "data_parallel": "named.data_parallel:DataParallel",
     "exhaustive": "exhaustive.exhaustive:Exhaustive",
     "exhaustive_layers": "exhaustive.exhaustive:ExhaustiveLayers",
-    "expert": "expert:Expert",
-    "hill_climb": "hill_climb:HillClimb",
-    "model_parallel": "model_parallel:ModelParallel",
+    "expert": "named.expert:Expert",
+    "hill_climb": "soap.hill_climb:HillClimb",
+    "model_parallel": "named.model_parallel:ModelParallel",
     "optcnn": "optcnn.optcnn:OptCNN",
-    "random": "random_plan:RandomPlan",
-    "reinforce": "reinforce:Reinforce",
+    "random": "named.random_plan:RandomPlan",
+    "reinforce": "soap.reinforce:Reinforce",
     "soap": "soap.soap:Soap",
-    "spatial": "spatial:Spatial",
+    "spatial": "named.spatial:Spatial",
 }
 BUILT_IN = tuple(EntryPoint(name, f"maniple.strategies.{value}", GROUP) for name, value in _MODULES.items())
 """The strategies of this package, as its metadata announces them too."""
