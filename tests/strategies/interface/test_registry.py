@@ -93,7 +93,7 @@ def test_registering_again_replaces_and_another_class_is_refused(monkeypatch: py
     assert "mine" in strategy_names()
     with pytest.raises(RequestError, match=r"'mine': the name belongs to .*mine\.<locals>\.Mine"):
         register_strategy("mine", Other)
-    with pytest.raises(RequestError, match=r"'expert': the name belongs to maniple\.strategies\.expert:Expert"):
+    with pytest.raises(RequestError, match=r"'expert': the name belongs to maniple\.strategies\.named\.expert:Expert"):
         register_strategy("expert", Other)
     with pytest.raises(RequestError, match="expected a class"):
         register_strategy("new", AbstractDirectStrategy)
