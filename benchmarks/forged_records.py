@@ -26,7 +26,7 @@ from time import perf_counter
 
 import msgpack
 
-from maniple.runtime.cluster.coordinator import Head
+from maniple.runtime.cluster.coordinator import Coordinator
 from maniple.runtime.cluster.coordinator_event import Garbled, Received, SendTo
 from maniple.runtime.control.control import echo_name
 from maniple.runtime.transports.message import (
@@ -70,21 +70,22 @@ class Found:
     seconds: float
 
 
-def heads() -> dict[str, Head]:
+def heads() -> dict[str, Coordinator]:
     """A head in every phase in which messages can come."""
-    found = {name: Head(SIZE, 1, 1e9, 1e9) for name in ("joining", "running", "stopping")}
+    found = {name: Coordinator(SIZE, 1, 1e9, 1e9) for name in ("joining", "running", "stopping")}
     for name, head in found.items():
         for rank in range(1 if name == "joining" else SIZE):
             hello = Hello(rank, rank, 1, "h", SIZE, f"tcp://h:{rank}", PROTOCOL, 41)
             head.handle(Received(b"rank %d" % rank, hello), 0.0)
         if name != "joining":
-            head.handle(Received(b"rank 0", Call(1, b"d", b"", "step 1")), 0.0)
+            for rank in range(2):
+                head.handle(Received(b"rank %d" % rank, Call(1, b"d", b"", "step 1")), 0.0)
             head.handle(Received(b"rank 1", Gather(1, b"part")), 0.0)
     found["stopping"].handle(Garbled(b"rank 2", "test"), 0.0)
     return found
 
 
-def shape(head: Head) -> tuple[object, ...]:
+def shape(head: Coordinator) -> tuple[object, ...]:
     """All of a head that a record could change."""
     agreement = head._agreement
     return (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import maniple as mp
-from maniple import cli, driver
+from maniple import cli, search_loop
 from maniple.costs import NamedCosts, costs_of, costs_of_plan, surveyed
 from maniple.regions.error import RequestError
 from maniple.regions.rectangle import Rect
@@ -320,10 +320,10 @@ def test_a_search_with_costs_of_its_own_hires_nobody(timer: Timer) -> None:
         mp.search(small(), MACHINE, strategy="soap", proposals=40, costs="measured", cores=cores) for cores in (1, 2)
     ]
     assert plans[0] == plans[1]
-    strategy, limits = Soap(), driver._Limits(0.0, None, 40, 2)
-    assert driver._crew(strategy, Problem(small(), MACHINE), limits) is not None
+    strategy, limits = Soap(), search_loop._Limits(0.0, None, 40, 2)
+    assert search_loop._crew(strategy, Problem(small(), MACHINE), limits) is not None
     costs = surveyed("measured", small(), MACHINE)
-    assert driver._crew(strategy, Problem(small(), MACHINE, costs=costs), limits) is None
+    assert search_loop._crew(strategy, Problem(small(), MACHINE, costs=costs), limits) is None
     assert timer.calls > 0
 
 

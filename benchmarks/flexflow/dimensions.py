@@ -11,10 +11,10 @@ import click
 import maniple as mp
 from flexflow.cluster import budget_option, predicted
 from flexflow.table import Row, Table, json_option
-from maniple.driver import search
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import Plan
 from maniple.runtime.machine.machine import Machine
+from maniple.search_loop import search
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.space import Choice, OperatorSpace, Space
 from maniple.strategies.interface.strategy import Problem

@@ -14,12 +14,12 @@ from batch import batch_of
 import maniple as mp
 from flexflow.table import Row, Table, json_option, of_contents
 from maniple.costs import NamedCosts
-from maniple.driver import search
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import Plan
 from maniple.runtime.control.world import current
 from maniple.runtime.machine.machine import Machine
+from maniple.search_loop import search
 
 SIZES: dict[str, dict[str, int]] = {
     "vgg16": {"batch": 32, "image": 32, "classes": 10},

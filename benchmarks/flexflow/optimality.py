@@ -10,10 +10,10 @@ import click
 
 from flexflow.cluster import budget_option, predicted
 from flexflow.table import Row, Table, json_option
-from maniple.driver import search
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
 from maniple.runtime.machine.machine import Machine
+from maniple.search_loop import search
 
 NETWORKS: dict[str, dict[str, int]] = {"lenet": {}, "rnnlm": {"steps": 2, "chunk": 1}}
 

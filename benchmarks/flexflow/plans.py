@@ -9,9 +9,9 @@ import click
 
 from flexflow.cluster import batch_option, budget_option, graph_for, machine_option, model_option, predicted, roomy
 from flexflow.table import Row, Table, json_option
-from maniple.driver import search
 from maniple.operators.graph.graph import Graph
 from maniple.runtime.machine.machine import Machine
+from maniple.search_loop import search
 
 USUAL = ("data_parallel", "expert")
 

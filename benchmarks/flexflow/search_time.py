@@ -19,9 +19,9 @@ import click
 
 from flexflow.cluster import MODELS, batch_option, budget_option, graph_for, model_option
 from flexflow.table import Row, Table, json_option
-from maniple.driver import search
 from maniple.operators.graph.graph import Graph
 from maniple.runtime.machine.machine import Machine
+from maniple.search_loop import search
 from maniple.strategies.interface.equal_split import equal_splits
 from maniple.strategies.interface.space import Choice, OperatorSpace, Space
 from maniple.strategies.interface.strategy import Problem, Progress

@@ -9,9 +9,9 @@ import click
 
 from flexflow.cluster import batch_option, budget_option, graph_for, machine_option, predicted
 from flexflow.table import Row, Table, json_option
-from maniple.driver import search
 from maniple.operators.graph.graph import Graph
 from maniple.runtime.machine.machine import Machine
+from maniple.search_loop import search
 from maniple.strategies.simulation.prediction import Prediction
 
 PUBLISHED_BYTES = {"data_parallel": 65.8e9, "expert": 24.2e9, "soap": 12.1e9}

@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 
 from maniple.runtime.analysis.fragment import FragmentKey, analyse, distance
 from maniple.runtime.analysis.program_analysis import placed_uses
-from maniple.runtime.analysis.schedule_builder import Composer
-from maniple.runtime.process.gc_pause import uncollected
+from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
+from maniple.runtime.process.gc_pause import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -133,7 +133,7 @@ class FragmentCache:
         return found
 
 
-@uncollected()
+@gc_paused()
 def lower(program: Program, cache: FragmentCache) -> Schedule:
     """Lower a program to the schedule that runs; the simulator has a second form of this, compared with it row by row.
 
@@ -145,4 +145,4 @@ def lower(program: Program, cache: FragmentCache) -> Schedule:
         RequestError: interfering tasks, or a read before the first write.
     """
     fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
-    return Composer(cache.machine, program.launches, program.regions(), fragments).compose()
+    return ScheduleBuilder(cache.machine, program.launches, program.regions(), fragments).compose()

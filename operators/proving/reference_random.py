@@ -1,4 +1,4 @@
-"""Injection: torch's dropout draws what a graph's operators draw, so that a module can be compared with its import.
+"""Reference randomness: torch's dropout draws what a graph's operators draw, to compare a module with its import.
 
 Dropout here is a function of (seed, step, operator, element), which torch's generator cannot give. Inside this context
 the calls that a module makes of dropout, of attention and of recurrent layers with dropout, and of what gives random

@@ -35,7 +35,7 @@ from maniple.operators.torch_import.request import Examples, Loss, Request, Step
 from maniple.operators.torch_import.table import handler
 from maniple.operators.torch_import.translation import Translation
 from maniple.regions.error import RequestError
-from maniple.runtime.process.gc_pause import uncollected
+from maniple.runtime.process.gc_pause import gc_paused
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -115,7 +115,7 @@ class _Import:
         examples = tuple(
             value.new_empty(shape) for value, shape in zip(self.request.tensors.values(), shapes, strict=True)
         )
-        with _ONE_AT_A_TIME, uncollected():
+        with _ONE_AT_A_TIME, gc_paused():
             return self._graph(examples)
 
     def _graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:

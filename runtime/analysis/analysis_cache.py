@@ -1,4 +1,4 @@
-"""Recurrence: analyses of launches that are remembered for the next time that their regions are in the same states.
+"""The analysis cache: analyses of launches, remembered for the next time that their regions are in the same states.
 
 A loop that is not traced still launches the same again and again. What the analysis of a launch comes to depends on the
 launch and on the states of its regions alone, and these recur: who holds what, and which elements were used last, but
@@ -155,7 +155,7 @@ class _Clerk:
         return made
 
 
-class Recurrence:
+class AnalysisCache:
     """The states that regions were met in, and what launches made of them.
 
     Args:

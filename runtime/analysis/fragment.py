@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from maniple.runtime.analysis.analysis_cache import Recurrence
+from maniple.runtime.analysis.analysis_cache import AnalysisCache
 from maniple.runtime.analysis.dependence import Move, Node, PlacedUse, RegionAnalysis, apart
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
 
 def _analysed(key: FragmentKey, region: RegionAnalysis) -> Iterator[AnalysedUse]:
     """Analyse the uses; where they are many, from memory once the region is in a state again that it was in before."""
-    recurrence = Recurrence({0: region})
+    recurrence = AnalysisCache({0: region})
     for privilege, tasks in key.uses:
         analyse_one = partial(_one, region, privilege, tasks)
         if len(key.uses) < MANY_USES or recurrence.derived > MANY_USES + recurrence.followed:

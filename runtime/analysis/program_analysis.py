@@ -11,7 +11,7 @@ from maniple.regions.privilege import READ, Coherence
 from maniple.regions.validity import Clash, Near, UnwrittenRead
 from maniple.runtime.analysis.access import AnalysedUse as AnalysedUse
 from maniple.runtime.analysis.access import placed_uses as placed_uses
-from maniple.runtime.analysis.analysis_cache import Recurrence
+from maniple.runtime.analysis.analysis_cache import AnalysisCache
 from maniple.runtime.analysis.capacity import NOTHING, Occupancy
 from maniple.runtime.analysis.dependence import RegionAnalysis
 from maniple.runtime.analysis.fragment import distance
@@ -48,7 +48,7 @@ class ProgramAnalysis:
         self.regions: dict[int, RegionAnalysis] = {}
         self._logical: dict[int, LogicalRegion] = {}
         self._occupancy = Occupancy(machine, self.regions, self._logical)
-        self._recurrence = Recurrence(self.regions)
+        self._recurrence = AnalysisCache(self.regions)
 
     def add(
         self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None, near: Near | None = None

@@ -1,4 +1,4 @@
-"""Composition: a schedule put together from launches and the fragments of their regions."""
+"""The schedule builder: a schedule put together from launches and the fragments of their regions."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _Tasks(NamedTuple):
     durations: list[int]
 
 
-class Composer:
+class ScheduleBuilder:
     """Lays out the rows of launches and fragments: for each launch the movements it needs, then its tasks.
 
     Args:

@@ -16,8 +16,8 @@ from maniple.regions.validity import Near, Validity
 from maniple.runtime.analysis.access import Placing, placed_uses
 from maniple.runtime.analysis.dependence import RegionAnalysis
 from maniple.runtime.analysis.fragment import FragmentKey, analyse
-from maniple.runtime.analysis.schedule_builder import Composer
-from maniple.runtime.process.gc_pause import uncollected
+from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
+from maniple.runtime.process.gc_pause import gc_paused
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.schedule.schedule import InstanceKind
 
@@ -99,7 +99,7 @@ def covers(state: Validity, needed: Validity) -> bool:
     return all(memory in held and held[memory].covers(points) for memory, points in needed.valid.items())
 
 
-@uncollected()
+@gc_paused()
 def lower(
     launches: Sequence[Launch],
     states: Mapping[int, Validity],
@@ -136,7 +136,7 @@ def lower(
             found.append((requirement.privilege, placed_uses(closing, requirement, machine)))
     settled = {region: _settle(region, tuple(found), states[region.id], near(region)) for region, found in uses.items()}
     fragments = [fragment for _, fragment in settled.values()]
-    schedule = Composer(machine, (*launches, *ends), tuple(settled), fragments).compose()
+    schedule = ScheduleBuilder(machine, (*launches, *ends), tuple(settled), fragments).compose()
     return Template(
         schedule,
         {region.id: entry for region, (entry, _) in settled.items()},

@@ -1,4 +1,4 @@
-"""The head of a run: brings the ranks together, watches them, and decides when and why the run ends. Pure.
+"""The coordinator of a run: brings the ranks together, watches them, and decides when and why the run ends. Pure.
 
 =========  ===========================================  =========
 phase      what happens                                 next
@@ -85,7 +85,7 @@ class _Member:
 
 
 @final
-class Head:
+class Coordinator:
     """The rendezvous and supervision of one run, as `handle(event, now) -> instructions`.
 
     Args:

@@ -1,4 +1,4 @@
-"""What the head of a run is told, and what it wants done."""
+"""What the coordinator of a run is told, and what it wants done."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError, RunError, nearest
 from maniple.runtime.cluster import parent_death
-from maniple.runtime.cluster.coordinator import Head
+from maniple.runtime.cluster.coordinator import Coordinator
 from maniple.runtime.cluster.log_folder import forget_old_runs
 from maniple.runtime.cluster.vigil import HANG_S
 from maniple.runtime.control.control import place
@@ -204,7 +204,7 @@ def run(request: LaunchRequest) -> int:
 
     open_files.check(request.size)
     token = secrets.token_hex(16)
-    head = Head(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s)
+    head = Coordinator(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s)
     sys.stdout.flush()
     if request.size > 1:
         sys.stderr.write(

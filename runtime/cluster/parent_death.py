@@ -1,4 +1,4 @@
-"""A tether: becomes a command that the kernel ends as soon as the launcher ends, however the launcher ends (Linux).
+"""Parent death: becomes a command that the kernel ends as soon as the launcher ends, however the launcher ends (Linux).
 
 Run as a file, by `python -I -S tether.py PARENT COMMAND [ARGUMENT...]`; it imports nothing of Maniple.
 """

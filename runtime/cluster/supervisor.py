@@ -26,7 +26,7 @@ from maniple.runtime.cluster.coordinator_event import (
     Tick,
     Unread,
 )
-from maniple.runtime.cluster.tee import PassThrough
+from maniple.runtime.cluster.tee import Tee
 from maniple.runtime.transports.message import ProtocolError, decode, encode, frames
 from maniple.runtime.transports.proof import be_head
 from maniple.runtime.transports.zeromq import LOOPBACK, bind, make_socket
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType, TracebackType
 
-    from maniple.runtime.cluster.coordinator import Head
+    from maniple.runtime.cluster.coordinator import Coordinator
 
 __all__: list[str] = []
 
@@ -65,10 +65,10 @@ class Supervisor:
         RunError: the port is taken, or this process may open no more files.
     """
 
-    def __init__(self, head: Head, token: str, port: int | None) -> None:
+    def __init__(self, head: Coordinator, token: str, port: int | None) -> None:
         self._head = head
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._outputs: list[PassThrough] = []
+        self._outputs: list[Tee] = []
         self._noticed: dict[int, float] = {}
         self._told: set[int] = set()
         self._unread: list[bytes] = []
@@ -118,7 +118,7 @@ class Supervisor:
             shown: whether its output goes to this process's streams too, and this one's input to it.
         """
         file = self._stack.enter_context(log.open("ab", buffering=0))
-        streams = [PassThrough(target, file) for target in (1, 2)] if shown else []
+        streams = [Tee(target, file) for target in (1, 2)] if shown else []
         # A session of its own: the terminal's signals come to the launcher alone, which passes on what it decides.
         process = subprocess.Popen(  # noqa: S603 - the command is what the user asked the launcher to run
             argv,

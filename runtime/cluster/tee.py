@@ -1,4 +1,4 @@
-"""Pass-through: one output stream of a rank, copied to the launcher's own and to the rank's log file."""
+"""Tees: one output stream of a rank, copied to the launcher's own and to the rank's log file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK = 1 << 16
 
 
 @final
-class PassThrough:
+class Tee:
     """A stream that a child writes to. Where the launcher's stream is a terminal, the child sees one too.
 
     Args:

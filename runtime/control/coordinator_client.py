@@ -16,7 +16,7 @@ from maniple.regions.error import RunError
 from maniple.runtime.control.control import MAX_TEXT, Control, RankStopped, Roll
 from maniple.runtime.control.echo import Echo
 from maniple.runtime.process.headway import Headway
-from maniple.runtime.process.wakeup import Alarm
+from maniple.runtime.process.wakeup import Wakeup
 from maniple.runtime.transports.message import (
     MAX_INTEGER,
     MAX_MESSAGE,
@@ -66,7 +66,7 @@ MANY = 64
 
 
 @final
-class HeadControl(Control):
+class CoordinatorClient(Control):
     """A rank's end of the control plane.
 
     One thread owns the socket: it sends what the program queues, beats, and receives. The program's thread only
@@ -105,7 +105,7 @@ class HeadControl(Control):
         self._word_due = False
         self._lost_at: float | None = None
         self._callbacks: list[Callable[[RankStopped], object]] = []
-        self._alarm = Alarm()
+        self._alarm = Wakeup()
         self._parent = os.getppid()
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 

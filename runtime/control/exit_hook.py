@@ -1,4 +1,4 @@
-"""The ending of a launched rank's program: what an exception that nobody caught tells the launcher and the user."""
+"""The exit hook of a launched rank's program: what an exception that nobody caught tells the launcher and the user."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from maniple.regions.error import ManipleError
     from maniple.runtime.control.control import Control
-    from maniple.runtime.control.coordinator_client import HeadControl
+    from maniple.runtime.control.coordinator_client import CoordinatorClient
 
 __all__: list[str] = []
 
-_controls: list[HeadControl] = []
+_controls: list[CoordinatorClient] = []
 _installed: list[bool] = []
 
 # How long a rank that ends of another's failure waits to be stopped for that one; then it tells of it itself.
@@ -49,7 +49,7 @@ def install() -> None:
     sys.excepthook = hook
 
 
-def attend(control: HeadControl) -> None:
+def attend(control: CoordinatorClient) -> None:
     """Tell a control plane of failures from now on."""
     _controls.append(control)
 

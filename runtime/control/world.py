@@ -227,7 +227,7 @@ def _sharing(ranks: range) -> list[SharedMemory]:
 
 def _join(launch: LaunchEnvironment) -> World:
     from maniple.runtime.control import exit_hook
-    from maniple.runtime.control.coordinator_client import HeadControl
+    from maniple.runtime.control.coordinator_client import CoordinatorClient
     from maniple.runtime.process import stacks
     from maniple.runtime.transports.shared_memory import SharedMemory
     from maniple.runtime.transports.zeromq import ZmqTransport
@@ -238,7 +238,7 @@ def _join(launch: LaunchEnvironment) -> World:
         import_module("maniple.runtime.transports.shared_counter")
     transport = ZmqTransport(launch.rank, launch.world_size, launch.token)
     headway = Headway()
-    control = HeadControl(launch, transport.endpoint, headway, stacks.answer(launch.log))
+    control = CoordinatorClient(launch, transport.endpoint, headway, stacks.answer(launch.log))
     welcome = control.join()
     exit_hook.attend(control)
     transport.connect(welcome.endpoints)

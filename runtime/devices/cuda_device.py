@@ -20,7 +20,7 @@ import torch
 
 from maniple.regions.error import RequestError
 from maniple.runtime.devices.event import DONE, Event, Signal
-from maniple.runtime.devices.memory_budget import Room
+from maniple.runtime.devices.memory_budget import MemoryBudget
 from maniple.runtime.process.allocation import Taken
 
 __all__: list[str] = []
@@ -174,7 +174,7 @@ class CudaDevice:
         check_cuda()
         self.device = torch.device("cuda", local % torch.cuda.device_count())
         self.name = str(self.device)
-        self.room = Room(self.name, capacity, _reclaim)
+        self.room = MemoryBudget(self.name, capacity, _reclaim)
         self.written: Event = DONE
         self.tasks, self.arrivals, self.departures = (
             CudaStream(self.device, f"{self.name}: {name}") for name in ("tasks", "arrivals", "departures")

@@ -1,4 +1,4 @@
-"""Room: how much of a device's memory is in use, and the wait of an allocation for what is about to be let go of.
+"""Memory budgets: how much of a device's memory is in use, and how an allocation waits for what is let go of.
 
 A tile's storage is let go of by a stream, or by whoever hears of its events, a moment after these have ended; an
 allocation that comes before that waits, and is refused only when nothing was let go of for long.
@@ -27,7 +27,7 @@ NAP_S = 1e-3
 
 
 @final
-class Room:
+class MemoryBudget:
     """The bytes that a device may hold, and those that it does.
 
     Args:

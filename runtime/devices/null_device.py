@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from maniple.regions.error import RunError
 from maniple.runtime.devices.event import DONE, Event, Signal
-from maniple.runtime.devices.memory_budget import Room
+from maniple.runtime.devices.memory_budget import MemoryBudget
 from maniple.runtime.devices.processor import enter_task
 from maniple.runtime.process.allocation import Taken, taken_on_host
 
@@ -231,7 +231,7 @@ class NullDevice:
 
     def __init__(self, local: int, capacity: int, latest_s: float = LATEST_S) -> None:
         self.name = f"null device {local}"
-        self.room = Room(self.name, capacity)
+        self.room = MemoryBudget(self.name, capacity)
         self._gate = _Gate()
         self.tasks, self.arrivals, self.departures = (
             NullStream(f"{self.name}: {name}", Random(f"{local} {name}"), latest_s, self._gate)

@@ -1,4 +1,4 @@
-"""The untraced path of a program: launches that are analysed and started as they come."""
+"""The dynamic path of a program: launches that are analysed and started as they come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from maniple.regions.error import RequestError, RunError
 from maniple.runtime.analysis.fragment import distance
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.analysis.template import close, enter
-from maniple.runtime.execution.ready_queue import Issuer, LiveRegion
+from maniple.runtime.execution.ready_queue import LiveRegion, ReadyQueue
 from maniple.runtime.process.interruption import uninterrupted
 from maniple.runtime.program.body import BoundTask
 from maniple.runtime.program.mapper import CopyView, Mapper
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis.dependence import Node
     from maniple.runtime.analysis.program_analysis import AnalysedUse
     from maniple.runtime.execution.rank import RankRuntime
-    from maniple.runtime.execution.ready_row import Issued
+    from maniple.runtime.execution.ready_row import ReadyRow
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.call import Call
     from maniple.runtime.program.mapping import Mapping
@@ -68,7 +68,7 @@ class BoundLaunch:
         )
 
 
-class Untraced:
+class DynamicLaunches:
     """The regions of a program at one rank, and the launches that use them one by one.
 
     `version` grows whenever what is valid where may have changed, so that whoever looked need not look again.
@@ -89,7 +89,7 @@ class Untraced:
         self.version = 0
         self.recorded: Callable[[], bool] = bool  # whether launches are taken down, to be replayed later
         runtime.employ(machine)
-        self._issuer = Issuer(runtime, machine)
+        self._issuer = ReadyQueue(runtime, machine)
         self._memories = [processor.memory for processor in machine.processors]
         self._bound: dict[int, BoundLaunch] = {}
         self._moved = 0
@@ -193,7 +193,7 @@ class Untraced:
         together: bool,
     ) -> None:
         """Make, link and start the rows of an analysed launch that run here."""
-        rows: list[Issued] = []
+        rows: list[ReadyRow] = []
         found = self._make_room(found)
         nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
         bound = self._bound.get(id(launch)) if call is not None else None
@@ -313,8 +313,8 @@ class Untraced:
         mapping: Mapping | None,
         call: Call | None,
         serial: int,
-    ) -> list[Issued]:
-        rows: list[Issued] = []
+    ) -> list[ReadyRow]:
+        rows: list[ReadyRow] = []
         launch = bound.launch
         for number, processor, body in bound.bodies:
             run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body

@@ -1,4 +1,4 @@
-"""Post: pushes of untraced launches between ranks of one host, through memory that both map.
+"""Mailboxes: pushes of untraced launches between ranks of one host, through memory that both map.
 
 Each directed pair of ranks has a box in the sender's file; both ends hold the same queue of pushes, so a tile needs no
 name. The sender copies a tile into a block of its own file and puts the block's place into the box; the receiver copies
@@ -118,7 +118,7 @@ class _Neighbour:
         self.from_ = Box(shared, rank, shared.rank)
 
 
-class Post:
+class Mailbox:
     """Moves tiles of untraced launches between the ranks of one host.
 
     Any thread may call any method; a thread of its own waits for the bell.

@@ -18,7 +18,7 @@ from maniple.runtime.devices.processor import CpuProcessor, GpuProcessor, inside
 from maniple.runtime.execution import activity, recording
 from maniple.runtime.execution.device_lane import Milestones
 from maniple.runtime.execution.engine import DEFAULT_CREDIT_BYTES, CopyEngine
-from maniple.runtime.execution.mailbox import Post
+from maniple.runtime.execution.mailbox import Mailbox
 from maniple.runtime.execution.recorder import silent
 from maniple.runtime.execution.recovery import Recovery
 from maniple.runtime.execution.replay import Replay, Run
@@ -87,7 +87,7 @@ class RankRuntime:
         roomy = neighbours * world.processors * world.cores <= available_cores()
         self.progress = Progress(world.shared, world.rank, roomy=roomy, patient=world.stepper is None, check=self.check)
         self._credit_bytes = credit_bytes
-        self._post: Post | None = None
+        self._post: Mailbox | None = None
         self.engine: CopyEngine | None = None
         if world.transport is not None:
             self._start_engine(world.transport)
@@ -117,7 +117,7 @@ class RankRuntime:
                 recording.start(found)
         return found
 
-    def mover(self, memories: Collection[int]) -> CopyEngine | Post | None:
+    def mover(self, memories: Collection[int]) -> CopyEngine | Mailbox | None:
         """Give what moves tiles of untraced launches between memories, None where nothing does.
 
         Args:
@@ -132,7 +132,7 @@ class RankRuntime:
         ):
             return self.engine
         if self._post is None:
-            self._post = Post(shared, self._credit_bytes, self.fail)
+            self._post = Mailbox(shared, self._credit_bytes, self.fail)
         return self._post
 
     def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:

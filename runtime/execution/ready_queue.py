@@ -1,4 +1,4 @@
-"""Issue: untraced rows that run as soon as what they wait for is done, whatever their place in the program."""
+"""The ready queue: rows of dynamic launches, which run as soon as what they wait for is done."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from maniple.runtime.analysis.dependence import Node
 from maniple.runtime.execution.engine import CopyEngine
-from maniple.runtime.execution.ready_row import DeviceTask, Issued, IssuedTask
+from maniple.runtime.execution.ready_row import DeviceTask, ReadyRow, ReadyTask
 from maniple.runtime.execution.recorder import silent
 from maniple.runtime.lanes.movement import BoundMove, Place, bind_movement
 from maniple.runtime.observe.timeline import Kind
@@ -52,7 +52,7 @@ class LiveRegion:
     def __init__(self, region: LogicalRegion, analysis: RegionAnalysis) -> None:
         self.region = region
         self.analysis = analysis
-        self.rows: dict[Node, Issued] = {}
+        self.rows: dict[Node, ReadyRow] = {}
         self.temporary: dict[int, tuple[Rect, torch.Tensor]] = {}
         self.moves: dict[int, BoundMove] = {}
         self._current: dict[int, int] = {}  # by memory
@@ -130,7 +130,7 @@ class LiveRegion:
         self._tidy_at = FORGET_AT + 2 * (len(self.rows) + len(self.temporary))
 
 
-class Issuer:
+class ReadyQueue:
     """Links rows to those they wait for and starts them; safe to call from the program's thread only.
 
     Args:
@@ -141,10 +141,10 @@ class Issuer:
     def __init__(self, runtime: RankRuntime, machine: Machine) -> None:
         self.runtime = runtime
         self._place = Place.of(machine, runtime.memories)
-        self._last: Sequence[Issued] = ()
-        self._together: Sequence[Issued] = ()
+        self._last: Sequence[ReadyRow] = ()
+        self._together: Sequence[ReadyRow] = ()
 
-    def movements(self, live: LiveRegion, moves: Sequence[Move], first: int) -> list[Issued]:
+    def movements(self, live: LiveRegion, moves: Sequence[Move], first: int) -> list[ReadyRow]:
         """Make rows of the movements of one use of a region, as far as this rank takes part.
 
         Args:
@@ -152,14 +152,14 @@ class Issuer:
             moves: the movements, in program order.
             first: the number of the first of them in the region's analysis.
         """
-        rows: list[Issued | None] = []
+        rows: list[ReadyRow | None] = []
         for number, move in enumerate(moves, first):
             node = Node(live.analysis.step, -1, number)
             make = self._fold if move.kind == RowKind.FOLD else self._movement
             rows.append(make(live, node, move))
         return [row for row in rows if row is not None]
 
-    def _fold(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
+    def _fold(self, live: LiveRegion, node: Node, move: Move) -> ReadyRow | None:
         if move.processor not in self.runtime.processors:
             return None
         target, *parts = (live.view(self.runtime, access.instance, access.rect) for access in move.accesses)
@@ -176,7 +176,7 @@ class Issuer:
         priority: int,
         tell: Tell = silent,
         measure: Callable[[int], object] | None = None,
-    ) -> Issued:
+    ) -> ReadyRow:
         """Make a row of a task or fold of this rank; `link` starts it.
 
         Args:
@@ -189,19 +189,19 @@ class Issuer:
         """
         place = self.runtime.processors[processor]
         if place.device is None:
-            row: Issued = IssuedTask(self, place, call, priority, tell)
+            row: ReadyRow = ReadyTask(self, place, call, priority, tell)
         else:
             row = DeviceTask(self, place, call, priority, tell, measure)
         self._enter(row, nodes)
         return row
 
-    def _enter(self, row: Issued, nodes: Sequence[tuple[LiveRegion, Node]]) -> None:
+    def _enter(self, row: ReadyRow, nodes: Sequence[tuple[LiveRegion, Node]]) -> None:
         for live, node in nodes:
             live.rows[node] = row
         with self.runtime.lock:
             self.runtime.under_way += 1
 
-    def _movement(self, live: LiveRegion, node: Node, move: Move) -> Issued | None:
+    def _movement(self, live: LiveRegion, node: Node, move: Move) -> ReadyRow | None:
         bound = live.moves.get(id(move)) or self._bound(live, move)
         here = not bound.memories.isdisjoint(self.runtime.memories)
         engine = self.runtime.mover(bound.memories) if here else None
@@ -229,7 +229,7 @@ class Issuer:
             tell(Kind.COPIED, movement.ended_ns or None)
             self.complete(row)
 
-        row = Issued(start, takes=isinstance(engine, CopyEngine))
+        row = ReadyRow(start, takes=isinstance(engine, CopyEngine))
         movement.finished = finish
         self._enter(row, [(live, node)])
         return row
@@ -278,7 +278,7 @@ class Issuer:
                     continue
                 then.left += 1
 
-    def line_up(self, moves: Sequence[Issued], tasks: Sequence[Issued], *, together: bool) -> None:
+    def line_up(self, moves: Sequence[ReadyRow], tasks: Sequence[ReadyRow], *, together: bool) -> None:
         """Order the rows of a launch after others that no dependence orders them after.
 
         In a deterministic world every row waits for the one before. Tasks that must run at the same time wait for the
@@ -298,14 +298,14 @@ class Issuer:
                     self._follow(self._last, group)
                     self._last = group
 
-    def _follow(self, before: Sequence[Issued], rows: Sequence[Issued]) -> None:
+    def _follow(self, before: Sequence[ReadyRow], rows: Sequence[ReadyRow]) -> None:
         for first in before:
             if not first.done:
                 first.after += rows
                 for row in rows:
                     row.left += 1
 
-    def release(self, rows: Sequence[Issued]) -> None:
+    def release(self, rows: Sequence[ReadyRow]) -> None:
         """Let rows start that are linked to all they wait for."""
         with self.runtime.lock:
             ready = []
@@ -330,7 +330,7 @@ class Issuer:
         for later in ready:
             later.begin()
 
-    def complete(self, row: Issued) -> None:
+    def complete(self, row: ReadyRow) -> None:
         """Mark a row done and start what waited only for it."""
         ready = []
         with self.runtime.lock:

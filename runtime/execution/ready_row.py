@@ -1,4 +1,4 @@
-"""Issued rows: tasks, folds and shares of movements that this rank will run, and what waits for them."""
+"""Ready rows: tasks, folds and shares of movements that this rank will run, and what waits for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from maniple.runtime.observe.timeline import Kind
 if TYPE_CHECKING:
     from maniple.runtime.devices.event import Event
     from maniple.runtime.devices.processor import Processor
-    from maniple.runtime.execution.ready_queue import Issuer
+    from maniple.runtime.execution.ready_queue import ReadyQueue
     from maniple.runtime.execution.recorder import Tell
 
 __all__: list[str] = []
@@ -20,7 +20,7 @@ def _done() -> None:
     """Stand in for the start of a row that has run, so that nothing holds its body any more."""
 
 
-class Issued:
+class ReadyRow:
     """A row that this rank will run: a task, a fold, or its share of a movement.
 
     A row that takes events starts when those before it that give events early are submitted, and when all others are
@@ -37,7 +37,7 @@ class Issued:
         self.start = start
         self.takes = takes
         self.left = 1  # the issue itself, so that nothing starts half linked
-        self.after: list[Issued] = []
+        self.after: list[ReadyRow] = []
         self.events: list[Event] = []
         self.done = False
 
@@ -52,7 +52,7 @@ class Issued:
         self.events = []
 
 
-class IssuedTask(Issued):
+class ReadyTask(ReadyRow):
     """A task or fold of this rank.
 
     Args:
@@ -66,7 +66,7 @@ class IssuedTask(Issued):
     __slots__ = ("_call", "_issuer", "_priority", "_processor", "_tell")
 
     def __init__(
-        self, issuer: Issuer, processor: Processor, call: Callable[[], object], priority: int, tell: Tell
+        self, issuer: ReadyQueue, processor: Processor, call: Callable[[], object], priority: int, tell: Tell
     ) -> None:
         super().__init__(_done)
         self._issuer, self._processor, self._call = issuer, processor, call
@@ -87,7 +87,7 @@ class IssuedTask(Issued):
 
 
 @final
-class DeviceTask(IssuedTask):
+class DeviceTask(ReadyTask):
     """A task or fold on a device: whatever takes events comes behind it as soon as it is submitted.
 
     Args:
@@ -103,7 +103,7 @@ class DeviceTask(IssuedTask):
 
     def __init__(
         self,
-        issuer: Issuer,
+        issuer: ReadyQueue,
         processor: Processor,
         call: Callable[[], object],
         priority: int,
@@ -112,7 +112,7 @@ class DeviceTask(IssuedTask):
     ) -> None:
         super().__init__(issuer, processor, call, priority, tell)
         self.takes = True
-        self.behind: list[Issued] = []  # what waits until it is submitted
+        self.behind: list[ReadyRow] = []  # what waits until it is submitted
         self.event: Event | None = None
         self._measure = measure
 

@@ -10,7 +10,7 @@ were to write is poisoned, which `poison` works out from the launches since the 
 A program of one rank hears of a failure at its next call. Several ranks must hear of it at the same place of the
 program, so they exchange what failed wherever they wait: for a read, a future, a fence, and the end. What was launched
 since the last of these is remembered, so a fence that told nothing would leave that behind. Where no values are
-exchanged, one bit is: whether anything failed (`Meeting`).
+exchanged, one bit is: whether anything failed (`Barrier`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from maniple.runtime.execution.meeting import Meeting
+from maniple.runtime.execution.barrier import Barrier
 from maniple.runtime.execution.poison import Failure, Poison, awaited, place_of, reads_poison
 from maniple.runtime.schedule.failure import PoisonedRegion, TaskFailed
 from maniple.runtime.transports import record
@@ -71,7 +71,7 @@ class Recovery:
         self._causes: dict[Place, BaseException] = {}
         self._fates: dict[Place, Failure] = {}
         self._tally: _Tally | None = None
-        self._meeting = Meeting(runtime)
+        self._meeting = Barrier(runtime)
 
     def next_serial(self) -> int:
         """Number a launch, or a run of a trace; every rank numbers the same ones alike, from 1."""

@@ -14,8 +14,8 @@ from maniple.runtime.execution.poison import awaited, place_of
 from maniple.runtime.execution.run import Run as Run
 from maniple.runtime.lanes.binding import Binder, Storage
 from maniple.runtime.lanes.lane_program import LaneProgram
-from maniple.runtime.lanes.lane_step import Entry, Meeting, StepFailed
-from maniple.runtime.process.gc_pause import uncollected
+from maniple.runtime.lanes.lane_step import LaneStep, Meeting, StepFailed
+from maniple.runtime.process.gc_pause import gc_paused
 from maniple.runtime.process.interruption import uninterrupted
 from maniple.runtime.schedule.failure import TaskFailed
 from maniple.runtime.schedule.lane import Layout, StepKind
@@ -81,7 +81,7 @@ class Replay:
         lasting: ids of the regions whose valid instances outlive the schedule.
     """
 
-    @uncollected()
+    @gc_paused()
     def __init__(self, schedule: Schedule, runtime: RankRuntime, lasting: Collection[int]) -> None:
         self.schedule = schedule
         self.runtime = runtime
@@ -350,7 +350,7 @@ class Replay:
             raise RequestError(told[0])
         self._reserved = True
 
-    @uncollected()
+    @gc_paused()
     def _bind(self) -> None:
         """Bind every step of this rank to storage; again only when lasting storage has moved."""
         self._storage.bind()
@@ -358,7 +358,7 @@ class Replay:
         opened: set[int] = set()
         own = {step.row for steps in self.lanes.steps.values() for step in steps}
         for processor, steps in sorted(self.lanes.steps.items()):
-            program: list[Entry] = []
+            program: list[LaneStep] = []
             if processor in self._devices:
                 self._devices[processor].bind(steps, self._binder.call, self._wait)
                 continue
@@ -368,7 +368,7 @@ class Replay:
                 waits = tuple(self._wait(*wait) for wait in step.waits)
                 lands = tuple((row if row not in own else -1, row) for row in step.lands)
                 call = self._call(processor, step)
-                program.append(Entry(first, step.row, call, waits, lands, index + 1 if step.told else 0))
+                program.append(LaneStep(first, step.row, call, waits, lands, index + 1 if step.told else 0))
             wire = self._binder.wires[processor]
             self._programs[processor] = LaneProgram(processor, program, self._progress, wire, self)
         for slot in range(2):

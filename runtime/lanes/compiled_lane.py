@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from maniple.regions.error import RunError
-from maniple.runtime.lanes.lane_step import Entry, Meeting, StepFailed
+from maniple.runtime.lanes.lane_step import LaneStep, Meeting, StepFailed
 from maniple.runtime.lanes.progress import LOOKS
 from maniple.runtime.program.body import BoundTask
 from maniple.runtime.program.variant import CompiledBody
@@ -49,7 +49,7 @@ def elsewhere() -> bool:
     return False
 
 
-def compilable(entry: Entry) -> bool:
+def compilable(entry: LaneStep) -> bool:
     """Say whether a step's call may be compiled, as far as can be seen without compiling."""
     call = entry.call
     return isinstance(call, BoundTask) and isinstance(call.body, CompiledBody) and not call.identities
@@ -68,7 +68,7 @@ class CompiledLane:
     """
 
     def __init__(
-        self, processor: int, entries: list[Entry], progress: Progress, wire: Wire, table: ValueTable, rows: int
+        self, processor: int, entries: list[LaneStep], progress: Progress, wire: Wire, table: ValueTable, rows: int
     ) -> None:
         from maniple.runtime.lanes import lane_kernel
 
@@ -93,7 +93,7 @@ class CompiledLane:
             if row is not None:
                 table.extend(row)
                 at.append(8 * len(table))
-                tasks += isinstance(entry, Entry) and isinstance(entry.call, BoundTask)
+                tasks += isinstance(entry, LaneStep) and isinstance(entry.call, BoundTask)
                 continue
             if tasks:
                 place = table.buffer_info()[0]
@@ -101,7 +101,7 @@ class CompiledLane:
             table, at, tasks = array("q"), [0], 0
         return found
 
-    def _row(self, entry: Entry) -> list[int] | None:
+    def _row(self, entry: LaneStep) -> list[int] | None:
         """Give a step as words; None if it cannot be compiled."""
         if any(counter < 0 for _, _, counter, _ in entry.waits):
             return None
@@ -204,7 +204,7 @@ class CompiledLane:
                 if not self._progress.wait(where, reached):
                     return index, partial(self._progress.wait, where, reached)
 
-    def _raise(self, entry: Entry, index: int) -> None:
+    def _raise(self, entry: LaneStep, index: int) -> None:
         """Raise what a compiled body raised, known only once it is called again; what it writes is poisoned anyway.
 
         Raises:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from maniple.runtime.lanes.compiled_lane import Stretch
-    from maniple.runtime.lanes.lane_step import Entry, Pause
+    from maniple.runtime.lanes.lane_step import LaneStep, Pause
     from maniple.runtime.lanes.progress import Progress
     from maniple.runtime.program.call import Calls
     from maniple.runtime.storage.copy_kernels import Wire
@@ -62,7 +62,7 @@ class LaneProgram:
         tasks: hears of bodies that raise, and knows which are left out for that.
     """
 
-    def __init__(self, processor: int, entries: list[Entry], progress: Progress, wire: Wire, tasks: Tasks) -> None:
+    def __init__(self, processor: int, entries: list[LaneStep], progress: Progress, wire: Wire, tasks: Tasks) -> None:
         self.processor = processor
         self._tasks = tasks
         self.entries = entries

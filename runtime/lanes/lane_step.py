@@ -1,4 +1,4 @@
-"""Lane entries: the steps of a lane, bound to what they do, as the interpreter takes them."""
+"""Lane steps: the steps of a lane, bound to what they do, as the interpreter takes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pause = Callable[[], bool]
 """Says whether what a lane waits for has come."""
 
 
-class Entry(NamedTuple):
+class LaneStep(NamedTuple):
     """One step.
 
     Args:

@@ -1,4 +1,4 @@
-"""Hosting: the machine that a plan runs on in a given world."""
+"""The machine of a world: the one that a plan runs on in a given world."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The collector: Python's, kept from running where it would find nothing."""
+"""Pauses of Python's collector: it is kept from running where it would find nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__: list[str] = []
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """A stretch of work whose objects outlive it: a collector that runs meanwhile looks at them in vain.
 
     An export makes a million of them, a lowering as many: a tenth of an import's time and a fifth of a lowering's went

@@ -1,4 +1,4 @@
-"""The C library's heap: what bodies take and free in one step is kept, for the next step takes it again.
+"""Tuning of malloc, the C library's heap: what bodies free in one step is kept, for the next takes it again.
 
 glibc gives the system back what lies free at the top of the heap, and maps large blocks for themselves. Both are zero
 pages when they are next asked for, so a convolution that takes and frees its scratch in every step has the system clear

@@ -1,4 +1,4 @@
-"""An alarm: how any thread wakes one that sleeps on sockets."""
+"""Wake-ups: how any thread wakes one that sleeps on sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__: list[str] = []
 
 
 @final
-class Alarm:
+class Wakeup:
     """Wakes one sleeper that waits for its file descriptor among others.
 
     The sleeper calls `arm` just before it sleeps and `disarm` just after, then looks for work. Whoever makes work does

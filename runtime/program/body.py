@@ -17,7 +17,7 @@ from maniple.runtime.storage.footprint import SparseArgument, label
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from maniple.runtime.program.bound_kernel import Leaf
+    from maniple.runtime.program.bound_kernel import BoundKernel
     from maniple.runtime.program.call import Call, Frames
     from maniple.runtime.program.task import Task
     from maniple.runtime.program.value_table import ValueTable
@@ -166,13 +166,13 @@ class BoundTask:
             view.fill_(identity)
         call.put(self.point, self.body(*arguments))
 
-    def leaf(self, table: ValueTable) -> Leaf | None:
+    def leaf(self, table: ValueTable) -> BoundKernel | None:
         """Bind the compiled body for compiled code to call; None where that cannot be.
 
         Args:
             table: where the values of a run lie.
         """
-        from maniple.runtime.program.bound_kernel import Hole, bind_leaf
+        from maniple.runtime.program.bound_kernel import Hole, bind_kernel
         from maniple.runtime.program.value_table import WORD
 
         if not isinstance(self.body, CompiledBody) or table.offsets[self.number] < 0:
@@ -180,7 +180,7 @@ class BoundTask:
         arguments, given = list(self._arguments), self.frames.now[self._processor].values[self.number]
         for index, hole in self._holes:
             arguments[hole] = Hole(table.offsets[self.number] + WORD * index, cast("float", given[index]))
-        return bind_leaf(self.body, arguments)
+        return bind_kernel(self.body, arguments)
 
 
 def _private(body: Callable[..., object], private: Sequence[SparseArgument]) -> Callable[..., object]:

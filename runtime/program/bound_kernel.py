@@ -1,4 +1,4 @@
-"""Leaves: compiled bodies bound to their arguments, as functions of two addresses that compiled code can call."""
+"""Bound kernels: compiled bodies bound to arguments, as functions of two addresses that compiled code can call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hole(NamedTuple):
     like: float
 
 
-class Leaf(NamedTuple):
+class BoundKernel(NamedTuple):
     """A compiled body with its arguments.
 
     Args:
@@ -45,7 +45,7 @@ class Leaf(NamedTuple):
     block: list[int]
 
 
-def bind_leaf(body: CompiledBody, arguments: Sequence[object]) -> Leaf | None:
+def bind_kernel(body: CompiledBody, arguments: Sequence[object]) -> BoundKernel | None:
     """Bind a compiled body; None where it returns something, or is given what is no colour or array.
 
     Args:
@@ -67,7 +67,7 @@ def bind_leaf(body: CompiledBody, arguments: Sequence[object]) -> Leaf | None:
         else:
             return None
     function = body.leaf(tuple(kinds), _compile)
-    return None if function is None else Leaf(function.address, words)
+    return None if function is None else BoundKernel(function.address, words)
 
 
 def _compile(dispatcher: Any, given: tuple[types.Type, ...]) -> Any:

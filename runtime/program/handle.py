@@ -12,7 +12,7 @@ from maniple.regions.partition import Partition, Partitioning
 from maniple.regions.privilege import Coherence
 from maniple.regions.rectangle import Rect
 from maniple.runtime.program.projection import Point, Projection, Shift, UserProjection
-from maniple.runtime.program.region_arguments import Tiles
+from maniple.runtime.program.region_arguments import RegionArguments
 
 if TYPE_CHECKING:
     import torch
@@ -68,13 +68,13 @@ class Region:
     _bound: dict[tuple[int, IndexSpace], tuple[Partitioning, Partition]] = field(
         default_factory=dict, init=False, repr=False
     )
-    _named: dict[tuple[int, Projection | None], Tiles] = field(default_factory=dict, init=False, repr=False)
-    tiles: Tiles = field(init=False, repr=False)
+    _named: dict[tuple[int, Projection | None], RegionArguments] = field(default_factory=dict, init=False, repr=False)
+    tiles: RegionArguments = field(init=False, repr=False)
     """What a launch with this argument names."""
 
     def __post_init__(self) -> None:
         """Make the tiles, which every launch looks at, an attribute like any other."""
-        found = Tiles(self.columns, self.space, self.fields is not None, self.coherence)
+        found = RegionArguments(self.columns, self.space, self.fields is not None, self.coherence)
         object.__setattr__(self, "tiles", found)
 
     @overload
@@ -219,7 +219,7 @@ class PartitionedRegion:
     region: Region
     partition: Partition
     projection: Projection | None = None
-    tiles: Tiles = field(init=False, repr=False)
+    tiles: RegionArguments = field(init=False, repr=False)
     """What a launch with this argument names; the same object for the same region, partition and projection."""
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Mapped launches: where tasks run and what they use, kept for launches that differ in nothing but values."""
+"""The mapping cache: where tasks run and what they use, kept for launches that differ in nothing but values."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.program.future import Future, FutureMap
 from maniple.runtime.program.handle import PartitionedRegion, Region
 from maniple.runtime.program.mapper import Mapper, check_mapper
-from maniple.runtime.program.region_arguments import Tiles
+from maniple.runtime.program.region_arguments import RegionArguments
 from maniple.runtime.schedule.launch import Requirement
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Operation:
 
     task: Task[..., Any]
     domain: Rect | None
-    arguments: tuple[Tiles | None, ...]
+    arguments: tuple[RegionArguments | None, ...]
     values: tuple[object, ...]
     mapper: Mapper | None = None
     provenance: str = ""
@@ -55,7 +55,7 @@ class Operation:
     must_epoch: bool = False
     colors: tuple[tuple[int, ...], ...] = field(init=False)
     _count: int = field(init=False)
-    _named: tuple[tuple[int, Tiles], ...] = field(init=False)
+    _named: tuple[tuple[int, RegionArguments], ...] = field(init=False)
     _given: Callable[[Sequence[Any]], tuple[Any, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class Operation:
                 return _awaited(values)
         return values
 
-    def _uses(self, tiles: Tiles, given: object) -> bool:
+    def _uses(self, tiles: RegionArguments, given: object) -> bool:
         """Whether an argument that is another object, or named otherwise, comes to the same rectangles; not cheap."""
         if not isinstance(given, Region | PartitionedRegion):
             return False
@@ -206,7 +206,7 @@ def state(
     if len(args) != len(wanted):
         msg = f"task {task} takes {len(wanted)} arguments at launch, got {len(args)}"
         raise RequestError(msg)
-    arguments: list[Tiles | None] = []
+    arguments: list[RegionArguments | None] = []
     values = []
     for parameter, value in zip(wanted, args, strict=True):
         if parameter.privilege is None:
@@ -227,7 +227,7 @@ def _value(task: Task[..., Any], parameter: str, value: object) -> object:
     return value.get() if isinstance(value, Future) else value
 
 
-def _tiles(task: Task[..., Any], parameter: str, value: object) -> Tiles:
+def _tiles(task: Task[..., Any], parameter: str, value: object) -> RegionArguments:
     if isinstance(value, Region | PartitionedRegion):
         return value.tiles
     msg = f"task {task}: parameter {parameter} needs a region or region[partition], got {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""Tiles: what the arguments of a launch name of regions, as each point of the launch uses it."""
+"""Region arguments: what the arguments of a launch name of regions, as each point of the launch uses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
+class RegionArguments:
     """A region argument: the whole region at every point, or a tile of a partition for each.
 
     It refers to the fields, not to the program's handle, so that it keeps no region alive.

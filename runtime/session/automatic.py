@@ -13,7 +13,7 @@ from maniple.runtime.session.periods import find_repeats
 from maniple.runtime.session.trace import Recording, Trace
 
 if TYPE_CHECKING:
-    from maniple.runtime.execution.dynamic import Untraced
+    from maniple.runtime.execution.dynamic import DynamicLaunches
     from maniple.runtime.program.operation import Operation
     from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.session.periods import Word
@@ -63,7 +63,7 @@ class AutomaticTracing:
         untraced: the program's regions and the path of launches that are not replayed.
     """
 
-    def __init__(self, untraced: Untraced) -> None:
+    def __init__(self, untraced: DynamicLaunches) -> None:
         self.candidates: list[Candidate] = []
         self._untraced = untraced
         self._tokens: dict[object, int] = {}

@@ -1,4 +1,4 @@
-"""Repetition: the repeated parts of a sequence of tokens."""
+"""Periods: the repeated parts of a sequence of tokens."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ
 from maniple.runtime.devices.processor import inside_task
-from maniple.runtime.execution.dynamic import Untraced
+from maniple.runtime.execution.dynamic import DynamicLaunches
 from maniple.runtime.observe.timeline import Kind
 from maniple.runtime.process.digest import digest
 from maniple.runtime.program.call import Call
@@ -60,7 +60,7 @@ class Session:
         self.machine = machine
         self.mapper = mapper
         self.debugging = False
-        self.untraced = Untraced(runtime, machine, mapper)
+        self.untraced = DynamicLaunches(runtime, machine, mapper)
         self._board = Board(machine)
         self._mapped = MappedLaunches()
         self.tracing = Tracing(self.untraced, self._start, self._free_dropped, lambda: self.debugging)

@@ -25,7 +25,7 @@ from maniple.runtime.session.comparison import comparison
 
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.runtime.execution.dynamic import Untraced
+    from maniple.runtime.execution.dynamic import DynamicLaunches
     from maniple.runtime.execution.replay import Replay
     from maniple.runtime.program.call import Call
     from maniple.runtime.program.future import Program
@@ -127,7 +127,7 @@ class Trace:
         untraced: the program's regions, and the path of its other launches.
     """
 
-    def __init__(self, name: str, recording: Recording, untraced: Untraced) -> None:
+    def __init__(self, name: str, recording: Recording, untraced: DynamicLaunches) -> None:
         self.name = name
         self.records = tuple(recording.records)
         self.launches = tuple(record.launch for record in self.records)

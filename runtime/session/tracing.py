@@ -14,7 +14,7 @@ from maniple.runtime.session.trace import Recording, Replaying, Trace
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from maniple.runtime.execution.dynamic import Untraced
+    from maniple.runtime.execution.dynamic import DynamicLaunches
     from maniple.runtime.program.call import Call
     from maniple.runtime.program.operation import Operation
     from maniple.runtime.schedule.launch import Launch
@@ -77,7 +77,7 @@ class Tracing:
 
     def __init__(
         self,
-        untraced: Untraced,
+        untraced: DynamicLaunches,
         start: Callable[[Operation, Call], None],
         before: Callable[[], None],
         checking: Callable[[], bool],

@@ -12,7 +12,7 @@ import numpy as np
 import zmq
 
 from maniple.regions.error import RunError
-from maniple.runtime.process.wakeup import Alarm
+from maniple.runtime.process.wakeup import Wakeup
 from maniple.runtime.transports.message import MAX_FRAME, PROTOCOL
 from maniple.runtime.transports.proof import Gate, be_receiver, be_sender, digest, name
 from maniple.runtime.transports.transport import Delivery, Meter, Transport
@@ -137,7 +137,7 @@ class ZmqTransport(Transport):
         self._sent = [0] * size
         self._received = [-1] * size  # -1: the hello is still to come
         self._names = {name(token, peer, rank): peer for peer in range(size) if peer != rank}
-        self._alarm = Alarm()
+        self._alarm = Wakeup()
         self._poller = zmq.Poller()
         self._poller.register(self._router, zmq.POLLIN)
         self._poller.register(self._gate.socket, zmq.POLLIN)

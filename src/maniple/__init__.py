@@ -12,7 +12,6 @@ from maniple.runtime.control import exit_hook
 from maniple.runtime.process import environment
 
 if TYPE_CHECKING:
-    from maniple.driver import search as search
     from maniple.mappers.registry import register_mapper as register_mapper
     from maniple.models import model as model
     from maniple.operators.graph.graph import Graph as Graph
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from maniple.runtime.program.task import WriteDiscard as WriteDiscard
     from maniple.runtime.program.task import task as task
     from maniple.runtime.storage.footprint import index_space as index_space
+    from maniple.search_loop import search as search
     from maniple.strategies.interface.registry import register_strategy as register_strategy
     from maniple.strategies.pipeline.profile import read_profile as read_profile
     from maniple.trainer import Trainer as Trainer

@@ -80,7 +80,7 @@ def _strategy(
     name: str, machine: Machine, budget: float | None, proposals: int | None, seed: int
 ) -> Callable[[Graph], Plan]:
     """Makes the plan for each batch; a strategy that searches is asked once, and its plan is cut as it is then."""
-    from maniple.driver import search
+    from maniple.search_loop import search
     from maniple.strategies.interface.registry import installed
 
     if not installed().lookup(name).needs_budget:

@@ -192,7 +192,7 @@ def predicted_step(graph: Graph, machine: Machine, plan: Plan, optimizer: SGD, c
         RequestError: see `costs.costs_of`.
     """
     from maniple.costs import ANALYTIC, costs_of_plan
-    from maniple.driver import COSTS
+    from maniple.search_loop import COSTS
     from maniple.strategies.bound import lower_bound_s
     from maniple.strategies.simulation.simulation import Simulation
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from maniple.costs import NamedCosts
-    from maniple.driver import Watch
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan, Predicted
     from maniple.runtime.machine.machine import Machine
+    from maniple.search_loop import Watch
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.interface.strategy import Progress
@@ -66,9 +66,9 @@ def search(
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
     from maniple.costs import NamedCosts
-    from maniple.driver import COSTS
-    from maniple.driver import search as find
     from maniple.request import amount, machine_of, model_of
+    from maniple.search_loop import COSTS
+    from maniple.search_loop import search as find
     from maniple.strategies.bound import lower_bound_s
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))

@@ -42,9 +42,9 @@ def simulate(
 ) -> int:
     """Predict the time, bytes and memory of a step under PLAN."""
     from maniple.costs import ANALYTIC, costs_of_plan
-    from maniple.driver import COSTS
     from maniple.operators.plan.plan import Plan
     from maniple.request import planned_for
+    from maniple.search_loop import COSTS
     from maniple.strategies.simulation.simulation import Simulation
 
     loaded = Plan.load(plan)

@@ -15,13 +15,13 @@ from random import Random
 from typing import TYPE_CHECKING, final
 
 from maniple.strategies.soap.chain import Chain
-from maniple.strategies.soap.leg import Merge, Walk, merge
+from maniple.strategies.soap.work_item import Merge, Walk, merge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.soap.leg import SearchLeg
     from maniple.strategies.soap.move import Choices
+    from maniple.strategies.soap.work_item import SearchLeg
 
 __all__: list[str] = []
 

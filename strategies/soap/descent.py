@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from maniple.strategies.soap.leg import WIDTH, Merge, SearchLeg, Sweep, merge
+from maniple.strategies.soap.work_item import WIDTH, Merge, SearchLeg, Sweep, merge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.soap.leg import Leg
     from maniple.strategies.soap.move import Choices
+    from maniple.strategies.soap.work_item import WorkItem
 
 __all__: list[str] = []
 
@@ -73,7 +73,7 @@ class Descent:
             after = Descent(self.choices, self.cost, self.count, following, self.quiet + tried)
         return after, () if after.finished else after.legs()
 
-    def ends_with(self, legs: Sequence[Leg]) -> bool:
+    def ends_with(self, legs: Sequence[WorkItem]) -> bool:
         """Whether it is finished with a round, as far as the round's legs have come."""
         ended = tuple(leg for leg in legs if isinstance(leg, SearchLeg) and leg.finished)
         return self.finished or (0 < len(ended) == len(legs) and self.joined(ended)[0].finished)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from maniple.strategies.soap.evaluation import Shortfall
-    from maniple.strategies.soap.leg import SearchLeg
     from maniple.strategies.soap.move import Choices
+    from maniple.strategies.soap.work_item import SearchLeg
 
 __all__: list[str] = []
 

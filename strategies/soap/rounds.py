@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 
 from maniple.strategies.interface.strategy import AbstractStrategy
-from maniple.strategies.soap.leg import SearchLeg
 from maniple.strategies.soap.seeding import SEEDS, first_evaluation, found_plan
+from maniple.strategies.soap.work_item import SearchLeg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from maniple.strategies.interface.strategy import Problem, Progress
     from maniple.strategies.soap.evaluation import Evaluation
     from maniple.strategies.soap.incumbent import Incumbent
-    from maniple.strategies.soap.leg import Leg
+    from maniple.strategies.soap.work_item import WorkItem
 
 __all__: list[str] = []
 
@@ -54,7 +54,7 @@ class RoundState:
     problem: Problem
     evaluation: Evaluation
     incumbent: Incumbent
-    legs: tuple[Leg, ...] = ()
+    legs: tuple[WorkItem, ...] = ()
     bound_s: float | None = None
 
     @property
@@ -94,7 +94,7 @@ class AbstractRoundStrategy(AbstractStrategy[State]):
         return self.next_round(state)
 
     @final
-    def with_legs(self, state: State, legs: Mapping[int, Leg]) -> State:
+    def with_legs(self, state: State, legs: Mapping[int, WorkItem]) -> State:
         """The state in which some legs, by number, have come further."""
         return replace(state, legs=tuple(legs.get(number, leg) for number, leg in enumerate(state.legs)))
 

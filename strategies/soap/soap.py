@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from maniple.operators.plan.plan import Plan
     from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
-    from maniple.strategies.soap.leg import Leg, SearchLeg
     from maniple.strategies.soap.move import Choices
+    from maniple.strategies.soap.work_item import SearchLeg, WorkItem
 
 __all__: list[str] = []
 
@@ -154,7 +154,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
         descent, following = state.descent.joined(legs)
         return replace(state, descent=descent, legs=following)
 
-    def _part(self, state: SoapState) -> tuple[Leg, ...]:
+    def _part(self, state: SoapState) -> tuple[WorkItem, ...]:
         """A leg for some more steps of OptCNN's, unless its plan is known."""
         if self._share == 0:
             return ()

@@ -1,11 +1,11 @@
-"""Room: where blocks of consecutive entries lie in a table, and come and go."""
+"""Block space: where blocks of consecutive entries lie in a table, and come and go."""
 
 from __future__ import annotations
 
 __all__: list[str] = []
 
 
-class Room:
+class BlockSpace:
     """The used and the free places of a table: a buddy system (K. C. Knowlton, A fast storage allocator, CACM 1965).
 
     Blocks have powers of two for sizes. A larger free one is halved until it fits, and two free halves are one again:

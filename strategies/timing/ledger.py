@@ -12,7 +12,7 @@ from maniple.runtime.schedule.schedule import csr
 from maniple.strategies.lowering import tables
 from maniple.strategies.lowering.tables import Tables
 from maniple.strategies.timing import agenda, delta
-from maniple.strategies.timing.block_space import Room
+from maniple.strategies.timing.block_space import BlockSpace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ class Ledger:
         self._holds = np.zeros(64, dtype=np.int64)
         self._spans = np.full((64, 4), tables.NONE, dtype=np.int32)
         self._targets = np.zeros(64, dtype=np.int32)
-        self._room = Room(), Room(), Room(), Room()
+        self._room = BlockSpace(), BlockSpace(), BlockSpace(), BlockSpace()
         self._lanes = np.zeros(lanes, dtype=np.int64), np.zeros(lanes, dtype=np.int64)
         self._load = np.zeros(lanes, dtype=np.int64)
         self._sequences = [np.zeros(0, dtype=np.int32) for _ in range(2)]

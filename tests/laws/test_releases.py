@@ -18,7 +18,7 @@ from maniple.runtime.analysis.dependence import Node
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.engine import HEADER, CopyEngine
-from maniple.runtime.execution.ready_queue import Issuer, LiveRegion
+from maniple.runtime.execution.ready_queue import LiveRegion, ReadyQueue
 from maniple.runtime.lanes import movement
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.transports.transport import Delivery
@@ -146,12 +146,12 @@ def test_nothing_lands_where_somebody_still_reads(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_release_that_comes_too_early_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    link = Issuer.link
+    link = ReadyQueue.link
 
-    def hasty(issuer: Issuer, live: LiveRegion, edges: Sequence[tuple[Node, Node]]) -> None:
+    def hasty(issuer: ReadyQueue, live: LiveRegion, edges: Sequence[tuple[Node, Node]]) -> None:
         link(issuer, live, [(before, after) for before, after in edges if after.use >= 0])  # no movement waits
 
-    monkeypatch.setattr(Issuer, "link", hasty)
+    monkeypatch.setattr(ReadyQueue, "link", hasty)
     assert not all(rewrite_what_is_read(monkeypatch))
 
 

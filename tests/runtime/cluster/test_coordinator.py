@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.runtime.cluster.closing import STACKS_S
-from maniple.runtime.cluster.coordinator import Head, Phase
+from maniple.runtime.cluster.coordinator import Coordinator, Phase
 from maniple.runtime.cluster.coordinator_event import (
     Dump,
     Event,
@@ -52,7 +52,7 @@ class Run:
 
     def __init__(self, size: int, per_node: int = 1, join_timeout: float = 60.0, hang_timeout: float = 300.0) -> None:
         self.size, self.per_node, self.now = size, per_node, 100.0
-        self.head = Head(size, per_node, join_timeout, hang_timeout)
+        self.head = Coordinator(size, per_node, join_timeout, hang_timeout)
         self.beating: set[int] = set()
         self.done: list[tuple[float, Instruction]] = []
 

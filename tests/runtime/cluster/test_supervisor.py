@@ -13,7 +13,7 @@ import pytest
 from stranger import Stranger
 
 from maniple.runtime.cluster import supervisor
-from maniple.runtime.cluster.coordinator import Head, Phase
+from maniple.runtime.cluster.coordinator import Coordinator, Phase
 from maniple.runtime.cluster.supervisor import Supervisor
 from maniple.runtime.transports.message import PROTOCOL, Failed, Hello, encode
 
@@ -44,7 +44,7 @@ def test_what_was_reaped_is_sent_no_signal(tmp_path: Path, monkeypatch: pytest.M
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "killpg", lambda pid, number: killed.append((pid, number)))
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
-    with Supervisor(Head(1, 1, 60.0), "secret", None) as made:
+    with Supervisor(Coordinator(1, 1, 60.0), "secret", None) as made:
         made.spawn([sys.executable, "-c", ""], dict(os.environ), tmp_path / "log", shown=False)
         (process,) = made._processes
         made._kill(0, signal.SIGTERM)
@@ -56,7 +56,7 @@ def test_what_was_reaped_is_sent_no_signal(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_strangers_at_the_port_of_a_run_change_nothing() -> None:
-    head = Head(2, 1, 60.0)
+    head = Coordinator(2, 1, 60.0)
     hello = Hello(0, 0, 1, "h", 2, "tcp://127.0.0.1:1", PROTOCOL, 0)
     with Supervisor(head, "secret", None) as made:
         for mechanism in (b"NULL", b"CURVE", b"PLAIN"):

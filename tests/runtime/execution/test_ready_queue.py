@@ -15,7 +15,7 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.analysis.dependence import Node, PlacedUse, RegionAnalysis
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
-from maniple.runtime.execution.ready_queue import FORGET_AT, Issuer, LiveRegion
+from maniple.runtime.execution.ready_queue import FORGET_AT, LiveRegion, ReadyQueue
 from maniple.runtime.machine.machine import Machine
 
 TIMEOUT_S = 30.0
@@ -40,7 +40,7 @@ def node(use: int) -> Node:
 
 
 def test_a_row_starts_when_all_that_it_waits_for_is_done(runtime: RankRuntime) -> None:
-    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
     gates = [threading.Event(), threading.Event()]
     ran: list[str] = []
 
@@ -63,7 +63,7 @@ def test_a_row_starts_when_all_that_it_waits_for_is_done(runtime: RankRuntime) -
 
 
 def test_nothing_starts_before_it_is_released(runtime: RankRuntime) -> None:
-    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
     done = threading.Event()
     row = issuer.task(0, done.set, [(region, node(0))], 0)
     assert (row.left, runtime.under_way) == (1, 1)
@@ -74,7 +74,7 @@ def test_nothing_starts_before_it_is_released(runtime: RankRuntime) -> None:
 
 
 def test_rows_that_are_done_or_elsewhere_are_not_waited_for(runtime: RankRuntime) -> None:
-    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
     first = issuer.task(0, lambda: None, [(region, node(0))], 0)
     issuer.release([first])
     issuer.drain()
@@ -86,7 +86,7 @@ def test_rows_that_are_done_or_elsewhere_are_not_waited_for(runtime: RankRuntime
 
 
 def test_a_row_that_stands_for_two_nodes_is_one_row(runtime: RankRuntime) -> None:
-    issuer, first, second = Issuer(runtime, Machine.cpu(2)), live(), live()
+    issuer, first, second = ReadyQueue(runtime, Machine.cpu(2)), live(), live()
     row = issuer.task(0, lambda: None, [(first, node(0)), (second, node(3))], 0)
     assert first.rows[node(0)] is second.rows[node(3)] is row
     assert runtime.under_way == 1
@@ -95,7 +95,7 @@ def test_a_row_that_stands_for_two_nodes_is_one_row(runtime: RankRuntime) -> Non
 
 
 def test_a_failure_ends_the_drain(runtime: RankRuntime) -> None:
-    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
 
     def explode() -> None:
         raise RunError("broken")
@@ -117,7 +117,7 @@ def test_values_share_one_instance_and_contributions_have_their_own(runtime: Ran
 
 
 def test_what_is_done_is_forgotten_and_what_waits_is_kept(runtime: RankRuntime) -> None:
-    issuer, region = Issuer(runtime, Machine.cpu(2)), live()
+    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
     uses = [PlacedUse(0, (), 0, 0, WHOLE)]
     ((_, waiting),) = region.analysis.use(reduce("+"), uses)
     region.view(runtime, waiting.instance, WHOLE)

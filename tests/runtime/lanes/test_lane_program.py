@@ -21,7 +21,7 @@ from maniple.runtime.control.world import local_worlds
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.lanes.compiled_lane import CompiledLane
 from maniple.runtime.lanes.lane_kernel import COPY_AXES, copy_box
-from maniple.runtime.lanes.lane_step import Entry, Meeting
+from maniple.runtime.lanes.lane_step import LaneStep, Meeting
 from maniple.runtime.program.variant import CompiledBody
 from maniple.runtime.session.session import Session
 from maniple.runtime.storage.copy_kernels import Push, Wire
@@ -163,7 +163,7 @@ def moved(session: Session, mapper: mp.Mapper | None) -> tuple[list[object], lis
     return [region.read().tolist() for region in x], met
 
 
-def entries(lane: CompiledLane) -> list[Entry]:
+def entries(lane: CompiledLane) -> list[LaneStep]:
     """The steps that compiled code takes."""
     return [entry for stretch in lane.stretches for entry in lane._entries[stretch.start : stretch.end]]
 

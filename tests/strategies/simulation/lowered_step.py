@@ -11,7 +11,7 @@ from maniple.operators.lowering.program import FragmentCache, Program
 from maniple.operators.lowering.weight import weights
 from maniple.operators.plan.plan import Plan
 from maniple.operators.training.optimizer import SGD
-from maniple.runtime.analysis.schedule_builder import Composer
+from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.order import order
@@ -49,7 +49,7 @@ def lowered(graph: Graph, machine: Machine, plan: Plan) -> tuple[Schedule, int]:
     program = expanded(graph, machine, plan)
     cache = FragmentCache(machine)
     fragments = [cache.fragment(key) for key in program.keys(machine)]
-    composer = Composer(machine, program.launches, program.regions(), fragments)
+    composer = ScheduleBuilder(machine, program.launches, program.regions(), fragments)
     schedule = composer.compose()
     _, begin = order(composer.durations, composer.holds, schedule.successors)
     return schedule, max(at + duration for at, duration in zip(begin, composer.durations, strict=True))

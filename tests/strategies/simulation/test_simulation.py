@@ -20,7 +20,7 @@ from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 from maniple.runtime.analysis.access import PlacedUse
 from maniple.runtime.analysis.fragment import Fragment, FragmentKey, analyse, distance
-from maniple.runtime.analysis.schedule_builder import Composer
+from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch, Requirement
 from maniple.runtime.schedule.schedule import RowKind
@@ -221,7 +221,7 @@ def assert_as_analysed(rows: RegionRows, fragment: Fragment) -> None:
 
 def assert_as_charged(rows: RegionRows, machine: Machine, region: LogicalRegion, fragment: Fragment) -> None:
     """Every movement takes as long, and holds every lane as long, as in the schedule that the runtime would run."""
-    composer = Composer(machine, (), [region], [fragment])
+    composer = ScheduleBuilder(machine, (), [region], [fragment])
     held = np.split(rows.held[:, :2], np.cumsum(rows.columns[:, 2]))
     for number, move in enumerate(fragment.moves):
         expected = composer._layout(0, move)

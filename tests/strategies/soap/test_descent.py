@@ -8,7 +8,7 @@ import pytest
 
 from maniple.strategies.interface.space import Choice
 from maniple.strategies.soap.descent import LENGTH, Descent
-from maniple.strategies.soap.leg import WIDTH, Merge, Sweep
+from maniple.strategies.soap.work_item import WIDTH, Merge, Sweep
 
 HERE = (Choice((1,)), Choice((1,)))
 FASTER = (Choice((2,)), Choice((1,)))

@@ -14,11 +14,11 @@ from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.soap.chains import Tempering
 from maniple.strategies.soap.hill_climb import HillClimb
-from maniple.strategies.soap.leg import Walk
 from maniple.strategies.soap.rounds import AbstractRoundStrategy, RoundState
 from maniple.strategies.soap.seeding import SEEDS
 from maniple.strategies.soap.soap import Soap
 from maniple.strategies.soap.tables import Tables
+from maniple.strategies.soap.work_item import Walk
 
 pytestmark = pytest.mark.simulator
 SMALL = Tempering((0.0, 0.003, 0.01), length=4, restart=2, patience=8)

@@ -7,22 +7,22 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.strategies.timing.block_space import Room
+from maniple.strategies.timing.block_space import BlockSpace
 
 
 def test_the_table_of_the_docstring() -> None:
-    room = Room()
+    room = BlockSpace()
     a, b, c = room.take(2), room.take(1), room.take(2)
     assert (a, b, c, room.used) == (0, 2, 4, 6)
     room.give(a, 2)
     room.give(b, 1)
     assert room.take(3) == 0
-    assert "aab.cc" in (Room.__doc__ or "")
+    assert "aab.cc" in (BlockSpace.__doc__ or "")
 
 
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 60))
 def test_blocks_are_apart_and_all_room_is_one_again(seed: int, steps: int) -> None:
-    chance, room, held = Random(seed), Room(), {}
+    chance, room, held = Random(seed), BlockSpace(), {}
     for _ in range(steps):
         if held and chance.random() < 0.4:
             first = chance.choice(sorted(held))

@@ -1,4 +1,4 @@
-"""A member of a crew: the program of a process that takes legs of a search further for another, until that one ends.
+"""A worker of a pool: the program of a process that takes legs of a search further for another, until that one ends.
 
     hears                                      says
                                                hello                    it has started
@@ -6,7 +6,7 @@
     leg, round, number, most proposals, it     leg, round, number, it   it has come to its end, or to a stop
     stop                                                                nothing more, where it has no leg in hand
 
-Started as `python -m maniple.crew_member`; hears on standard input and says on standard output. The end of its input,
+Started as `python -m maniple.worker`; hears on standard input and says on standard output. The end of its input,
 however the other process ended, is its own end: it looks for it between proposals.
 """
 
@@ -16,15 +16,15 @@ import os
 import select
 from typing import TYPE_CHECKING, cast
 
-from maniple.frame import Inbox, send
 from maniple.operators.graph import graph_file
 from maniple.operators.graph.graph import Graph
+from maniple.pipe_codec import Inbox, send
 from maniple.regions.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
-from maniple.strategies.soap.leg import unpacked
 from maniple.strategies.soap.seeding import first_evaluation
+from maniple.strategies.soap.work_item import unpacked
 
 if TYPE_CHECKING:
     from maniple.strategies.soap.evaluation import Evaluation

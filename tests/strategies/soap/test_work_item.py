@@ -15,9 +15,9 @@ from maniple.strategies.interface.space import Space
 from maniple.strategies.soap.chain import Chain
 from maniple.strategies.soap.descent import Descent
 from maniple.strategies.soap.evaluation import Evaluation
-from maniple.strategies.soap.leg import Merge, SearchLeg, Sweep, Walk, merge, unpacked
 from maniple.strategies.soap.move import Choices
 from maniple.strategies.soap.options import Options
+from maniple.strategies.soap.work_item import Merge, SearchLeg, Sweep, Walk, merge, unpacked
 
 
 class Table(Tabulated):

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import maniple as mp
-from maniple import crew
-from maniple.crew import Crew
+from maniple import worker_pool
 from maniple.models import model
 from maniple.strategies.interface.strategy import Problem, Progress
 from maniple.strategies.soap.rounds import RoundState
 from maniple.strategies.soap.soap import Soap
+from maniple.worker_pool import WorkerPool
 
 pytestmark = [pytest.mark.simulator, pytest.mark.ranks]
 MACHINE = mp.Machine.preset("p100x4")
@@ -30,9 +30,9 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The processes that searches start, which wait for them; none is left in the end, and each made some legs."""
     seen: list[int] = []
     legs: list[object] = []
-    step, unpacked = Crew.step, crew.unpacked
+    step, unpacked = WorkerPool.step, worker_pool.unpacked
 
-    def waiting(self: Crew, state: RoundState) -> RoundState:
+    def waiting(self: WorkerPool, state: RoundState) -> RoundState:
         while self.ready < len(self.pids):
             state = self.gathered(state, 1.0)
         seen[:] = self.pids or seen
@@ -42,10 +42,10 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         legs.append(plain)
         return unpacked(plain)
 
-    monkeypatch.setattr(crew, "HIRE_S", 0.0)
-    monkeypatch.setattr(crew, "START_S", 0.0)
-    monkeypatch.setattr(Crew, "step", waiting)
-    monkeypatch.setattr(crew, "unpacked", counting)
+    monkeypatch.setattr(worker_pool, "HIRE_S", 0.0)
+    monkeypatch.setattr(worker_pool, "START_S", 0.0)
+    monkeypatch.setattr(WorkerPool, "step", waiting)
+    monkeypatch.setattr(worker_pool, "unpacked", counting)
     yield seen
     assert legs
     assert seen
@@ -110,8 +110,8 @@ def test_a_member_that_closes_its_output_and_lives_on_is_lost(tmp_path: Path, mo
     monkeypatch.setattr(sys, "executable", str(script))
     strategy, problem = Soap(), Problem(model("digits_cnn"), MACHINE)
     state: RoundState = strategy.init(problem)
-    with Crew(strategy, problem, 1, None) as hands:
-        hands.attend(crew.HIRE_S, crew.START_S)
+    with WorkerPool(strategy, problem, 1, None) as hands:
+        hands.attend(worker_pool.HIRE_S, worker_pool.START_S)
         with pytest.warns(UserWarning, match=r"lost: it ended with status -9"):
             hands.gathered(state, 60.0)
         assert not hands.pids
@@ -135,14 +135,14 @@ def test_no_member_outlives_a_search_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "search.py"
     script.write_text(
         "import maniple as mp\n"
-        "from maniple import crew\n"
+        "from maniple import pool\n"
         "from maniple.models import model\n"
-        "attend = crew.Crew.attend\n"
+        "attend = worker_pool.WorkerPool.attend\n"
         "def telling(self, *given):\n"
         "    attend(self, *given)\n"
         "    if self.ready == 2:\n"
         "        print('ready', flush=True)\n"
-        "crew.Crew.attend, crew.HIRE_S = telling, 0.0\n"
+        "pool.WorkerPool.attend, worker_pool.HIRE_S = telling, 0.0\n"
         "mp.search(model('digits_cnn'), mp.Machine.preset('p100x4'), strategy='soap', budget=1e4, cores=3)\n"
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -165,8 +165,8 @@ def test_a_graph_that_others_cannot_read_is_searched_here() -> None:
     state: RoundState = strategy.init(problem)
 
     def hired() -> None:
-        with Crew(strategy, problem, 1, None) as hands:
-            hands.attend(crew.HIRE_S, crew.START_S)
+        with WorkerPool(strategy, problem, 1, None) as hands:
+            hands.attend(worker_pool.HIRE_S, worker_pool.START_S)
             while hands.pids:
                 hands.gathered(state, 1.0)
 

@@ -1,4 +1,4 @@
-"""Legs: the parts of a round of a search over choices; see ``maniple.strategies.soap.rounds``.
+"""Work items: the legs of a round of a search over choices; see ``maniple.strategies.soap.rounds``.
 
 leg     what a step evaluates                              keeps it
 Walk    a proposal of a chain                              by the chain's rule
@@ -30,7 +30,7 @@ Change = tuple[tuple[int, Choice], ...]
 """(operator, choice) for every operator that changes."""
 
 
-class Leg(Protocol):
+class WorkItem(Protocol):
     """A part of a round, as far as it has come."""
 
     @property

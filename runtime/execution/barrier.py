@@ -1,4 +1,4 @@
-"""Meetings: all ranks tell each other one bit, and go on once everybody's is there."""
+"""A barrier: all ranks tell each other one bit, and go on once everybody's is there."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__: list[str] = []
 
 
 @final
-class Meeting:
+class Barrier:
     """Where the ranks of a world meet.
 
-    Ranks of one host meet in shared memory. Meeting k is twice k and the bit, in one of two counters of each rank's
+    Ranks of one host meet in shared memory. Barrier k is twice k and the bit, in one of two counters of each rank's
     board that take turns. Two are enough: a rank overwrites k at k + 2, which it does not come to before all have told
     k + 1, and who told that has seen all of k.
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from maniple.frame import Inbox, Outbox
+from maniple.pipe_codec import Inbox, Outbox
 
 
 def test_an_outbox_does_not_wait_for_its_reader() -> None:

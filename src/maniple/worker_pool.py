@@ -1,4 +1,4 @@
-"""A crew: processes that take legs of a search further beside this one.
+"""A pool of workers: processes that take legs of a search further beside this one.
 
 The search would find the same without them, or with other ones: this process makes every leg that nobody has in hand,
 and takes back those of a member that is lost. When all are in hand it makes the one that has been for longest as well,
@@ -20,10 +20,10 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, final
 
-from maniple.frame import Inbox, Outbox
 from maniple.operators.graph import graph_file
+from maniple.pipe_codec import Inbox, Outbox
 from maniple.regions.error import RunError
-from maniple.strategies.soap.leg import unpacked
+from maniple.strategies.soap.work_item import unpacked
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,8 +61,8 @@ class _Member:
 
 
 @final
-class Crew:
-    """The members of a search's crew; a context that leaves no process behind.
+class WorkerPool:
+    """The members of a search's pool; a context that leaves no process behind.
 
     Args:
         strategy: what is searched with.
@@ -117,7 +117,7 @@ class Crew:
         """Start a process; it takes part as soon as it is ready."""
         # A session of its own: Ctrl-C in the terminal comes to this process alone.
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "maniple.crew_member"],
+            [sys.executable, "-P", "-m", "maniple.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

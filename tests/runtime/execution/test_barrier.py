@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from maniple.regions.error import RunError
 from maniple.runtime.control.world import World, local_worlds
-from maniple.runtime.execution.meeting import Meeting
+from maniple.runtime.execution.barrier import Barrier
 from maniple.runtime.execution.rank import RankRuntime
 
 TIMEOUT_S = 30.0
@@ -21,7 +21,7 @@ def meet(worlds: list[World], bits: list[list[bool]]) -> list[list[bool]]:
     runtimes = [RankRuntime(world) for world in worlds]
 
     def one(rank: int) -> list[bool]:
-        meeting = Meeting(runtimes[rank])
+        meeting = Barrier(runtimes[rank])
         return [meeting.anybody(says=said[rank]) for said in bits]
 
     try:
@@ -46,7 +46,7 @@ def test_who_waits_at_a_meeting_of_a_run_that_was_stopped_is_told() -> None:
     worlds = local_worlds(2, shared=True)
     waiting, other = (RankRuntime(world) for world in worlds)
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(Meeting(waiting).anybody, says=False)
+        found = pool.submit(Barrier(waiting).anybody, says=False)
         other.fail(RuntimeError("no more"))
         with pytest.raises(RunError, match="no more"):
             found.result(TIMEOUT_S)

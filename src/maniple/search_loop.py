@@ -20,10 +20,10 @@ from maniple.strategies.interface.strategy import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from maniple.crew import Crew
     from maniple.operators.graph.graph import Graph
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.interface.strategy import AbstractStrategy, Progress
+    from maniple.worker_pool import WorkerPool
 
 __all__: list[str] = []
 
@@ -201,16 +201,16 @@ def _drive(
         state = strategy.init(problem)
         if freezes:
             gc.freeze()
-        crew = _crew(strategy, problem, limits)
-        if crew is not None:
-            stack.enter_context(crew)
+        pool = _pool(strategy, problem, limits)
+        if pool is not None:
+            stack.enter_context(pool)
         try:
             progress = strategy.progress(state)
             while not strategy.terminate(state) and not limits.made(progress):
-                if crew is not None:
-                    crew.attend(limits.elapsed_s, limits.left_s)
+                if pool is not None:
+                    pool.attend(limits.elapsed_s, limits.left_s)
                 with uninterrupted():
-                    state = strategy.step(state) if crew is None else crew.step(state)
+                    state = strategy.step(state) if pool is None else pool.step(state)
                 progress = strategy.progress(state)
                 if watch is not None:
                     watch(progress, limits.elapsed_s)
@@ -221,8 +221,8 @@ def _drive(
             if strategy.progress(state).best_s is None:
                 raise
             interrupted = True
-        if crew is not None:
-            state = crew.settled(state)
+        if pool is not None:
+            state = pool.settled(state)
         return strategy.result(state) if interrupted else _run_off(strategy, state, problem, costs)
 
 
@@ -242,17 +242,17 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
         return result
 
 
-def _crew(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> Crew | None:
+def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> WorkerPool | None:
     """Other processes, for strategies that can use them; they know the graph and the machine, not what was measured."""
     if limits.cores == 1 or not strategy.needs_budget or problem.costs is not None:
         return None
-    from maniple.crew import Crew
-    from maniple.strategies.soap.leg import WIDTH
     from maniple.strategies.soap.rounds import AbstractRoundStrategy
+    from maniple.strategies.soap.work_item import WIDTH
+    from maniple.worker_pool import WorkerPool
 
     if not isinstance(strategy, AbstractRoundStrategy):
         return None
-    return Crew(strategy, problem, min(limits.cores, WIDTH) - 1, limits.proposals)
+    return WorkerPool(strategy, problem, min(limits.cores, WIDTH) - 1, limits.proposals)
 
 
 def _noted(plan: Plan, costs: str) -> Plan:
