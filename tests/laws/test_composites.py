@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from thread_ranks import run_on_ranks
 
 import maniple as mp
+from maniple.operators.operator.builder import Tensor
+from maniple.operators.plan.plan import OperatorPlan
 from maniple.runtime.control.world import World
 from maniple.runtime.machine.world_machine import host_machine
 
@@ -52,7 +54,7 @@ class Network:
         return found
 
 
-def start(name: str, *features: int) -> tuple[mp.Graph, mp.operators.builder.Tensor, mp.operators.builder.Tensor]:
+def start(name: str, *features: int) -> tuple[mp.Graph, Tensor, Tensor]:
     g = mp.Graph(name)
     return g, g.input("x", (BATCH, *features), dtype="float64"), g.input("y", (BATCH,), dtype="int64")
 
@@ -162,7 +164,7 @@ def test_every_exchanged_factor_in_three_parts_trains_as_torch_does(name: str) -
             exchanged = [f.name for f in factors if f.name in node.operator.exchanges() and f.highest_degree > 2]
             degrees = tuple((f.name, 3 if f.name in exchanged[-1:] else 1) for f in factors)
             points = 3 if exchanged else 1
-            operators.append((node.name, mp.operators.plan.OperatorPlan(degrees, tuple(range(points)))))
+            operators.append((node.name, OperatorPlan(degrees, tuple(range(points)))))
         return train(network, world, replace(plan, operators=tuple(operators)))
 
     check(network, run_on_ranks(3, body))

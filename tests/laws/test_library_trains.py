@@ -12,7 +12,9 @@ from thread_ranks import run_on_ranks
 
 import maniple as mp
 from maniple.operators.library.randomness.dropout_mask import drawn_factors
+from maniple.operators.operator.operator import Initial
 from maniple.operators.operator.random_stream import RandomStream
+from maniple.operators.plan.plan import OperatorPlan
 from maniple.regions.rectangle import Rect
 from maniple.runtime.control.world import World
 from maniple.runtime.machine.world_machine import host_machine
@@ -63,7 +65,7 @@ WORDS, STEPS_IN, WIDTH = 11, 4, 8
 def decoder() -> mp.Graph:
     g = mp.Graph("decoder")
     x, y = g.input("x", (BATCH, STEPS_IN), "int64"), g.input("y", (BATCH, STEPS_IN), "int64")
-    table = g.parameter("table", (WORDS, WIDTH), "float64", mp.operators.operator.Initial("normal", 0.5))
+    table = g.parameter("table", (WORDS, WIDTH), "float64", Initial("normal", 0.5))
     h = g.dropout(g.embedding(x, WORDS, WIDTH, padding_idx=3, weight=table), 0.3)
     normal = g.rms_norm(h, WIDTH)
     parts = []
@@ -301,7 +303,7 @@ def test_every_exchanged_factor_in_two_parts_trains_as_torch_does(name: str) -> 
             factors = graph.bound(node).factors
             exchanged = [f.name for f in factors if f.name in node.operator.exchanges() and f.highest_degree > 1]
             degrees = tuple((f.name, 2 if f.name in exchanged[-1:] else 1) for f in factors)
-            operators.append((node.name, mp.operators.plan.OperatorPlan(degrees, (0, 1) if exchanged else (0,))))
+            operators.append((node.name, OperatorPlan(degrees, (0, 1) if exchanged else (0,))))
         assert sum(len(config.processors) > 1 for _, config in operators) >= 1
         return train(network, world, replace(plan, operators=tuple(operators)))
 
