@@ -130,7 +130,7 @@ def test_rebatching_keeps_every_id(make: Callable[[], Graph]) -> None:
 
 
 def test_the_fingerprint_is_the_same_in_every_process_and_covers_everything() -> None:
-    folder = str(Path(__file__).parents[1])
+    folder = str(Path(__file__).parent)
     code = f"import sys; sys.path.insert(0, {folder!r}); import test_graph as t; print(t.mixed().fingerprint())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == mixed().fingerprint()

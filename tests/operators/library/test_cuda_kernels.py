@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def test_every_cuda_kernel_in_the_simulator() -> None:
-    checks = Path(__file__).with_name("simulated_cuda.py")
+    checks = Path(__file__).parents[1] / "simulated_cuda.py"
     found = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(checks)],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},

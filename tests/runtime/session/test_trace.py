@@ -89,7 +89,7 @@ def test_a_replay_tells_the_other_ranks_one_thing() -> None:
         return told
 
     for told in on_ranks(2, body):
-        assert told[4:] == ["trace 'step': 4 launches again"] * 3  # type: ignore[index]
+        assert told[4:] == [*["trace 'step': 4 launches again"] * 3, "fence"]  # type: ignore[index]
 
 
 # ------------------------------------------------------------------------------------------------------------ templates
