@@ -321,9 +321,9 @@ def test_a_search_with_costs_of_its_own_hires_nobody(timer: Timer) -> None:
     ]
     assert plans[0] == plans[1]
     strategy, limits = Soap(), search_loop._Limits(0.0, None, 40, 2)
-    assert search_loop._crew(strategy, Problem(small(), MACHINE), limits) is not None
+    assert search_loop._pool(strategy, Problem(small(), MACHINE), limits) is not None
     costs = surveyed("measured", small(), MACHINE)
-    assert search_loop._crew(strategy, Problem(small(), MACHINE, costs=costs), limits) is None
+    assert search_loop._pool(strategy, Problem(small(), MACHINE, costs=costs), limits) is None
     assert timer.calls > 0
 
 

@@ -12,7 +12,8 @@ from maniple.runtime.control.world import World, local_worlds
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.storage.memory import Memory
 
-WIDTH, BATCH = 2048, 64
+# A weight of 36 MiB is mapped alone: smaller ones lie on the heap, between what else the process has freed there.
+WIDTH, BATCH = 3072, 64
 
 
 def graph() -> mp.Graph:

@@ -135,14 +135,14 @@ def test_no_member_outlives_a_search_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "search.py"
     script.write_text(
         "import maniple as mp\n"
-        "from maniple import pool\n"
+        "from maniple import worker_pool\n"
         "from maniple.models import model\n"
         "attend = worker_pool.WorkerPool.attend\n"
         "def telling(self, *given):\n"
         "    attend(self, *given)\n"
         "    if self.ready == 2:\n"
         "        print('ready', flush=True)\n"
-        "pool.WorkerPool.attend, worker_pool.HIRE_S = telling, 0.0\n"
+        "worker_pool.WorkerPool.attend, worker_pool.HIRE_S = telling, 0.0\n"
         "mp.search(model('digits_cnn'), mp.Machine.preset('p100x4'), strategy='soap', budget=1e4, cores=3)\n"
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -273,7 +273,7 @@ class Graph(GraphWriter):
         Args:
             seed: For what no state dict gave.
         """
-        from maniple.operators.lowering.state import initial_state
+        from maniple.operators.graph.state import initial_state
 
         return initial_state(self, seed)
 
@@ -298,6 +298,6 @@ class Graph(GraphWriter):
         self._values = values
 
     def _checked(self, state: Mapping[str, torch.Tensor], *, strict: bool) -> dict[str, torch.Tensor]:
-        from maniple.operators.lowering.state import checked_state
+        from maniple.operators.graph.state import checked_state
 
         return checked_state(self, state, strict=strict)

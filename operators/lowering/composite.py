@@ -21,6 +21,7 @@ from itertools import product
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.graph.graph import Graph
+from maniple.operators.operator.composition import AbstractComposition
 from maniple.operators.operator.formula import ConstantFormula, Formula
 from maniple.operators.rules.configuration import OperatorPlan
 
@@ -91,7 +92,7 @@ def _is_split(operator: AbstractOperator, configuration: OperatorPlan) -> bool:
 
 
 @final
-class Composition:
+class Composition(AbstractComposition):
     """The primitives of one composite as they are written.
 
     Their factors are the composite's, by name: each is split as the composite is, and runs where the composite does. A
@@ -112,30 +113,6 @@ class Composition:
         self._graph = graph
         self._node = node
         self._plan = configuration
-
-    @property
-    def rank(self) -> int:
-        """The dimensions of the first operand."""
-        return len(self.bound.operand_shapes[0] or ())
-
-    def formula(
-        self,
-        part: str,
-        text: str,
-        function: TileFunction,
-        *operands: Tensor | None,
-        sizes: Mapping[str, int] | None = None,
-    ) -> Tensor:
-        """Write a primitive and give its result.
-
-        Args:
-            part: Its name inside the composite.
-            text: Its rule in the composite's factors.
-            function: Gives the tile's result for a context and the operands.
-            operands: What it reads.
-            sizes: Extents that no dimension gives by itself.
-        """
-        return self.formulas(part, text, function, *operands, sizes=sizes)[0]
 
     def formulas(
         self,

@@ -12,7 +12,9 @@ from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    import torch
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.region_table import RegionTable
     from maniple.runtime.schedule.launch import Point
+    from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
 
@@ -94,3 +97,25 @@ def at_home(
     for point, rect in zip(points, rects, strict=True):
         held.setdefault(machine.memory_of(point.processor), []).append(rect)
     return tuple(points), tuple(rects), tuple((memory, tuple(tiles)) for memory, tiles in sorted(held.items()))
+
+
+def kept_values(graph: Graph, weights: Mapping[str, Weight], memories: Mapping[int, Memory]) -> dict[str, torch.Tensor]:
+    """Every parameter and buffer, whole, from the memories of the only rank.
+
+    Args:
+        graph: The graph.
+        weights: Where they are kept, by name.
+        memories: By number.
+    """
+    import torch
+
+    from maniple.runtime.storage.copy_kernels import torch_dtype
+
+    found = {}
+    for tensor in graph.lasting:
+        whole = found[tensor.name] = torch.empty(tensor.shape, dtype=torch_dtype(tensor.dtype))
+        weight = weights[tensor.name]
+        for number, rects in weight.home:
+            for rect in rects:
+                whole[rect.slices((0,) * rect.ndim)] = memories[number].view(weight.value, rect)
+    return found

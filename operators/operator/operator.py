@@ -15,8 +15,8 @@ from maniple.regions.error import RequestError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.lowering.composite import Composition
     from maniple.operators.operator.builder import Tensor as Handle
+    from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.random_stream import RandomStream
 
 FLOAT_DTYPES = ("float32", "float64")
@@ -249,7 +249,7 @@ class AbstractOperator(ABC):
         """The factors whose split needs an exchange inside the operator: ``compose`` then takes its place."""
         return ()
 
-    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+    def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """Write the operator as primitives with regions between them; see ``maniple.operators.lowering.composite``.
 
         Args:

@@ -98,7 +98,7 @@ _HOMES = {
         "tunable",
         "world",
     ),
-    "driver": ("search",),
+    "search_loop": ("search",),
     "regions.error": ("ManipleError", "RequestError", "RunError"),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
     "regions.rectangle": ("Rect",),

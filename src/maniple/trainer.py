@@ -14,8 +14,8 @@ import torch
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse
 from maniple.operators.graph.batch import check_batch
-from maniple.operators.lowering.state import checked_state, initial_values, kept_values, with_ties
-from maniple.operators.lowering.weight import weights
+from maniple.operators.graph.state import checked_state, initial_values, with_ties
+from maniple.operators.lowering.weight import kept_values, weights
 from maniple.operators.plan.placement import mapped
 from maniple.program_loader import ProgramLoader
 from maniple.regions.error import RequestError, RunError

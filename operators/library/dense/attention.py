@@ -17,8 +17,8 @@ from maniple.regions.rectangle import Rect
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.lowering.composite import Composition
     from maniple.operators.operator.builder import Tensor as Handle
+    from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.operator import TileContext
 
 
@@ -111,7 +111,7 @@ class Attention(TorchOperator):
             mask = seen if mask is None else _both(mask, seen)
         return F.scaled_dot_product_attention(query, key, value, mask, scale=self.scale, enable_gqa=grouped)
 
-    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+    def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
         query, key, value, mask = (*operands, None)[:4]
         (queries, keys, values, masked, result), sizes = self._patterns(composition.bound.operand_shapes)

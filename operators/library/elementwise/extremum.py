@@ -13,8 +13,8 @@ from maniple.regions.error import RequestError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.lowering.composite import Composition
     from maniple.operators.operator.builder import Tensor as Handle
+    from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.operator import TileContext
 
 
@@ -70,7 +70,7 @@ class Extremum(TorchOperator):
             raise TypeError("extremum: forward needs its operand")
         return self._of(x, keepdim=self.keepdim)
 
-    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+    def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
         (x,) = operands
         dims, keepdim = self.dims, self.keepdim

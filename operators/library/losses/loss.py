@@ -14,8 +14,8 @@ from maniple.regions.error import RequestError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.lowering.composite import Composition
     from maniple.operators.operator.builder import Tensor as Handle
+    from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.operator import TileContext
 
 REDUCTIONS = ("mean", "sum")
@@ -82,7 +82,7 @@ class CrossEntropy(AbstractOperator):
         """See ``AbstractOperator.exchanges``."""
         return ("c",)
 
-    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+    def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """By the logarithm of the sum of exponentials, whose parts over the classes fold.
 
         With chances ``q`` of the classes (1 for the label's, less what smoothing spreads), a sample's loss is

@@ -16,8 +16,8 @@ from maniple.regions.error import RequestError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.lowering.composite import Composition
     from maniple.operators.operator.builder import Tensor as Handle
+    from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.operator import TileContext
 
 
@@ -74,7 +74,7 @@ class RMSNorm(TorchOperator):
             raise TypeError("rms_norm: forward needs its operand")
         return rms_norm(x, self.normalized_shape, weight, self.eps)
 
-    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+    def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
         x, weight = (*operands, None)[:2]
         axes, last = activation_axes(self.rank), " ".join(self.exchanges())
@@ -162,7 +162,7 @@ class GroupNorm(TorchOperator):
             raise TypeError("group_norm: forward needs its operand")
         return group_norm(x, context.tile.extent("g"), weight, bias, self.eps)
 
-    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+    def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
         x, weight, bias = (*operands, None, None)[:3]
         whole, eps, sizes = self._whole(), self.eps, self._sizes()

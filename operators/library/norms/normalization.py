@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from maniple.operators.lowering.composite import Composition
     from maniple.operators.operator.builder import Tensor as Handle
+    from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.operator import TileContext
 
 ONE = Initial("constant", 1.0)
@@ -85,7 +85,7 @@ class LayerNorm(TorchOperator):
             raise TypeError("layer_norm: forward needs its operand")
         return layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
-    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+    def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
         x, weight, bias = (*operands, None, None)[:3]
         axes, last = self._axes()
@@ -185,7 +185,7 @@ class BatchNorm(TorchOperator):
         found = batch_norm(x, *following, weight, bias, context.training, self.momentum, self.eps)
         return (found, *following)
 
-    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+    def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
         x, running_mean, running_variance, weight, bias = (*operands, None, None)[:5]
         axes, channel = self._axes()

@@ -13,8 +13,8 @@ from maniple.regions.error import RequestError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.lowering.composite import Composition
     from maniple.operators.operator.builder import Tensor as Handle
+    from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.operator import TileContext
 
 
@@ -62,7 +62,7 @@ class Softmax(TorchOperator):
             raise TypeError("softmax: forward needs its operand")
         return x.log_softmax(self.dim) if self.log else x.softmax(self.dim)
 
-    def compose(self, composition: Composition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
+    def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
         (x,) = operands
         dim, log = self.dim, self.log

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.graph.node import TensorInfo
-    from maniple.operators.lowering.weight import Weight
-    from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
 
@@ -38,24 +36,6 @@ def initial_state(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
         if tensor.persistent
     }
     return with_ties(graph, found)
-
-
-def kept_values(graph: Graph, weights: Mapping[str, Weight], memories: Mapping[int, Memory]) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer, whole, from the memories of the only rank.
-
-    Args:
-        graph: The graph.
-        weights: Where they are kept, by name.
-        memories: By number.
-    """
-    found = {}
-    for tensor in graph.lasting:
-        whole = found[tensor.name] = torch.empty(tensor.shape, dtype=torch_dtype(tensor.dtype))
-        weight = weights[tensor.name]
-        for number, rects in weight.home:
-            for rect in rects:
-                whole[rect.slices((0,) * rect.ndim)] = memories[number].view(weight.value, rect)
-    return found
 
 
 def with_ties(graph: Graph, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
