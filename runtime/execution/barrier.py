@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from maniple.runtime.lanes.progress import MEETINGS
+from maniple.runtime.lanes.progress import BARRIERS
 
 if TYPE_CHECKING:
     from maniple.runtime.execution.rank import RankRuntime
@@ -14,16 +14,16 @@ __all__: list[str] = []
 
 @final
 class Barrier:
-    """Where the ranks of a world meet.
+    """Where the ranks of a world wait for each other.
 
-    Ranks of one host meet in shared memory. Barrier k is twice k and the bit, in one of two counters of each rank's
+    Ranks of one host do so in shared memory. Barrier k is twice k and the bit, in one of two counters of each rank's
     board that take turns. Two are enough: a rank overwrites k at k + 2, which it does not come to before all have told
     k + 1, and who told that has seen all of k.
 
         rank 0    tells 2k | 0    sees 2k | 0, 2k | 1    somebody said yes
         rank 1    tells 2k | 1    sees 2k | 0, 2k | 1    somebody said yes
 
-    Ranks of several hosts meet by way of the launcher.
+    Ranks of several hosts do so by way of the launcher.
 
     Args:
         runtime: this rank.
@@ -33,7 +33,7 @@ class Barrier:
         self._runtime = runtime
         shared = runtime.world.shared
         self._shared = shared if shared is not None and len(shared.ranks) == runtime.world.size else None
-        self._met = 0
+        self._number = 0
 
     def anybody(self, *, says: bool) -> bool:
         """Tell a bit, wait for everybody's, and give whether any was set; all ranks get the same.
@@ -44,9 +44,9 @@ class Barrier:
         world = self._runtime.world
         if self._shared is None:
             return any(part != b" " for part in world.control.gather(b"!" if says else b" "))
-        self._met += 1
-        progress, slot = self._runtime.progress, MEETINGS + self._met % 2
-        progress.tell(slot, 2 * self._met + says)
+        self._number += 1
+        progress, slot = self._runtime.progress, BARRIERS + self._number % 2
+        progress.tell(slot, 2 * self._number + says)
         with world.headway.waiting():
-            told = [progress.hear(rank, slot, 2 * self._met) for rank in sorted(self._shared.ranks)]
+            told = [progress.hear(rank, slot, 2 * self._number) for rank in sorted(self._shared.ranks)]
         return any(word % 2 for word in told)

@@ -71,7 +71,7 @@ class Recovery:
         self._causes: dict[Place, BaseException] = {}
         self._fates: dict[Place, Failure] = {}
         self._tally: _Tally | None = None
-        self._meeting = Barrier(runtime)
+        self._barrier = Barrier(runtime)
 
     def next_serial(self) -> int:
         """Number a launch, or a run of a trace; every rank numbers the same ones alike, from 1."""
@@ -164,7 +164,7 @@ class Recovery:
         self._runtime.drain()
         if self._runtime.world.size == 1:
             self.hear()
-        elif self._meeting.anybody(says=bool(self.noted)):
+        elif self._barrier.anybody(says=bool(self.noted)):
             self._settle()
         self._forget_log()
 

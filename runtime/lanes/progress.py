@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-# Slots of a rank's board: runs begun, the tables of the latest runs, its latest meetings, then its processors.
+# Slots of a rank's board: runs begun, the tables of the latest runs, its latest barriers, then its processors.
 BEGUN = 0
 TABLES = 4
-MEETINGS = 1 + TABLES
-FIRST_PROCESSOR = MEETINGS + 2
+BARRIERS = 1 + TABLES
+FIRST_PROCESSOR = BARRIERS + 2
 # How often to look for a counter without the interpreter lock before looking at anything else: some 20 us.
 LOOKS = 30_000
 SPIN_S = 2e-3

@@ -1,4 +1,4 @@
-"""Meetings: every rank learns whether any of them said yes, at each one."""
+"""Barriers: every rank learns whether any of them said yes, at each one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def meet(worlds: list[World], bits: list[list[bool]]) -> list[list[bool]]:
     runtimes = [RankRuntime(world) for world in worlds]
 
     def one(rank: int) -> list[bool]:
-        meeting = Barrier(runtimes[rank])
-        return [meeting.anybody(says=said[rank]) for said in bits]
+        barrier = Barrier(runtimes[rank])
+        return [barrier.anybody(says=said[rank]) for said in bits]
 
     try:
         with ThreadPoolExecutor(len(worlds)) as pool:
@@ -35,14 +35,14 @@ def meet(worlds: list[World], bits: list[list[bool]]) -> list[list[bool]]:
 @pytest.mark.parametrize("hosts", [1, 2])
 @settings(max_examples=25)
 @given(data=st.data())
-def test_all_ranks_learn_the_same_at_every_meeting(hosts: int, data: st.DataObject) -> None:
+def test_all_ranks_learn_the_same_at_every_barrier(hosts: int, data: st.DataObject) -> None:
     size = hosts * data.draw(st.integers(1, 2) if hosts == 2 else st.integers(2, 4))
     bits = data.draw(st.lists(st.lists(st.booleans(), min_size=size, max_size=size), min_size=1, max_size=12))
     learned = meet(local_worlds(size, hosts=hosts, shared=True), bits)
     assert learned == [[any(said) for said in bits]] * size
 
 
-def test_who_waits_at_a_meeting_of_a_run_that_was_stopped_is_told() -> None:
+def test_who_waits_at_a_barrier_of_a_run_that_was_stopped_is_told() -> None:
     worlds = local_worlds(2, shared=True)
     waiting, other = (RankRuntime(world) for world in worlds)
     with ThreadPoolExecutor(1) as pool:
