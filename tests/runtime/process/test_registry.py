@@ -1,0 +1,126 @@
+"""The registry: one door for everything that a third party may add."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from maniple.regions.error import RequestError
+from maniple.runtime.process.registry import Registry, class_check, group
+
+
+class Kettle(ABC):
+    """What plug-ins of this test complete."""
+
+    @abstractmethod
+    def boil(self) -> str:
+        """Boil."""
+
+
+class Copper(Kettle):
+    """A whole one."""
+
+    def boil(self) -> str:
+        """Boil."""
+        return "copper"
+
+
+class Cracked(Kettle):
+    """One without its method."""
+
+
+NOT_A_KETTLE = "tea"
+HERE = __name__
+
+
+def registry(*values: tuple[str, str]) -> Registry[type[Kettle]]:
+    points = [EntryPoint(name, value, group("kettle")) for name, value in values]
+    return Registry("kettle", class_check("kettle", Kettle, "derive it from Kettle"), lambda: points)
+
+
+def test_the_group_is_the_plural_of_the_kind() -> None:
+    assert [group(kind) for kind in ("strategy", "mapper", "device")] == [
+        "maniple.strategies",
+        "maniple.mappers",
+        "maniple.devices",
+    ]
+
+
+def test_an_entry_point_and_a_registered_class_are_found_alike() -> None:
+    kettles = registry(("order", "collections:OrderedDict"))
+    kettles.register("copper", Copper)
+    assert kettles.names() == ("copper", "order")
+    assert kettles.lookup("copper") is Copper
+    assert kettles.origin("order") == "collections:OrderedDict"
+
+
+def test_names_load_nothing() -> None:
+    assert registry(("broken", "no.such.module:Kettle")).names() == ("broken",)
+
+
+def test_entry_points_are_read_when_a_name_is_asked_for() -> None:
+    def fail() -> list[EntryPoint]:
+        pytest.fail("entry points were read before a name was asked for")
+
+    Registry("kettle", class_check("kettle", Kettle, "derive it from Kettle"), fail)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("no.such.module:Kettle", "cannot be loaded"),
+        ("collections:NoSuchThing", "cannot be loaded"),
+        ("collections:OrderedDict", "expected a class that completes Kettle.*derive it from Kettle"),
+        ("math:pi", "expected a class that completes Kettle"),
+    ],
+)
+def test_what_is_announced_must_be_a_plugin(value: str, message: str) -> None:
+    with pytest.raises(RequestError, match=f"kettle 'odd'.*{message}"):
+        registry(("odd", value)).lookup("odd")
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    kettles = registry(("copper", "x:Y"))
+    with pytest.raises(RequestError, match=r"there is no such kettle.*copper"):
+        kettles.lookup("coper")
+
+
+def test_a_name_that_two_packages_announce_is_refused_when_it_is_asked_for() -> None:
+    kettles = registry(("both", "first:Kettle"), ("both", "second:Kettle"), ("order", "collections:OrderedDict"))
+    assert kettles.names() == ("both", "order")
+    with pytest.raises(RequestError, match="announced twice, as first:Kettle and second:Kettle"):
+        kettles.lookup("both")
+
+
+def test_a_package_that_is_installed_twice_is_one() -> None:
+    kettles = registry(("order", "collections:OrderedDict"), ("order", "collections:OrderedDict"))
+    with pytest.raises(RequestError, match="expected a class"):  # loaded: not refused as announced twice
+        kettles.lookup("order")
+
+
+def test_what_lacks_a_method_or_is_an_instance_is_refused() -> None:
+    kettles = registry()
+    with pytest.raises(RequestError, match="lacks boil"):
+        kettles.register("cracked", Cracked)
+    with pytest.raises(RequestError, match="give the class itself, Copper"):
+        kettles.register("copper", Copper())  # type: ignore[arg-type]
+
+
+def test_a_name_belongs_to_one_plugin_and_the_same_class_defined_again_replaces_it() -> None:
+    kettles = registry(("taken", "some.package:Kettle"))
+    kettles.register("copper", Copper)
+    again = type("Copper", (Copper,), {"__module__": HERE, "__qualname__": "Copper"})
+    kettles.register("copper", again)
+    assert kettles.lookup("copper") is again
+    other = type("Other", (Copper,), {"__module__": HERE, "__qualname__": "Other"})
+    with pytest.raises(RequestError, match=r"the name belongs to .*Copper; register under another name"):
+        kettles.register("copper", other)
+    with pytest.raises(RequestError, match=r"the name belongs to some\.package:Kettle"):
+        kettles.register("taken", Copper)
+
+
+def test_a_name_must_be_a_string() -> None:
+    with pytest.raises(RequestError, match="expected a name, got <class"):
+        registry().lookup(Copper)  # type: ignore[arg-type]
