@@ -6,7 +6,7 @@
 Both sides train the same model on the same batches in one process, in turn, a few steps each, and every figure is the
 median over those rounds. torch runs eager mode with torch.optim.SGD, momentum 0.9, once as it comes and once with
 `fused=True`; ratios are to the faster of the two. Two nodes are started by the launcher; there rank 0 runs torch's
-turns while rank 1 waits.
+turns while rank 1 waits. The launcher keeps a rank to its core; in torch's turns rank 0 may use all of them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from maniple.runtime.control.world import World
 
 BATCH = 256
 NAMED = ("data_parallel", "model_parallel", "expert")
+EVERY_CORE = range(os.cpu_count() or 1)
 Step = Callable[[], float]
 
 
@@ -128,6 +129,11 @@ def one_processor(name: str, count: int, steps: int) -> dict[str, object]:
         return summary(rounds(sides, count, steps, lambda _: None))
 
 
+def threads() -> list[int]:
+    """The numbers of this process's threads."""
+    return [int(task.name) for task in Path("/proc/self/task").iterdir()]
+
+
 def two_nodes(count: int, steps: int) -> dict[str, object]:
     """What every rank of the launched world runs: named strategies and, on rank 0, torch with two threads."""
     world = mp.world()
@@ -144,10 +150,15 @@ def two_nodes(count: int, steps: int) -> dict[str, object]:
         side = "torch_fused" if fused else "torch"
         sides[side] = torch_step(module(), x, y, fused=fused) if world.rank == 0 else lambda: 0.0
 
+    kept = {thread: os.sched_getaffinity(thread) for thread in threads()}
+
     def begin(side: str) -> None:
-        """Have all ranks at one place, and torch's threads as the side wants them (the setting is the process's)."""
+        """Have all ranks at one place, and the threads and cores of this process as the side wants them."""
         world.control.gather(b"")
-        torch.set_num_threads(2 if side.startswith("torch") else 1)
+        spread = side.startswith("torch")
+        torch.set_num_threads(2 if spread else 1)
+        for thread in threads():
+            os.sched_setaffinity(thread, EVERY_CORE if spread else kept.get(thread, EVERY_CORE))
 
     found = rounds(sides, count, steps, begin)
     moved = {name: trainer.bytes() for name, trainer in trainers.items()}

@@ -15,7 +15,7 @@ from click import Command
 from click.testing import CliRunner
 from flexflow.dimensions import EXAMPLES, without
 from flexflow.measured import distinct, measured
-from flexflow.search_time import plain_chain, redrawn, search_time
+from flexflow.search_time import Plain, plain_chain, redrawn, search_time, search_time_row
 from flexflow.table import Row, Table, of_contents
 from flexflow.transfers import transfers
 from thread_ranks import run_on_worlds
@@ -99,7 +99,7 @@ def test_files_are_told_apart_by_what_is_in_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        (search_time, {"proposals": ("3", "4"), "plain-budget": ("5", "6"), "seeds": ("1", "2"), "budget": ("1", "2")}),
+        (search_time, {"proposals": ("3", "4"), "longest": ("5", "6"), "seeds": ("1", "2"), "budget": ("1", "2")}),
         (measured, {"rounds": ("1", "2"), "steps": ("1", "2"), "budget": ("1", "2"), "machine": FILES}),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_row_depends_on_every_option(
 
 
 @pytest.mark.simulator
-def test_a_plain_chain_draws_published_choices_and_ends_by_its_budget() -> None:
+def test_a_plain_chain_draws_published_choices_and_makes_all_proposals_or_none() -> None:
     graph, machine = model("mlp", batch=8), mp.Machine.preset("k80x4")
     space = Space.of(graph, 4)
     chance = Random(0)
@@ -139,9 +139,21 @@ def test_a_plain_chain_draws_published_choices_and_ends_by_its_budget() -> None:
         assert {choice.start for choice in drawn} == set(range(4))
     start = plain_chain(graph, machine, 0, 60.0)
     found = plain_chain(graph, machine, 200, 60.0)
-    assert (start.proposals, found.proposals) == (0, 200)
+    assert start.whole
+    assert found.whole
+    assert found.accepted > start.accepted == 0
     assert found.cost < start.cost == Simulation(graph, machine, mp.search(graph, machine)).makespan_ns * NS
-    assert plain_chain(graph, machine, 10**9, 0.05).proposals < 10**9
+    long = plain_chain(graph, machine, 10**9, 60.0, pace=0.05)
+    assert not long.whole
+    assert long.seconds > 60.0
+
+
+@pytest.mark.simulator
+@pytest.mark.parametrize("plain", [Plain(1.0, 3, whole=False, seconds=700.0), Plain(1.0, 0, whole=True, seconds=7.0)])
+def test_a_chain_that_was_not_run_or_did_not_move_times_nothing(plain: Plain) -> None:
+    graph, machine = model("mlp", batch=8), mp.Machine.preset("k80x4")
+    row = search_time_row(graph, machine, plain, 1, 1.0)
+    assert row == {"plain_whole": plain.whole, "plain_s": plain.seconds, "plain_accepted": plain.accepted}
 
 
 def test_equal_plans_are_run_once() -> None:
