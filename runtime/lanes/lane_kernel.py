@@ -160,6 +160,9 @@ def meet(block: int, run: int, looks: int) -> int:
     return DONE if _read(table) == _read(block + 32) else MOVED
 
 
+# Addresses count bytes and words have eight: word n of a step is at `table + 8 * n`. The clock is read where something
+# may have taken time, once: what ends one step begins the next. Where a step is left in WAITING nothing of it has been
+# done, and it is taken again from its first wait: counters do not fall.
 @njit(nogil=True, cache=True)
 def take_steps(
     table: int, end: int, bases: int, values: int, begun: int, ended: int, counter: int, looks: int, clock: int,
@@ -186,13 +189,11 @@ def take_steps(
     outcome, written = DONE, 0
     now = _time(clock, clock_id)
     while table < end:
-        # Addresses count bytes and words have eight: word n of the step is at `table + 8 * n`.
         waits = _read(table + 48)
         if waits > 0:
             if not await_counters(table + 8 * HEAD, waits, bases, looks):
                 outcome = WAITING
                 break
-            # The clock is read where something may have taken time, once: what ends one step begins the next.
             waiting, now = now, _time(clock, clock_id)
             # Tiles that others wrote here have come: their rows took from when this lane began to wait until now.
             at = table + 8 * HEAD + 24 * waits
@@ -203,7 +204,6 @@ def take_steps(
         _write(begun + 8 * _read(table + 8), now)
         function = _read(table + 24)
         if function == MEET:
-            # On WAITING nothing of the step is done, and it is taken again from its first wait: counters do not fall.
             outcome = meet(table + 8 * _read(table + 32), _read(bases + 8), looks)
             if outcome != DONE:
                 break

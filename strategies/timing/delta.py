@@ -299,9 +299,8 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
             bucket += 1
             if buckets[bucket] != NONE:
                 lined = agenda.opened(following, line, rows, buckets[bucket])
-        # There are rows left and none is ready.
         if lined == 0:
-            break  # a circle
+            break  # rows are left and none is ready: a circle
         lined -= 1
         time, row = line_times[lined], line_rows[lined]
         # All that changed has been taken, and no end that differs from before lies ahead: the rest is as it was.
@@ -318,8 +317,7 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
             free[lane] = start + length
             left[lane] -= length
         end = start + rows[row, DURATION]
-        # Nobody counts this row's predecessors any more, so the column has its end from here on.
-        latest, rows[row, WAITS] = max(latest, end), end
+        latest, rows[row, WAITS] = max(latest, end), end  # nobody counts down what it waits for any more
         if marks[row] == FRESH:
             until = max(until, end)
             retimed += 1
@@ -338,7 +336,6 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
                 rows[other, DUE] = due
                 rows[other, WAITS] -= 1
                 if rows[other, WAITS] == 0:
-                    # A row of the open bucket (the last one has all later times) finds its place in the line.
                     if due >> shift > bucket and bucket < len(buckets) - 1:
                         agenda.put(buckets, following, other, due >> shift)
                     else:
