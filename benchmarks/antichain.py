@@ -1,6 +1,6 @@
 """Antichain segmentation's figures: against the published optimizers, in time, and against the seed paper's baselines.
 
-    python benchmarks/antichain.py --data FOLDER           prints the tables of docs/antichain.md and one JSON object
+    python benchmarks/antichain.py --data FOLDER     the tables of docs/explanation/antichain.md and one JSON object
     python benchmarks/antichain.py --data FOLDER --json    prints the JSON object alone
 
 FOLDER holds the published profiles (`pipedream-profiles`, `dnn-partitioning`); by default MANIPLE_REFERENCE_DATA names
@@ -263,7 +263,7 @@ def means(rows: list[Row]) -> list[Row]:
 
 
 def show(tables: dict[str, list[Row]]) -> None:
-    """Print what was measured as docs/antichain.md has it."""
+    """Print what was measured as docs/explanation/antichain.md has it."""
     parts = {
         "Figures": antichain_tables.figures(tables),
         "Models of the zoo": antichain_tables.speed_ups(tables["zoo"], tables["means over the zoo"]),

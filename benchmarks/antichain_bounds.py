@@ -1,6 +1,6 @@
 """Lower bounds of the cuts that `maniple partition` cannot prove the best: how near they are to what was found.
 
-    python benchmarks/antichain_bounds.py --data FOLDER           prints the table of docs/antichain.md
+    python benchmarks/antichain_bounds.py --data FOLDER           prints the table of docs/explanation/antichain.md
     python benchmarks/antichain_bounds.py --data FOLDER --json    prints one JSON object
 
 FOLDER holds the published profiles; by default MANIPLE_REFERENCE_DATA names it. The problems are those of

@@ -1,4 +1,4 @@
-"""The tables of docs/antichain.md, from what benchmarks/antichain.py has measured."""
+"""The tables of docs/explanation/antichain.md, from what benchmarks/antichain.py has measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lower bound over the fastest plan found, for every model of the zoo: the table of docs/bound.md.
+"""The lower bound over the fastest plan found, for every model of the zoo: the table of docs/explanation/bound.md.
 
     python benchmarks/bound_table.py --budget 60 --plans FOLDER
 
@@ -68,7 +68,7 @@ def share(model: str, name: str, smaller: Sequence[str], budget: float, folder: 
 @click.option("--model", "models", multiple=True, default=tuple(ENTRIES), help="Which models; all by default.")
 @click.option("--machine", "machines", multiple=True, default=("p100x4", "p100x16", "k80x64"))
 def table(budget: float, folder: Path, models: Sequence[str], machines: Sequence[str]) -> None:
-    """Print the table of docs/bound.md."""
+    """Print the table of docs/explanation/bound.md."""
     folder.mkdir(parents=True, exist_ok=True)
     click.echo("| model | machine | bound, ms | found, ms | bound / found | greatest term |\n|---|---|---|---|---|---|")
     for name in machines:

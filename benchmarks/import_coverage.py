@@ -5,7 +5,7 @@ that applies the operator (and sums what it gives against fixed numbers) is impo
 plan for two processors, and compared with plain torch: the loss, and the gradient of every float input.
 
     python benchmarks/import_coverage.py [--samples 3] [--only NAME ...] [--json coverage.json]
-    python benchmarks/import_coverage.py --table coverage.json ...             the page docs/coverage.md has
+    python benchmarks/import_coverage.py --table coverage.json ...             the page docs/reference/coverage.md has
 
 It takes some minutes; ``--only`` takes a part, and the tables of several parts are merged.
 """

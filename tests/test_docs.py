@@ -1,24 +1,91 @@
-"""The pages of the documentation, whose code blocks run as they stand."""
+"""The pages of the documentation: code blocks run as they stand, links lead somewhere, and the first page names all."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = sorted(page for page in DOCS.glob("*.md") if ">>> " in page.read_text(encoding="utf-8"))
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+KINDS = ("tutorial", "how-to", "explanation", "reference")
+# Named from outside by these paths, so they stay above the four kinds.
+ABOVE = {"index.md", "design.md", "performance.md", "glossary.md", "extending.md"}
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+WITH_CODE = [page for page in PAGES if ">>> " in page.read_text(encoding="utf-8")]
+# What changed when is told with the paths of its time.
+TELLS_OF_THE_PAST = "CHANGELOG.md"
+
+
+def named(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
 
 
 def test_pages_with_code_are_found() -> None:
-    assert {"mappers.md", "regions.md", "tasks.md", "traces.md"} <= {page.name for page in PAGES}
+    assert {
+        "tutorial/fifteen-minutes.md",
+        "how-to/mapper.md",
+        "reference/regions.md",
+        "reference/tasks.md",
+        "explanation/validity.md",
+        "explanation/traces.md",
+    } <= {named(page) for page in WITH_CODE}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WITH_CODE, ids=named)
 def test_the_code_blocks_of_a_page_do_what_it_says(page: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "doctest", str(page)], capture_output=True, text=True, timeout=120, check=False
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
+
+
+def test_every_page_is_of_one_kind() -> None:
+    assert {page.parent.name for page in PAGES if page.parent != DOCS} == set(KINDS)
+    assert {page.name for page in PAGES if page.parent == DOCS} <= ABOVE
+
+
+def test_the_first_page_has_a_sentence_and_a_place_for_each_page() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    sentences = re.findall(r"^- \[\]\(([^)]*)\)[: ].*\.$", index, re.MULTILINE)
+    trees = re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
+    placed = [f"{line}.md" for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
+    wanted = sorted(named(page) for page in PAGES if page.name != "index.md")
+    assert len(trees) == len(KINDS)
+    assert sorted(sentences) == wanted
+    assert sorted(placed) == wanted
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    lost = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert lost == []
+
+
+def test_pages_that_messages_and_comments_name_are_there() -> None:
+    folders = [
+        "benchmarks",
+        "docs",
+        "examples",
+        "mappers",
+        "operators",
+        "regions",
+        "runtime",
+        "src",
+        "strategies",
+        "tests",
+    ]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in {".md", ".py"}]
+    files += [path for path in ROOT.glob("*.md") if path.name != TELLS_OF_THE_PAST]
+    assert len(files) > len(PAGES)
+    lost = {
+        f"{path.relative_to(ROOT)}: {page}"
+        for path in files
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
+        if not (ROOT / page).exists()
+    }
+    assert lost == set()

@@ -14,7 +14,7 @@ from maniple.runtime.observe.decomposition import Terms
 from maniple.strategies.simulation import kind
 from maniple.strategies.simulation.kind import MemoryKind
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "report.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "how-to" / "report.md").read_text(encoding="utf-8")
 SHOWN = dict(re.findall(r"```console\n\$ (maniple [^\n]*)\n(.*?)```", PAGE, re.DOTALL))
 
 

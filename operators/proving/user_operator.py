@@ -160,7 +160,7 @@ def operator(
     ``maniple check-rule file.py:project`` compares it whole and split in every legal way.
 
     Args:
-        text: The factor rule, e.g. ``"b s k, n k -> b s n"``; see docs/factor-rules.md.
+        text: The factor rule, e.g. ``"b s k, n k -> b s n"``; see docs/reference/factor-rules.md.
         reduce: How parts of a split of each factor fold into results that lack it, e.g. ``"k:max"``.
         halos: The window of every factor written ``y~``.
         sizes: Extents of factors that no operand gives.

@@ -3,7 +3,7 @@
 ``"b i y~ x~, o i u! v!, [o]@i -> b o y x"`` is a convolution. From the string follow shapes, the legal degrees, the
 SOAP role of every factor (Jia et al., Beyond Data and Model Parallelism, section 4), and what each tile reads, writes
 and folds.
-The grammar is in docs/factor-rules.md.
+The grammar is in docs/reference/factor-rules.md.
 """
 
 from __future__ import annotations

@@ -104,13 +104,13 @@ def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
 
 def _analysed(key: FragmentKey, region: RegionAnalysis) -> Iterator[AnalysedUse]:
     """Analyse the uses; where they are many, from memory once the region is in a state again that it was in before."""
-    recurrence = AnalysisCache({0: region})
+    cache = AnalysisCache({0: region})
     for privilege, tasks in key.uses:
         analyse_one = partial(_one, region, privilege, tasks)
-        if len(key.uses) < MANY_USES or recurrence.derived > MANY_USES + recurrence.followed:
+        if len(key.uses) < MANY_USES or cache.derived > MANY_USES + cache.followed:
             yield from analyse_one()
         else:
-            yield from recurrence.launch((privilege, tasks), (0,), analyse_one)
+            yield from cache.launch((privilege, tasks), (0,), analyse_one)
 
 
 def _one(region: RegionAnalysis, privilege: Privilege, tasks: tuple[PlacedUse, ...]) -> tuple[AnalysedUse, ...]:

@@ -1,6 +1,6 @@
 """Parent death: becomes a command that the kernel ends as soon as the launcher ends, however the launcher ends (Linux).
 
-Run as a file, by `python -I -S tether.py PARENT COMMAND [ARGUMENT...]`; it imports nothing of Maniple.
+Run as a file, by `python -I -S parent_death.py PARENT COMMAND [ARGUMENT...]`; it imports nothing of Maniple.
 """
 
 from __future__ import annotations

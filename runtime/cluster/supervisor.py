@@ -1,4 +1,4 @@
-"""The supervisor: carries out what the head of a run decides, with processes, a socket and a clock."""
+"""The supervisor: carries out what the coordinator of a run decides, with processes, a socket and a clock."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Supervisor:
         self._outputs += streams
 
     def watch(self) -> Finish:
-        """Serve the head until the run is over."""
+        """Serve the coordinator until the run is over."""
         while True:
             for event in (*self._receive(), *self._exits(), *self._signals(), Tick()):
                 finish = self._carry_out(self._head.handle(event, monotonic()))
@@ -190,7 +190,7 @@ class Supervisor:
         try:
             self._router.send_multipart([instruction.identity, *parts], zmq.NOBLOCK)
         except zmq.Again:
-            # An echo that gives nothing back is silent, which the head sees; any other message must not be lost.
+            # An echo that gives nothing back is silent, which the coordinator sees; any other message must not be lost.
             self._unread.append(instruction.identity)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:  # it left; its process says why

@@ -1,4 +1,4 @@
-"""The control plane of a launched rank: its own thread that talks to the head."""
+"""The control plane of a launched rank: its own thread that talks to the coordinator."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class CoordinatorClient(Control):
 
         Raises:
             RankStopped: another rank did not come.
-            RunError: the head refused this rank, or the world that came up is not the one that was asked for.
+            RunError: the coordinator refused this rank, or the world that came up is not the one that was asked for.
         """
         launch = self._launch
         self._outbox.append(
@@ -142,7 +142,7 @@ class CoordinatorClient(Control):
         return welcome
 
     def call(self, text: str, digest: bytes = b"", *, soon: bool = True) -> None:
-        """Queue a call for the head."""
+        """Queue a call for the coordinator."""
         self._headway.step()
         with self._program:
             self._check()
@@ -172,7 +172,7 @@ class CoordinatorClient(Control):
             return list(self._gathered.pop(sequence))
 
     def fail(self, where: str, text: str, *, request: bool = False) -> None:
-        """Tell the head that this rank cannot go on.
+        """Tell the coordinator that this rank cannot go on.
 
         Args:
             where: what the program was doing; empty for its last call.
@@ -188,7 +188,7 @@ class CoordinatorClient(Control):
         self._alarm.ring()
 
     def tell_headway(self) -> None:
-        """Tell the head this rank's headway; returns once it is on its way, since what follows may keep it."""
+        """Tell the coordinator this rank's headway; returns once it is on its way, since what follows may keep it."""
         with self._changed:
             told = self._words
             self._word_due = True

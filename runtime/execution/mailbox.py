@@ -1,4 +1,4 @@
-"""Mailboxes: pushes of untraced launches between ranks of one host, through memory that both map.
+"""Mailboxes: pushes of dynamic launches between ranks of one host, through memory that both map.
 
 Each directed pair of ranks has a box in the sender's file; both ends hold the same queue of pushes, so a tile needs no
 name. The sender copies a tile into a block of its own file and puts the block's place into the box; the receiver copies
@@ -119,14 +119,14 @@ class _Neighbour:
 
 
 class Mailbox:
-    """Moves tiles of untraced launches between the ranks of one host.
+    """Moves tiles of dynamic launches between the ranks of one host.
 
     Any thread may call any method; a thread of its own waits for the bell.
 
     Args:
         shared: the memory of this host's ranks, with a bell for each.
         credit_bytes: bound of the bytes in flight to one other rank; a single larger tile goes alone.
-        failed: called with the exception that ended the post's thread.
+        failed: called with the exception that ended the mailbox's thread.
     """
 
     def __init__(self, shared: SharedMemory, credit_bytes: int, failed: Callable[[BaseException], None]) -> None:
@@ -136,7 +136,7 @@ class Mailbox:
         self._lock = threading.Lock()
         self._neighbours = {rank: _Neighbour(shared, rank) for rank in sorted(shared.ranks - {shared.rank})}
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name=f"post {shared.rank}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"mailbox {shared.rank}", daemon=True)
         self._thread.start()
 
     def submit(self, outgoing: Sequence[Outgoing], incoming: Sequence[Incoming]) -> None:

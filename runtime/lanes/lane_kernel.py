@@ -68,6 +68,7 @@ def _timing(typing: object, function: object, clock: object) -> tuple[object, Ca
 def _moving(typing: object, target: object, source: object, size: object) -> tuple[object, Callable[..., Any]]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         ends = [builder.inttoptr(end, ir.IntType(8).as_pointer()) for end in arguments[:2]]
+        # A size in bytes and no type: tiles of any dtype go through one compiled function.
         cgutils.raw_memcpy(builder, ends[0], ends[1], arguments[2], 1)
         return context.get_dummy_value()
 
@@ -108,6 +109,7 @@ def copy_box(block: int) -> int:
     for i in range(_read(block + 24)):
         for j in range(_read(block + 48)):
             for k in range(_read(block + 72)):
+                # Axes that are not there have an extent of 1: see `Push.box`, which puts them outside.
                 to = target + i * _read(block + 32) + j * _read(block + 56) + k * _read(block + 80)
                 of = source + i * _read(block + 40) + j * _read(block + 64) + k * _read(block + 88)
                 _move(to, of, size)
@@ -126,6 +128,7 @@ def await_counters(waits: int, count: int, bases: int, looks: int) -> bool:
         looks: how often to look for each.
     """
     for _ in range(count):
+        # The counter of another lane goes on from where its last run ended, each from a base of its own.
         wanted = _read(bases + 8 * _read(waits + 8)) + _read(waits + 16)
         look = 1
         while load(_read(waits)) < wanted:
@@ -151,10 +154,15 @@ def meet(block: int, run: int, looks: int) -> int:
         if look == looks:
             return WAITING
         look += 1
+    # Each run says which table of places its instances are in; the entries take turns, for two runs may be under way.
+    # Where it is another table than pushes are bound to, instances have moved, and pushes must be bound anew.
     table = _read(block + 8) + run % _read(block + 16) * _read(block + 24)
     return DONE if _read(table) == _read(block + 32) else MOVED
 
 
+# Addresses count bytes and words have eight: word n of a step is at `table + 8 * n`. The clock is read where something
+# may have taken time, once: what ends one step begins the next. Where a step is left in WAITING nothing of it has been
+# done, and it is taken again from its first wait: counters do not fall.
 @njit(nogil=True, cache=True)
 def take_steps(
     table: int, end: int, bases: int, values: int, begun: int, ended: int, counter: int, looks: int, clock: int,
@@ -187,6 +195,7 @@ def take_steps(
                 outcome = WAITING
                 break
             waiting, now = now, _time(clock, clock_id)
+            # Tiles that others wrote here have come: their rows took from when this lane began to wait until now.
             at = table + 8 * HEAD + 24 * waits
             for _ in range(_read(table + 56)):
                 _write(begun + 8 * _read(at), waiting)
@@ -206,6 +215,8 @@ def take_steps(
         now = _time(clock, clock_id)
         _write(ended + 8 * _read(table + 16), now)
         taken = _read(table + 40)
+        # Released after all that the step wrote (see `shared_counter.store`). Counters go on from run to run, each run
+        # from its base, so that nobody sets one back while another still looks.
         if taken > 0 and counter != 0:
             store(counter, _read(bases) + taken)
         table += 8 * _read(table)

@@ -1,8 +1,8 @@
 """Presets: machines by name whose constants were written down before anything was run on them.
 
 Every constant is nominal: peak rates as vendors state them (dense, float32), link rates as NCCL models them in one
-direction (``src/graph/topo.h``), decimal units. `docs/machines.md` has the source of each. Latencies are textbook
-values.
+direction (``src/graph/topo.h``), decimal units. `docs/reference/machines.md` has the source of each. Latencies are
+textbook values.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-Legs = list[tuple[int, int, float]]
+Hops = list[tuple[int, int, float]]
 """A memory's links to switches, or from them, ascending: (number, switch, cost)."""
 Way = tuple[int, tuple[int, ...], int]
 
@@ -72,7 +72,7 @@ class Routes:
             if isinstance(link.source, int) and isinstance(link.target, int)
         }
         self._between, self._last = self._switch_paths()
-        self._out, self._into = self._legs()
+        self._out, self._into = self._hops()
         self._exits, self._entries = _kinds(self._out), _kinds(self._into)
         self._check(name)
 
@@ -119,7 +119,7 @@ class Routes:
         leave, between, enter = way
         return (self._out[source][leave][0], *between, self._into[target][enter][0])
 
-    def _way(self, out: Legs, into: Legs) -> Way | None:
+    def _way(self, out: Hops, into: Hops) -> Way | None:
         """Give the quickest way between memories with such links: the places of its ends, and what is between."""
         best = (np.inf, -1, -1)
         for leave, (_, exit_switch, exit_cost) in enumerate(out):
@@ -158,10 +158,10 @@ class Routes:
             last = np.where(better, np.broadcast_to(last[middle], last.shape), last)
         return cost, last
 
-    def _legs(self) -> tuple[list[Legs], list[Legs]]:
+    def _hops(self) -> tuple[list[Hops], list[Hops]]:
         """Give each memory's links to switches and from switches: (number, switch, cost)."""
-        out: list[Legs] = [[] for _ in range(self.count)]
-        into: list[Legs] = [[] for _ in range(self.count)]
+        out: list[Hops] = [[] for _ in range(self.count)]
+        into: list[Hops] = [[] for _ in range(self.count)]
         for number, link in enumerate(self.links):
             if isinstance(link.source, int) and isinstance(link.target, str):
                 out[link.source].append((number, self._places[link.target], self._cost(link)))
@@ -174,8 +174,8 @@ class Routes:
         if None not in self._rates:
             return
         ways = np.isfinite(self._between)
-        exits = [frozenset(switch for _, switch, _ in legs) for legs in self._out]
-        entries = [frozenset(switch for _, switch, _ in legs) for legs in self._into]
+        exits = [frozenset(switch for _, switch, _ in hops) for hops in self._out]
+        entries = [frozenset(switch for _, switch, _ in hops) for hops in self._into]
         reached = {
             (first, second): any(ways[a, b] for a in first for b in second)
             for first in set(exits)
@@ -193,7 +193,7 @@ class Routes:
                     )
 
 
-def _kinds(legs: Sequence[Legs]) -> list[int]:
+def _kinds(hops: Sequence[Hops]) -> list[int]:
     """Number the memories' links by what they lead to, and what that costs; equal ones alike."""
     kinds: dict[tuple[tuple[int, float], ...], int] = {}
-    return [kinds.setdefault(tuple((switch, cost) for _, switch, cost in each), len(kinds)) for each in legs]
+    return [kinds.setdefault(tuple((switch, cost) for _, switch, cost in each), len(kinds)) for each in hops]

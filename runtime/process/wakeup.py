@@ -41,7 +41,7 @@ class Wakeup:
                 self._sender.send(b"\0")
 
     def arm(self) -> bool:
-        """Say that sleep comes next; False when it must not, since the alarm rang."""
+        """Say that sleep comes next; False when it must not, since it was woken already."""
         self._asleep = True
         return not self._rung
 

@@ -43,7 +43,7 @@ class TaskFailed(RunError):  # noqa: N818  (says what happened; ManipleError nam
 
     @classmethod
     def of_launch(cls, launch: Launch, point: int, place: str, error: BaseException) -> TaskFailed:
-        """Describe the failure of one task of an untraced launch."""
+        """Describe the failure of one task of a dynamic launch."""
         uses = ", ".join(
             f"{requirement.privilege} {requirement.region.name}{requirement.rects[point]}"
             for requirement in launch.requirements

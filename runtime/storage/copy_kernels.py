@@ -113,6 +113,7 @@ def bind_fold(
     if isinstance(points, RectSet):
         return _bind_sparse_fold(op, target, parts, points)
     in_place, out = _IN_PLACE[op], _OUT[op]
+    # A part that begins where the target does is the target itself: views of one fold have one shape.
     others = [part for part in parts if part.data_ptr() != target.data_ptr()]
     ordered = others if len(others) == len(parts) else [target, *others]
     if op == "+" and len(ordered) > 2 and not target.is_cuda:
@@ -120,11 +121,13 @@ def bind_fold(
 
         if (fused := bind_sum(target, ordered)) is not None:
             return fused
+    # In place from the target on: the order in which it is `parts[0]`.
     if len(others) < len(parts):
         return lambda: [in_place(target, part) for part in others]
     if len(others) == 1:
         only = others[0]
         return lambda: target.copy_(only)
+    # The first two at once, instead of a copy of the first and then an addition: one pass over memory less.
     first, second, *rest = others
     if not rest:
         return lambda: out(first, second, out=target)
@@ -140,11 +143,13 @@ def bind_fold(
 def _bind_sparse_fold(
     op: str, target: torch.Tensor, parts: Sequence[torch.Tensor], points: RectSet
 ) -> Callable[[], object]:
+    # Few large boxes: folds of dense views, each bound once. Many small ones: an index, in one call of torch.
     if points.volume >= _LARGE_BOX * len(points):
         boxes = [rect.slices(points.lo) for rect in points.rects]
         folds = [bind_fold(op, target[box], [part[box] for part in parts]) for box in boxes]
         return lambda: [fold() for fold in folds]
     index, in_place = positions(points), _IN_PLACE[op]
+    # The target, if it is among them, before all others, which keep their order: sorting is stable.
     first, *rest = sorted(parts, key=lambda part: part.data_ptr() != target.data_ptr())
 
     def fold() -> None:
@@ -233,6 +238,8 @@ class Push:
     def __init__(self, source: Bits, target: Bits, wire: Wire) -> None:
         self._source, self._target, self._wire = source, target, wire
         self._copy = partial(copied, target, source)
+        # Assigning a memoryview keeps the interpreter lock. numpy's copy lets go of it, and who takes it meanwhile may
+        # keep it for longer than a brief copy takes.
         if source.flags.c_contiguous and target.flags.c_contiguous and 0 < target.nbytes <= BRIEF:
             given, place = (part.reshape(-1).view(np.uint8).data for part in (source, target))
             self._copy = partial(_copied_brief, place, given)
@@ -247,6 +254,8 @@ class Push:
         Args:
             axes: how many nested loops there may be.
         """
+        # From the innermost axis out: as long as both sides are dense, axes are one run of bytes. Each further one is a
+        # loop around it; axes of one element are neither.
         run = self._target.itemsize
         loops: list[tuple[int, int, int]] = []
         bothways = zip(self._target.shape, self._target.strides, self._source.strides, strict=True)
@@ -257,6 +266,7 @@ class Push:
                 loops.insert(0, (extent, to, of))
         if len(loops) > axes:
             return None
+        # Missing loops outside, where going round once costs least.
         loops = [(1, 0, 0)] * (axes - len(loops)) + loops
         return [self._target.ctypes.data, self._source.ctypes.data, run, *(word for loop in loops for word in loop)]
 
@@ -272,6 +282,7 @@ def bind_pack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[
     if isinstance(points, RectSet):
         pick = _picker(bits, points)
         return lambda: pick().reshape(-1).view(np.uint8).data
+    # A copy even of what is contiguous: a transport keeps the bytes after the instance is written again.
     return lambda: bits.copy(order="C").reshape(-1).view(np.uint8).data
 
 
@@ -296,6 +307,7 @@ def _putter(bits: Bits, points: RectSet) -> Callable[[Bits], int]:
 
         return scatter
     boxes = [bits[rect.slices(points.lo)] for rect in points.rects]
+    # Boxes lie in the row one after another: each begins where the one before it ends.
     ends = list(itertools.accumulate(rect.volume for rect in points.rects))
 
     def put(row: Bits) -> int:

@@ -1,4 +1,4 @@
-"""The search driver: owns the loop, the budget, the seed and the clock of every strategy."""
+"""The search loop: takes the steps, and owns the budget, the seed and the clock of every strategy."""
 
 from __future__ import annotations
 

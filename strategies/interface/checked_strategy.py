@@ -5,7 +5,7 @@
     terminate                     True or False      a search that never ends, or ends before it began
     progress                      a Progress         a missing attribute, far from here
     result, alternatives          a Plan; Plans      likewise
-    (any)                         no exception       a traceback through the driver
+    (any)                         no exception       a traceback through the search loop
 
 Strategies of this package are driven as they are: the type checker has read them.
 """
@@ -140,7 +140,7 @@ def _called(asked: str, method: str, call: Callable[..., Kind], *arguments: obje
 
 
 def _mistaken(asked: str, method: str, expected: str, got: str) -> StrategyError:
-    forgotten = "; is a return missing?" if got == "None" else "; docs/plans.md says what each method gives"
+    forgotten = "; is a return missing?" if got == "None" else "; docs/how-to/strategy.md says what each method gives"
     return StrategyError(f"strategy {asked!r}: {method}() gave {got}; expected {expected}{forgotten}")
 
 

@@ -140,12 +140,12 @@ def _check(name: str, strategy: object) -> type[AnyStrategy]:
             raise RequestError(f"{wanted}; give the class itself, {type(strategy).__name__}: each search makes its own")
         raise RequestError(
             f"{wanted}; derive it from maniple.strategies.AbstractDirectStrategy and define name and plan(problem), "
-            "or from maniple.strategies.AbstractStrategy (docs/plans.md, A strategy of your own)"
+            "or from maniple.strategies.AbstractStrategy (docs/how-to/strategy.md)"
         )
     missing = sorted(strategy.__abstractmethods__) if isabstract(strategy) else []
     missing += [key for key in ("name", "needs_budget") if not hasattr(strategy, key)]
     if missing:
-        raise RequestError(f"{wanted}, which lacks {', '.join(missing)} (docs/plans.md, A strategy of your own)")
+        raise RequestError(f"{wanted}, which lacks {', '.join(missing)} (docs/how-to/strategy.md)")
     return strategy
 
 

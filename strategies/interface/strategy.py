@@ -1,6 +1,6 @@
 """The interface of strategies: pure steps over an explicit state, driven from outside.
 
-A driver owns the loop, the budget and the clock:
+Whoever drives it has the loop, the budget and the clock:
 
     state = strategy.init(problem)
     while not strategy.terminate(state) and budget is left:

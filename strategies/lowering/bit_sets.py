@@ -6,6 +6,8 @@ import numpy as np
 
 from maniple.strategies.lowering.compiled import inner, leaf
 
+# Words are signed, and their upper halves stay zero: with the sign in use, the loop below that shifts a word to the
+# right until nothing is left would shift ones in and never end.
 Bits = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -36,6 +38,7 @@ def members(bits: Bits, row: int) -> Column:
     for word in range(words):
         left = bits[row, word]
         while left:
+            # Takes the lowest bit away, so the loop runs once for each member and not for each bit.
             left &= left - 1
             count += 1
     result = np.empty(count, dtype=np.int64)
@@ -82,6 +85,8 @@ def within(a: Bits, i: int, b: Bits, j: int) -> bool:
 @leaf
 def mixed(code: int, bits: Bits, row: int) -> int:
     """A number that depends on `code` and on the set; equal sets give equal numbers."""
+    # The factor is odd, so that no bit is lost, and below 2 ** 63, so that it is a signed word; the product wraps.
+    # Tables look at low bits alone, and a product brings nothing down to them: the shift does.
     for word in range(bits.shape[1]):
         code = (code ^ bits[row, word]) * 0x9E3779B97F4A7C1
         code ^= code >> 29

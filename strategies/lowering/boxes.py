@@ -23,6 +23,7 @@ def grown(table: Boxes, need: int) -> Boxes:
     """The table, or a larger copy where it has not that many rows."""
     if need <= len(table):
         return table
+    # Twice as many as are needed: a table that is filled row by row copies no row more than twice, all in all.
     larger = np.empty((2 * need + 8, table.shape[1]), dtype=np.int64)
     larger[: len(table)] = table
     return larger
@@ -43,6 +44,7 @@ def are_disjoint(table: Boxes) -> bool:
     order = ordered(table)
     for place in range(len(order)):
         for other in range(place + 1, len(order)):
+            # The low on axis 0 is what boxes are ordered by first: all later ones begin past this one's end, too.
             if table[order[other], LOW] >= table[order[place], HIGH]:
                 break
             if overlap(table, order[place], table, order[other]):
@@ -90,6 +92,7 @@ def subtract(boxes: Boxes, holes: Boxes) -> Boxes:
     rest = boxes.copy()
     for hole in range(len(holes)):
         count = 0
+        # Of a box that a hole meets at most two slabs an axis are left, one on each side of the hole.
         result = np.empty((len(rest) * 2 * AXES, WIDTH), dtype=np.int64)
         for box in range(len(rest)):
             if not overlap(rest, box, holes, hole):
@@ -106,6 +109,8 @@ def subtract(boxes: Boxes, holes: Boxes) -> Boxes:
                     put(result, count, rest, box)
                     result[count, low] = holes[hole, high]
                     count += 1
+                # What is cut off is in the result; the box is what is left to cut on the next axes. After the last
+                # one it lies within the hole and is dropped. So slabs are disjoint.
                 rest[box, low] = max(rest[box, low], holes[hole, low])
                 rest[box, high] = min(rest[box, high], holes[hole, high])
         rest = result[:count]
@@ -124,6 +129,8 @@ def same(a: Boxes, i: int, b: Boxes, j: int) -> bool:
 @leaf
 def _before(table: Boxes, i: int, j: int, axis: int) -> bool:
     """Whether row i sorts before row j: by bounds, those on `axis` (if there is one) last."""
+    # With these last, boxes that are alike on all other axes stand next to each other, in the order in which they lie
+    # along this one: whoever joins there looks at neighbours only.
     for column in range(LOW, WIDTH):
         if column != LOW + axis and column != HIGH + axis and table[i, column] != table[j, column]:
             return table[i, column] < table[j, column]
@@ -142,6 +149,7 @@ def _sort(table: Boxes, first: int, last: int, axis: int, order: Column, spare: 
             middle, stop = min(start + width, count), min(start + 2 * width, count)
             left, right = start, middle
             for place in range(start, stop):
+                # Of equals the left one: callers are promised equal boxes as they are.
                 if left < middle and (right >= stop or not _before(table, order[right], order[left], axis)):
                     spare[place] = order[left]
                     left += 1
@@ -173,6 +181,7 @@ def _by_label(table: Boxes) -> Column:
         return order
     starts = np.empty(257, dtype=np.int64)
     shift = 0
+    # Eight bits at a time, the lowest first: each pass keeps what the passes before it have ordered.
     while most >> shift:
         starts[:] = 0
         for row in range(count):
@@ -213,6 +222,8 @@ def _continues(table: Boxes, row: int, other: Boxes, before: int, axis: int) -> 
 def _join(table: Boxes, first: int, last: int, order: Column, spare: Column, joined: Boxes) -> int:
     """Join the boxes from `first` to `last` where two form one box, until none do, and sort them; one past the last."""
     before = first
+    # A join on one axis may make boxes alike that can be joined on another, so the axes take turns until a whole round
+    # has joined nothing. Which boxes result depends on the order of the axes: last ones first, as `regions/` has it.
     while last - first > 1 and last != before:
         before = last
         for axis in range(AXES - 1, -1, -1):
@@ -226,6 +237,7 @@ def _join(table: Boxes, first: int, last: int, order: Column, spare: Column, joi
                 else:
                     put(joined, count, table, order[place])
                     count += 1
+            # Where nothing was joined there is nothing to copy back: the next axis sorts anew in any case.
             if count < last - first:
                 last = first + count
                 for row in range(count):
@@ -251,6 +263,7 @@ def merged(table: Boxes) -> Boxes:
         while last < len(rows) and rows[last, 0] == rows[first, 0]:
             last += 1
         stop = first + 1 if last == first + 1 else _join(rows, first, last, order, spare, joined)
+        # Never more than were read: what is written to has been joined already.
         for row in range(first, stop):
             put(rows, count, rows, row)
             count += 1
@@ -314,6 +327,7 @@ def _placed(bounds: Boxes) -> Column:
 def _distinct(table: Boxes) -> tuple[Boxes, Column]:
     """The boxes that differ from all before them, and for each box which of these it is."""
     size = 16
+    # At least half of the places stay empty, so a search ends.
     while size < 2 * len(table):
         size *= 2
     index, number = np.full(size, NO_AXIS), np.empty(len(table), dtype=np.int64)

@@ -47,11 +47,13 @@ def _copy(given: Given, past: History, use: int, source: int, target: int, table
 def _part(given: Given, past: History, use: int, table: Boxes, listed: Column, group: Column) -> int:
     """Give the node whose result one memory adds to a fold: a contribution, or a fold of several; none for a base."""
     first, last, has_base = group[1], group[2], group[3]
+    # One contribution, or the base, is what it is; several are folded into one tile first, so that one leaves.
     if last - first + has_base == 1:
         return NONE if has_base else int(listed[first])
     by = given[0][listed[first], PROCESSOR]
     touched = boxes.volume_of(table) * (last - first + has_base + 1)
     node = history.move(past, len(given[0]), use, FOLD, by, touched)
+    # An instance of its own for the tile, of the size of the bounds as every instance.
     given[5][group[0]] += boxes.bounding_volume(table)
     history.contributions(past, len(given[4]), listed, first, last, node, table)
     if has_base:
@@ -103,6 +105,8 @@ def fold(
             near += groups[number, 3]
             continue
         source = _part(given, past, use, folds, listed, groups[number])
+        # Two things in one entry: first who makes the tile that the copy takes, so that it is behind that; then, below,
+        # the copy itself, which the fold is behind.
         waits[items] = source
         node = _copy(given, past, use, memory, owner, folds)
         given[5][owner] += boxes.bounding_volume(folds)
@@ -112,7 +116,9 @@ def fold(
             _after(given, past, waits[items:], 1, node, folds)
         waits[items] = node
         items += 1
+    # The owner's own contributions need no copy, and its base is where the result goes: it is read in place.
     by = _folding(given, use_tasks, owner, folds)
+    # Each part is read once, and the result is written.
     node = history.move(past, len(given[0]), use, FOLD, by, size * (items + near + 1))
     _after(given, past, waits, items, node, folds)
     history.touch(past, node, owner, folds, WRITES, RECORDS)
@@ -147,7 +153,9 @@ def reduction(
             last_cell = described[description, 0]
             listed, groups = validity.parts(given, state, last_cell, described[description, 1])
         elif len(listed) == len(groups):
-            continue  # the same contributions as for the block before, and none to fold first
+            # The same contributions as for the block before, and one a memory: nothing is made for a block, and all
+            # wait for the same tasks. Where memories have several, `_part` folds them block by block.
+            continue
         for part in range(len(groups)):
             waits[waiting] = _part(given, past, use, block, listed, groups[part])
             waiting += 1
@@ -164,6 +172,7 @@ def _written(past: History, node: int, kind: int, group: Column, folds: Boxes, d
     """Let a reduction write its blocks: everywhere, or each at its owner."""
     whole = folds.copy()
     for row in range(len(whole)):
+        # Labels decide what may be joined: of an all-reduce all blocks, of a reduce-scatter those of one owner.
         whole[row, 0] = 0 if kind == ALL_REDUCE else folds[row, 0] // descriptions
     whole = boxes.merged(whole)
     for memory in group:
@@ -181,6 +190,7 @@ def distribution(
     mine = np.empty_like(pieces)
     count = volume = 0
     for piece in range(len(pieces)):
+        # Pieces that nobody needs from elsewhere have no source and take no part.
         if sources[pieces[piece, 0]] != NONE:
             boxes.put(mine, count, pieces, piece)
             mine[count, 0] = sources[pieces[piece, 0]]
@@ -195,6 +205,7 @@ def distribution(
     starts = np.zeros(len(group) + 1, dtype=np.int64)
     for place in range(len(group)):
         row = starts[place]
+        # Both ascend by memory.
         while row < len(mine) and mine[row, 0] == group[place]:
             row += 1
         starts[place + 1] = row
@@ -203,4 +214,5 @@ def distribution(
     for place in range(len(group)):
         own = mine[starts[place] : starts[place + 1]]
         history.touch(past, node, group[place], own, READS, RECORDS)
+        # What a member sends it has, so it reads that and writes the rest: readers of its own part need not wait.
         history.touch(past, node, group[place], boxes.subtract(whole, own), WRITES, RECORDS)

@@ -58,6 +58,8 @@ def begin(history: History, tasks: int, memories: int) -> bool:
 @leaf
 def _next(sizes: Column, table: int, room: int) -> int:
     """The next entry of a table; where there is none, the record is full and the last entry is overwritten."""
+    # A record that was full is thrown away as a whole, so what is written over in the last entry does not matter, as
+    # long as nothing follows a list through it for ever (see `record`).
     number = sizes[table]
     if number >= room:
         sizes[FULL] = 1
@@ -92,6 +94,7 @@ def member(history: History, memory: int, elements: int, touched: int) -> None:
 @leaf
 def edge(edges: Table, marks: Column, sizes: Column, before: int, node: int) -> None:
     """Let a node wait for another; said twice in a row, it counts once."""
+    # A node's edges are said one after another, so it is enough to know which node waited for `before` last.
     if marks[before] != node:
         marks[before] = node
         number = _next(sizes, EDGES, len(edges))
@@ -130,12 +133,14 @@ def touch(history: History, node: int, memory: int, table: Boxes, writes: bool, 
 def depend(history: History, node: int, memory: int, table: Boxes, row: int, writes: bool) -> None:  # noqa: FBT001
     """Let a node wait for every earlier use of a box in a memory that conflicts with its own."""
     _, _, edges, places, touches, heads, marks, sizes = history
+    # The list of reads stands first, that of writes second: reads do not conflict with reads.
     for kind in range(0 if writes else 1, 2):
         place = heads[2 * memory + kind]
         while place != NONE:
             if boxes.overlap(places, place, table, row):
                 touch = places[place, LAST]
                 while touch != NONE:
+                    # A node with several boxes does not wait for itself.
                     if touches[touch, NODE] != node:
                         edge(edges, marks, sizes, touches[touch, NODE], node)
                     touch = touches[touch, BEFORE]
@@ -152,6 +157,7 @@ def record(history: History, node: int, memory: int, table: Boxes, row: int, wri
         _hide(places, touches, heads, node, head - 1, table, row)
         _hide(places, touches, heads, node, head, table, row)
     else:
+        # One place for all that read the same box, with a chain of who they were, the last one first.
         place = heads[head]
         while place != NONE and not boxes.same(places, place, table, row):
             place = places[place, NEXT]
@@ -182,6 +188,7 @@ def ordered_edges(history: History, nodes: int) -> tuple[Table, int]:
     for number in range(count):
         place = starts[edges[number, 0]]
         result[place, 0], result[place, 1] = edges[number, 0], edges[number, 1]
+        # Where each node's edges begin has become where the next one of it goes.
         starts[edges[number, 0]] += 1
     return result, sources
 
@@ -192,7 +199,11 @@ def _hide(places: Boxes, touches: Table, heads: Column, node: int, head: int, ta
     before, place = NONE, heads[head]
     while place != NONE:
         later = places[place, NEXT]
+        # What reaches beyond the box stays as a whole, though part of it is hidden: later uses of that part wait for
+        # it, too, which costs an edge that another implies, and no box has to be cut.
         if boxes.contains(table, row, places, place):
+            # The node's own uses are at the head of the chain, for nothing was remembered since. Those behind them go:
+            # whoever waits for this node waits for them.
             own, touch = NONE, places[place, LAST]
             while touch != NONE and touches[touch, NODE] == node:
                 own, touch = touch, touches[touch, BEFORE]

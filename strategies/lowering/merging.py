@@ -35,10 +35,12 @@ def merge(given: Given, state: State, past: History, use: int) -> None:
     waiting, pending = state[1], state[3]
     table, own = np.empty((0, WIDTH), dtype=np.int64), np.empty((0, waiting.shape[1]), dtype=np.int64)
     for memory in range(len(pending)):
+        # `pending` is a bound from above, raised by uses without a look at cells: only here it is found out exactly.
         if pending[memory] >= MOST_PENDING:
             labels, found = _labels(given, state, memory)
             if len(found):
                 pieces = validity.pieces(given, labels)
+                # Labels of this memory come after those of the memories before: equal boxes of two must not be joined.
                 pieces[:, 0] += len(own)
                 table, own = np.concatenate((table, pieces)), np.concatenate((own, found))
     if len(table) == 0:
@@ -62,22 +64,26 @@ def _labels(given: Given, state: State, memory: int) -> tuple[Column, Bits]:
     """The cells where a memory merges, numbered by what it merges, of which the first alone waits; what it merges."""
     waiting, need = state[1], state[2]
     labels, mine = np.full(len(waiting), NONE), np.zeros((1, waiting.shape[1]), dtype=np.int64)
+    # The sets have room for tasks up to the last one that contributes; later ones cannot wait.
     for task in range(min(len(given[0]), 32 * waiting.shape[1])):
         if given[0][task, MEMORY] == memory:
             bit_sets.add(mine, 0, task)
     found = np.empty((len(waiting), waiting.shape[1]), dtype=np.int64)
     count = most = 0
     for cell in range(len(waiting)):
+        # The row behind those found serves as room: what is new there stays, what is not is written over next time.
         size = _taken(found, count, waiting, cell, mine)
         if size < MOST_PENDING or not bit_sets.has(need, cell, memory):
             most = max(most, size)
             continue
         _keep_first(waiting, cell, found, count)
+        # It is equal to itself at the latest, and then it is a new one.
         for other in range(count + 1):
             if bit_sets.equal(found, other, found, count):
                 labels[cell] = other
                 count += other == count
                 break
+    # Where it merged, one waits.
     state[3][memory] = max(most, 1)
     return labels, found[:count]
 
@@ -102,6 +108,8 @@ def _keep_first(waiting: Bits, cell: int, merged: Bits, row: int) -> None:
     for word in range(merged.shape[1]):
         left = merged[row, word]
         if left and first:
+            # The lowest bit of the first word is the earliest contribution in program order: what is folded into it,
+            # from the left, has the bits of a fold of all.
             left &= left - 1
             first = False
         waiting[cell, word] &= ~left

@@ -36,6 +36,8 @@ for each memory a number of its contributions that no cell has more of waiting."
 @leaf
 def mark(given: Given, sets: Bits, table: Boxes, row: int, number: int) -> None:
     """Put a number into the sets of all cells of a box."""
+    # Cells are numbered row-major, so those of a box along the last axis are one range. The loops over the others are
+    # written out, and the bit is worked out once: this runs for every box of every use.
     starts = given[3]
     word, bit = number >> 5, 1 << (number & 31)
     (a0, a1), (b0, b1), (c0, c1), (d0, d1), (e0, e1) = _span(given, table, row)
@@ -66,6 +68,7 @@ def _span(given: Given, table: Boxes, row: int) -> tuple[Span, Span, Span, Span,
 @leaf
 def _between(cuts: Column, start: int, stop: int, low: int, high: int) -> Span:
     """The numbers of two cuts among those of one axis."""
+    # Two cuts are the region's own ends: one cell, in which every box lies. Axes beyond those of the region are such.
     if stop - start <= 2:
         return 0, stop - start - 1
     return place(cuts, start, stop, low) - start, place(cuts, start, stop, high) - start
@@ -97,6 +100,7 @@ def labels(state: State) -> tuple[Column, Column]:
     for cell in range(count):
         if bit_sets.is_empty(need, cell):
             continue
+        # Numbers are given as cells come, not as they lie in the table: the same cells get the same numbers every time.
         place = bit_sets.mixed(bit_sets.mixed(bit_sets.mixed(1, need, cell), hold, cell), waiting, cell) & (size - 1)
         while table[place] != NONE:
             other = cells[table[place]]
@@ -127,6 +131,8 @@ def pieces(given: Given, labels: Column) -> Boxes:
     for cell in range(len(labels)):
         if labels[cell] == NONE:
             continue
+        # The cell goes on where the one before it in its row ends. The first of a row (number 0 along the last axis)
+        # does not: the cell before it is at the other end of the row above. Other axes are joined at the end.
         if cell % shape[AXES - 1] and labels[cell] == labels[cell - 1]:
             result[count - 1, HIGH + AXES - 1] = cuts[starts[AXES - 1] + cell % shape[AXES - 1] + 1]
             continue
@@ -157,6 +163,7 @@ def source(hosts: Column, holders: Column, target: int, rank: int) -> int:
     """The memory that sends to a target: one of the nearest holders, in turn."""
     if len(holders) == 1:
         return int(holders[0])
+    # Readers take the holders in turn, each by its place among all readers: no holder sends to everybody.
     near = 0
     for holder in holders:
         near += hosts[holder] == hosts[target]
@@ -176,6 +183,8 @@ def owners(state: State, giving: Bits, cell: int) -> Column:
     """The memories that may fold a cell at no extra cost: readers that contribute, or hold the base, or any reader."""
     hold, _, need, _ = state
     readers = bit_sets.members(need, cell)
+    # A reader that contributes need not send its contribution; one that holds the base, not the base. Contributions
+    # are looked at first, for the base travels with those of its memory for nothing: see `base`.
     for sets, row in ((giving, 0), (hold, cell)):
         chosen = np.empty(len(readers), dtype=np.int64)
         count = 0
@@ -196,6 +205,8 @@ def base(given: Given, state: State, giving: Bits, cell: int, owner: int) -> int
         return NONE if bit_sets.is_empty(hold, cell) else owner
     best, least = NONE, 4
     for holder in bit_sets.members(hold, cell):
+        # A holder that contributes sends one tile in any case: the base is folded into it and costs nothing. Among
+        # such, and among the others, one of the owner's host; of equals the lowest memory, which comes first.
         rank = 2 * (not bit_sets.has(giving, 0, holder)) + (hosts[holder] != hosts[owner])
         if rank < least:
             best, least = holder, rank
@@ -238,6 +249,7 @@ def planned(
     hosts = given[4]
     memories = len(hosts)
     folds, copies = np.empty((8, WIDTH), dtype=np.int64), np.empty((8, WIDTH), dtype=np.int64)
+    # By kind of cell and memory of the base, of which there may be none: hence one more, and `start + 1` below.
     described = np.empty((len(cells) * (memories + 1), 2), dtype=np.int64)
     alike = _alike(waiting, cells)
     fold_count = copy_count = 0
@@ -262,6 +274,8 @@ def planned(
         blocks = _split(pieces, piece, len(chosen))
         for block in range(len(blocks)):
             owner, start = chosen[block], base(given, state, giving, cell, chosen[block])
+            # Kinds of cells for which the same waits are folded alike, whoever needs or holds them, so their boxes may
+            # be joined: they get one number. Any of these cells says what is folded.
             description = alike[label] * (memories + 1) + start + 1
             described[description, 0], described[description, 1] = cell, start
             if fold_count == len(folds):
@@ -296,11 +310,7 @@ def _alike(waiting: Bits, cells: Column) -> Column:
 def parts(given: Given, state: State, cell: int, start: int) -> tuple[Column, Table]:
     """What a fold of a cell adds up: the contributions by memory, and (memory, first, last, whether the base is there).
 
-    Args:
-        given: the region's uses.
-        state: its cells.
-        cell: the cell.
-        start: the memory of the base, or none.
+    The base is at memory `start`, or there is none.
     """
     tasks, memories = given[0], len(given[4])
     found = bit_sets.members(state[1], cell)
@@ -310,12 +320,15 @@ def parts(given: Given, state: State, cell: int, start: int) -> tuple[Column, Ta
     groups = np.empty((memories, 4), dtype=np.int64)
     count = 0
     for memory in range(memories):
+        # Until here `counts` has numbers one place further on; from here on it has where each memory's begin.
         if counts[memory + 1] or memory == start:
             groups[count, 0], groups[count, 1] = memory, counts[memory]
             groups[count, 2], groups[count, 3] = counts[memory] + counts[memory + 1], memory == start
             count += 1
         counts[memory + 1] += counts[memory]
     listed = np.empty(len(found), dtype=np.int64)
+    # By memory and then in program order, in which `found` is: the order of every fold, whoever does it. Each takes the
+    # next place of its memory, so afterwards `counts` has where each ends; `groups` remembers both.
     for task in found:
         memory = tasks[task, MEMORY]
         listed[counts[memory]] = task

@@ -108,17 +108,23 @@ def settle(
     left[:] = load
     if left.max() > limit:
         return left.max(), NONE, 0, 0, 0
+    # Rows have two sets of times. READY and END are those before, and stay so until the end, for they say whether a
+    # row has changed. DUE and WAITS are those to be: the latest end so far of what a row waits for, and for how many it
+    # still waits; once it is taken, its own end. `exchange` swaps the two, so that the same again takes a change back.
     marks[:used] = SAME
     since, until, pending = _mark(tables, marks, blocks)
     since = min(since, _earliest(tables, marks, blocks))
+    # Nothing before `since` changes, so the makespan is at least that.
     if limit < since < NEVER:  # what is ready then waited for a row that stays, and ends then
         return since, NONE, 0, 0, 0
     taken = _position(rows, past, before, since)
     sequence[:taken] = past[:taken]
     alive = taken + _await_all(rows, marks, queue, past[taken:before], blocks[0])
     latest = _take(tables, queue, past[:taken], lanes, since, shift)
+    # The sweep opens the bucket after the one that it is told of.
     bounds = ((since >> shift) - 1, shift, taken, alive, before, pending, until, latest, limit)
     makespan, length, end, retimed = _sweep(tables, marks, queue, sequences, lanes, bounds)
+    # Where the sweep ended early, at the limit or in a circle, READY and END are the times before: nothing to undo.
     if length == alive:
         exchange(rows, sequence[taken:end])
     return makespan, length, taken, end, retimed
@@ -143,6 +149,7 @@ def _mark(tables: Tables, marks: Marks, blocks: Blocks) -> tuple[int, int, int]:
     for block in range(len(gone)):
         for row in range(gone[block, 0], gone[block, 0] + gone[block, 1]):
             marks[row] = GONE
+            # What is gone freed its lanes at its end: up to then others may take them earlier.
             since, until = min(since, rows[row, READY]), max(until, rows[row, END])
     for changed, cutting in ((come, 0), (cut, 1)):
         first, last, stamped = _stamp(tables, marks, changed, cutting)
@@ -165,8 +172,11 @@ def _stamp(tables: Tables, marks: Marks, changed: Table, cutting: int) -> tuple[
                     ready = rows[target, READY]
                     since, until = min(since, ready), max(until, ready)
                     pending += marks[target] == SAME
+                    # It was ready when this one ended, so without it it may be ready earlier. Any other that is taken
+                    # away was not what it waited for last. EARLIER is not taken back by LATER, for both may be true.
                     if cutting and end >= ready:
                         marks[target] = EARLIER
+                    # Whoever comes before it may make it later, not earlier.
                     elif marks[target] == SAME:
                         marks[target] = LATER
     return since, until, pending
@@ -179,6 +189,7 @@ def _earliest(tables: Tables, marks: Marks, blocks: Blocks) -> int:
     for block in range(len(cut)):
         for span in range(cut[block, 0], cut[block, 0] + cut[block, 1]):
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                # DUE is room here, until `_await_all` sets it anew: a bound from below.
                 rows[targets[at], DUE] = 0
     for block in range(len(fresh)):
         rows[fresh[block, 0] : fresh[block, 0] + fresh[block, 1], DUE] = 0
@@ -206,6 +217,7 @@ def _await(tables: Tables, marks: Marks, come: Table) -> None:
             end = rows[row, END] if known else NEVER  # a new one is ready earlier than who waits for it
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
                 mark = marks[targets[at]]
+                # What waits for a new row cannot be the earliest that changes: the new row is ready before it.
                 if mark == FRESH or (known and mark == EARLIER):
                     rows[targets[at], DUE] = max(rows[targets[at], DUE], end)
 
@@ -230,6 +242,7 @@ def _await_all(rows: Table, marks: Marks, queue: Agenda, rest: Numbers, fresh: T
     count = 0
     for row in rest:
         if marks[row] != GONE:
+            # LINK has how many rows it waits for above its first span. Those that are kept are counted off by `_take`.
             rows[row, DUE], rows[row, WAITS] = 0, rows[row, LINK] >> LINK_BITS
             count += 1
             if rows[row, WAITS] == 0:
@@ -254,12 +267,14 @@ def _take(tables: Tables, queue: Agenda, kept: Numbers, lanes: Lanes, since: int
         first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
         for hold in range(first, first + count):
             lane, length = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
+            # A lane is held from the start of a row, perhaps for less than the row takes.
             free[lane] = end - rows[row, DURATION] + length
             left[lane] -= length
         span = (rows[row, LINK] & LINK_MASK) - 1
         while span != NONE:
             for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
                 other = targets[at]
+                # Others are kept, too: their times stand.
                 if rows[other, READY] >= since:
                     rows[other, DUE] = max(rows[other, DUE], end)
                     rows[other, WAITS] -= 1
@@ -285,9 +300,10 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
             if buckets[bucket] != NONE:
                 lined = agenda.opened(following, line, rows, buckets[bucket])
         if lined == 0:
-            break  # a circle
+            break  # rows are left and none is ready: a circle
         lined -= 1
         time, row = line_times[lined], line_rows[lined]
+        # All that changed has been taken, and no end that differs from before lies ahead: the rest is as it was.
         if pending == 0 and time > until:
             break
         start, first, count = time, rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
@@ -295,16 +311,18 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
             start = max(start, free[holds[hold] & LANE_MASK])
         for hold in range(first, first + count):
             lane, length = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
+            # Itself included: `left` is what the lane has still to do, and it does nothing before `start`.
             if start + left[lane] > limit:
                 return start + left[lane], NONE, place, retimed
             free[lane] = start + length
             left[lane] -= length
         end = start + rows[row, DURATION]
-        latest, rows[row, WAITS] = max(latest, end), end
+        latest, rows[row, WAITS] = max(latest, end), end  # nobody counts down what it waits for any more
         if marks[row] == FRESH:
             until = max(until, end)
             retimed += 1
         elif end != rows[row, END] or time != rows[row, READY]:
+            # From the earlier to the later of both times somebody may see a difference: a lane free, a row ready.
             until = max(until, end, rows[row, END], rows[row, READY])
             retimed += 1
         pending -= marks[row] != SAME

@@ -87,11 +87,13 @@ class Ledger:
         self._room = BlockSpace(), BlockSpace(), BlockSpace(), BlockSpace()
         self._lanes = np.zeros(lanes, dtype=np.int64), np.zeros(lanes, dtype=np.int64)
         self._load = np.zeros(lanes, dtype=np.int64)
+        # The one before and the one to be: `settle` exchanges them and writes the second, `undo` exchanges them back.
         self._sequences = [np.zeros(0, dtype=np.int32) for _ in range(2)]
         self._lengths = [0, 0]
         self._marks = np.zeros(0, dtype=np.int8)
         self._timed = 0, 0
         self._agenda = agenda.empty(64)
+        # What was removed keeps its places until the change is kept, for `undo` may put it back there.
         self._dead: list[Placed] = []
         self._gone: list[Placed] = []
         self._rows_added: list[Placed] = []
@@ -108,11 +110,13 @@ class Ledger:
     @property
     def pairs(self) -> Spans:
         """The (source, target) edges of the graph."""
+        # A span that nobody uses names no row.
         there = self._spans[:, tables.ROW] >= 0
         for block in self._gone:  # they are kept until the change is
             there[block.first : block.first + block.count] = False
         spans = self._spans[there]
         first, count = spans[:, tables.FIRST], spans[:, tables.COUNT]
+        # The ranges first, first + 1, ... of all spans, one after another, without a loop.
         at = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
         return np.stack([np.repeat(spans[:, tables.ROW], count), self._targets[at]], axis=1)
 
@@ -152,6 +156,8 @@ class Ledger:
         """Remove blocks: the edges must include all that touch the rows."""
         self._dead += row_blocks
         self._gone += edge_blocks
+        # Edges leave at once, since they count what rows wait for. Of rows the weight is taken from the lanes; `settle`
+        # marks them as gone.
         tables.take_out(self._tables, _entered(edge_blocks))
         tables.lighten(self._holds, self._load, _held(row_blocks), 1)
 
@@ -177,6 +183,7 @@ class Ledger:
     def add_edges(self, ends: Table) -> Placed:
         """Add (source, target) edges between rows of the table."""
         points = np.stack([np.zeros(len(self._rows), dtype=np.int64), np.arange(len(self._rows))], axis=1)
+        # As a region whose tasks are the rows themselves: node t is point t of a launch that begins at row 0.
         ends = ends[np.argsort(ends[:, 0], kind="stable")]
         return self.add_region(ends, len(set(ends[:, 0].tolist())), points, np.zeros(1, dtype=np.int64), 0)
 
@@ -211,6 +218,8 @@ class Ledger:
         rows, gone, come, cut = map(_entered, (self._rows_added, self._dead, self._edges_added, self._gone))
         blocks: Blocks = (rows, gone, come, cut)
         (buckets, following), line = self._agenda
+        # At least two buckets a row, a power of two; `shift` is such that the horizon takes a quarter to a half of
+        # them, so that a bucket has a row or so.
         count = 2 << (self._lengths[1] - dead + added).bit_length()
         # Later ends are of no interest; buckets that hold too many rows are slow.
         horizon = min(max(self.makespan, int(self._load.max())), limit)
@@ -229,6 +238,7 @@ class Ledger:
             (self._room[_ROWS].used, self._lengths[0], shift, limit),
         )
         self._timed = first, last
+        # Every row gets a place in the sequence, or the limit was passed, or rows wait for each other.
         if self._lengths[1] not in (self._lengths[0] - dead + added, tables.NONE):
             self._lengths[1], self._before = tables.NONE, self.makespan
             raise RunError("simulation: the dependences form a circle; this is a defect of the lowering: report it")
@@ -251,6 +261,7 @@ class Ledger:
         tables.lighten(self._holds, self._load, _held(self._dead), -1)
         tables.take_out(self._tables, _entered(self._edges_added))
         tables.put_back(self._tables, _entered(self._gone))
+        # At the limit, nothing was exchanged.
         if self._lengths[1] != tables.NONE:
             first, last = self._timed
             delta.exchange(self._rows, self._sequences[1][first:last])

@@ -1,4 +1,4 @@
-"""What a program's process is like after it has used Maniple: as before, but for what docs/processors.md names."""
+"""A process after it has used Maniple: as before, but for what docs/reference/processors.md names."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) ->
 
 
 def test_the_file_of_the_page_is_a_machine_and_its_table_names_every_key(tmp_path: Path) -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "machines.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "machines.md").read_text(encoding="utf-8")
     section = page.partition("## A file of one's own")[2].partition("\n## ")[0]
     text = section.partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "unequal.toml").write_text(text, encoding="utf-8")

@@ -147,7 +147,7 @@ class Searching(AbstractStrategy[int]):
         ("init", None, r"init\(\) gave None; expected a state; is a return missing\?"),
         ("step", None, r"step\(\) gave None; expected a state"),
         ("terminate", None, r"terminate\(\) gave None; expected True or False"),
-        ("terminate", 1, r"terminate\(\) gave a value of type int; expected True or False; docs/plans\.md"),
+        ("terminate", 1, r"terminate\(\) gave a value of type int; expected True or False; docs/how-to/strategy\.md"),
         ("progress", 0.5, r"progress\(\) gave a value of type float; expected a Progress"),
         ("result", {}, r"result\(\) gave a value of type dict; expected a Plan"),
     ],
@@ -199,7 +199,7 @@ def test_a_class_that_wants_arguments_is_named() -> None:
         ),
         (Searching(), r"give the class itself, Searching: each search makes its own"),
         (type("Empty", (AbstractStrategy,), {}), "which lacks init, result, step, terminate, name, needs_budget"),
-        (type("Nameless", (AbstractDirectStrategy,), {"plan": right}), r"which lacks name \(docs/plans\.md"),
+        (type("Nameless", (AbstractDirectStrategy,), {"plan": right}), r"which lacks name \(docs/how-to/strategy\.md"),
     ],
 )
 def test_what_cannot_be_registered_is_told_what_it_lacks(given: Any, message: str) -> None:
@@ -215,7 +215,7 @@ def test_a_class_in_place_of_a_name_is_refused() -> None:
 
 
 def test_every_name_that_is_promised_is_there_and_the_page_names_it() -> None:
-    page = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "strategy.md").read_text(encoding="utf-8")
     for name in strategies.__all__:
         assert getattr(strategies, name) is not None
     assert [
@@ -226,7 +226,7 @@ def test_every_name_that_is_promised_is_there_and_the_page_names_it() -> None:
 
 
 def test_the_page_shows_the_example() -> None:
-    page = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "strategy.md").read_text(encoding="utf-8")
     example = (ROOT / "examples" / "custom_strategy.py").read_text(encoding="utf-8")
     shown = page.split("```python\nfrom maniple.strategies import")[1].split("```")[0]
     assert f"from maniple.strategies import{shown.rstrip()}" in example

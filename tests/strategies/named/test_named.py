@@ -117,7 +117,7 @@ def test_the_plan_for_two_processors(name: str, digits: Graph) -> None:
 
 @pytest.mark.parametrize("name", list(TABLES))
 def test_the_documentation_shows_the_same_plan(name: str) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "plans.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "strategies.md").read_text(encoding="utf-8")
     section = page.split(f"### {name}\n")[1].split("\n##")[0]
     shown = section.split("```text\n")[1].split("```")[0]
     assert shown.strip().splitlines() == [line.strip() for line in TABLES[name].strip().splitlines()]

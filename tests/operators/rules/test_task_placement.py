@@ -1,0 +1,56 @@
+"""Where tasks of an operator run: a point for each tile that has something to do, a replica for each memory.
+
+``cpu:2x2`` has processors 0 and 1 on memory 0, 2 and 3 on memory 1.
+"""
+
+from __future__ import annotations
+
+import maniple as mp
+from maniple.operators.rules.configuration import OperatorPlan
+from maniple.operators.rules.rule import Rule
+from maniple.operators.rules.task_placement import PlacedTasks, placed_tasks, replicas
+from maniple.runtime.schedule.launch import Point
+
+MACHINE = mp.Machine.preset("cpu:2x2")
+LINEAR = Rule.parse("b k, n k -> b n").bind(((4, 6), (3, 6)))
+
+
+def placed(processors: tuple[int, ...], copies: int = 1, **degrees: int) -> PlacedTasks:
+    everything = tuple((factor.name, degrees.get(factor.name, 1)) for factor in LINEAR.factors)
+    return placed_tasks(LINEAR, OperatorPlan(everything, processors, copies), MACHINE)
+
+
+def test_a_memory_holds_one_replica_of_a_point() -> None:
+    """The first processor of each memory computes it: a second one would write the same elements there."""
+    assert replicas((5,), (1, 0, 3, 2), MACHINE) == [Point((5,), 1, 0), Point((5,), 3, 1)]
+    assert replicas((5,), (2, 3), MACHINE) == [Point((5,), 2, 0)]
+
+
+def test_tiles_come_with_their_points_and_replicas_next_to_each_other() -> None:
+    tasks = placed((0, 2, 1, 3), 2, b=2)
+    assert tasks.folds == (None,)
+    assert [(point.color[0], point.processor, point.replica) for point in tasks.points] == [
+        (0, 0, 0),
+        (0, 2, 1),
+        (1, 1, 0),
+        (1, 3, 1),
+    ]
+    assert [tile.range("b") for tile in tasks.tiles] == [(0, 2), (0, 2), (2, 4), (2, 4)]
+
+
+def test_backward_runs_replica_zero_alone_for_a_gradient_counts_once() -> None:
+    primary = placed((0, 2, 1, 3), 2, b=2).primary()
+    assert [point.processor for point in primary.points] == [0, 1]
+    assert [tile.range("b") for tile in primary.tiles] == [(0, 2), (2, 4)]
+
+
+def test_what_folds_has_no_replicas_for_a_contribution_counts_once() -> None:
+    tasks = placed((0, 2, 1, 3), 2, k=2)
+    assert tasks.folds == ("+",)
+    assert [(point.processor, point.replica) for point in tasks.points] == [(0, 0), (1, 0)]
+
+
+def test_a_part_without_elements_has_no_task() -> None:
+    tasks = placed((0, 1, 2, 3, 0), n=5)
+    assert [point.processor for point in tasks.points] == [0, 1, 2]
+    assert not any(tile.is_empty for tile in tasks.tiles)
