@@ -23,7 +23,7 @@ import maniple as mp
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.strategies.bound import lower_bound_s
-from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
 
@@ -173,8 +173,8 @@ def fastest_s(graph: mp.Graph, machine: mp.Machine, seed: int, proposals: int = 
     """The time of the fastest of some plans of a graph."""
     chance = Random(seed)
     problem = Problem(graph, machine)
-    plans = [lookup(name)().plan(problem) for name in ("data_parallel", "model_parallel")]
-    plans += [lookup("random")().plan(replace(problem, seed=seed * 8 + number)) for number in range(3)]
+    plans = [STRATEGIES.lookup(name)().plan(problem) for name in ("data_parallel", "model_parallel")]
+    plans += [STRATEGIES.lookup("random")().plan(replace(problem, seed=seed * 8 + number)) for number in range(3)]
     simulations = [Simulation(graph, machine, plan) for plan in plans]
     simulation = min(simulations, key=lambda one: one.makespan_ns)
     for _ in range(proposals):

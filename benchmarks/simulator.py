@@ -19,7 +19,7 @@ from maniple.models import model
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import Plan
 from maniple.runtime.machine.machine import Machine
-from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.simulation.simulation import Simulation
@@ -44,7 +44,7 @@ def convnet(layers: int, batch: int) -> Graph:
 
 def planned(graph: Graph, machine: Machine, strategy: str, seed: int = 0) -> Plan:
     """A plan by a named strategy."""
-    chosen = lookup(strategy)()
+    chosen = STRATEGIES.lookup(strategy)()
     return chosen.result(chosen.step(chosen.init(Problem(graph, machine, seed=seed))))
 
 

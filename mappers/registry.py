@@ -1,19 +1,21 @@
-"""The registry of mappers: by name, from entry points, or registered by a program."""
+"""The mappers by name: built-ins and other packages' alike are entry points, loaded when they are asked for."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib.metadata import entry_points
 
-from maniple.regions.error import RequestError, nearest
+from maniple.regions.error import RequestError
+from maniple.runtime.process.registry import Registry, class_check
 from maniple.runtime.program.mapper import Mapper
 
 __all__: list[str] = []
 
-GROUP = "maniple.mappers"
-
-_registered: dict[str, type[Mapper]] = {}
+MAPPERS: Registry[type[Mapper]] = Registry(
+    "mapper",
+    class_check("mapper", Mapper, "derive it from mp.Mapper (docs/how-to/mapper.md)"),
+)
+"""All mappers that can be asked for."""
 
 
 def register_mapper(name: str, mapper: type[Mapper]) -> None:
@@ -26,22 +28,7 @@ def register_mapper(name: str, mapper: type[Mapper]) -> None:
     Raises:
         RequestError: it is no mapper, or the name belongs to another one.
     """
-    if not (isinstance(mapper, type) and issubclass(mapper, Mapper)):
-        msg = f"mapper {name!r}: expected a subclass of maniple.Mapper, got {mapper!r}"
-        raise RequestError(msg)
-    held = _registered.get(name)
-    if held is not None and _qualified(held) != _qualified(mapper):
-        msg = f"mapper {name!r} is registered already, by {_qualified(held)}; got {_qualified(mapper)}"
-        raise RequestError(msg)
-    if held is None and any(point.name == name for point in entry_points(group=GROUP)):
-        msg = f"mapper {name!r} belongs to an installed package; choose another name than {', '.join(mapper_names())}"
-        raise RequestError(msg)
-    _registered[name] = mapper
-
-
-def mapper_names() -> tuple[str, ...]:
-    """Give the names of all mappers, sorted."""
-    return tuple(sorted({*_registered, *(point.name for point in entry_points(group=GROUP))}))
+    MAPPERS.register(name, mapper)
 
 
 def make_mapper(name: str) -> Mapper:
@@ -55,28 +42,11 @@ def make_mapper(name: str) -> Mapper:
             too much.
     """
     name, colon, argument = name.partition(":")
-    found = _find(name)
-    wanted = [p for p in inspect.signature(found).parameters.values() if p.default is p.empty]
+    found: Callable[..., Mapper] = MAPPERS.lookup(name)
+    parameters = inspect.signature(found).parameters
+    wanted = [each for each in parameters.values() if each.default is each.empty]
     if len(wanted) > bool(colon):
         raise RequestError(f"mapper {name!r} needs a {wanted[0].name}; write {name}:{wanted[0].name.upper()}")
-    if colon and not inspect.signature(found).parameters:
+    if colon and not parameters:
         raise RequestError(f"mapper {name!r} takes no argument, got {argument!r}; write {name}")
     return found(argument) if colon else found()
-
-
-def _find(name: str) -> Callable[..., Mapper]:
-    if name in _registered:
-        return _registered[name]
-    points = [point for point in entry_points(group=GROUP) if point.name == name]
-    if not points:
-        raise RequestError(f"there is no mapper {name!r}{nearest(name, mapper_names())}")
-    if len(points) > 1:
-        raise RequestError(f"mapper {name!r} comes from several packages: {', '.join(p.value for p in points)}")
-    loaded: object = points[0].load()
-    if not (isinstance(loaded, type) and issubclass(loaded, Mapper)):
-        raise RequestError(f"mapper {name!r}: {points[0].value} is no subclass of maniple.Mapper")
-    return loaded
-
-
-def _qualified(mapper: type[Mapper]) -> str:
-    return f"{mapper.__module__}.{mapper.__qualname__}"

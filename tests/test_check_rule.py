@@ -157,3 +157,45 @@ def test_a_body_that_reads_further_than_its_halo_is_shown_with_what_it_reads(
     assert re.search(
         r"reads  operand 0 is given at \d+:\d+ of dimension 1, and read at .* too", capsys.readouterr().err
     )
+
+
+KERNELS = """
+import maniple as mp
+
+
+@mp.operator("b k -> b k")
+def halved(x):
+    return x / 2
+
+
+@halved.forward("cpu")
+def right(x, out):
+    out.copy_(x / 2)
+
+
+@mp.operator("b k -> b k")
+def thirds(x):
+    return x / 3
+
+
+@thirds.backward("cpu")
+def wrong(gradient, x, out):
+    out.copy_(gradient)
+"""
+
+
+def test_kernels_are_proved_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS)
+    assert status("check-rule", f"{path}:halved", "--samples", "2") == 0
+    capsys.readouterr()
+    assert status("check-rule", f"{path}:thirds", "--samples", "2") == 1
+    shown = capsys.readouterr().err
+    assert "thirds: a kernel is not what the function is" in shown
+    assert "wrong  gradient of operand 0: the kernel's" in shown
+
+
+@pytest.mark.parametrize("target", ["custom_operator.py:gated", "custom_kernel.py:swish"])
+def test_the_examples_are_right(target: str) -> None:
+    examples = Path(__file__).resolve().parent.parent / "examples"
+    assert status("check-rule", f"{examples}/{target}", "--samples", "2") == 0

@@ -63,20 +63,38 @@ def test_with_json_an_error_is_one_object_on_standard_output(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("kind", "name", "origin"),
     [
-        ("machines", "cpu:PROCESSORS"),
-        ("mappers", "default"),
-        ("operators", "conv2d"),
-        ("strategies", "data_parallel"),
+        ("mappers", "default", "maniple.mappers.default:DefaultMapper"),
+        ("operators", "conv2d", "maniple.operators.library.windows.convolution:Conv2d"),
+        ("strategies", "data_parallel", "maniple.strategies.named.data_parallel:DataParallel"),
     ],
 )
-def test_every_list_has_its_names(kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_list_has_its_names_and_where_they_are_from(
+    kind: str, name: str, origin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert status_of("list", kind, "--json") == 0
-    names = json.loads(capsys.readouterr().out)[kind]
-    assert name in names
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)[kind]}
+    assert rows[name] == {"name": name, "origin": origin, "packages": ["maniple"]}
     assert status_of("list", kind) == 0
-    assert capsys.readouterr().out.splitlines() == names
+    assert capsys.readouterr().out.splitlines() == list(rows)
+
+
+def test_the_list_of_machines_has_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("list", "machines", "--json") == 0
+    assert "cpu:PROCESSORS" in json.loads(capsys.readouterr().out)["machines"]
+
+
+def test_a_list_of_nothing_counts_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("list", "--json") == 0
+    counts = json.loads(capsys.readouterr().out)["kinds"]
+    assert {"machines", "mappers", "models", "operators", "strategies"} <= set(counts)
+    assert status_of("list") == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        [kind, str(count)] for kind, count in counts.items()
+    ]
+    assert status_of("list", "mappers") == 0
+    assert len(capsys.readouterr().out.splitlines()) == counts["mappers"]
 
 
 def test_the_list_of_models_says_what_they_take(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,3 +89,16 @@ def test_pages_that_messages_and_comments_name_are_there() -> None:
         if not (ROOT / page).exists()
     }
     assert lost == set()
+
+
+def test_the_plug_ins_of_the_page_on_them_are_accepted(tmp_path: Path) -> None:
+    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
+    use = "machine = mp.Machine.cpu(2)\nmp.search(mp.model('digits_cnn'), machine, strategy='by_halves')\n"
+    program = tmp_path / "page.py"
+    program.write_text("\n".join([*blocks, use]), encoding="utf-8")
+    ended = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    checked = [sys.executable, "-m", "maniple.cli", "check-rule", f"{program}:cube", "--samples", "2"]
+    ended = subprocess.run(checked, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from maniple import cli, fit
 from maniple.models import digits_cnn
 from maniple.runtime.machine.machine import Machine
-from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 
 MODELS = """
@@ -133,7 +133,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(models: Path, capsys: pyte
 def test_a_plan_is_examined_as_it_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph, machine = digits_cnn(batch=8), Machine.preset("cpu:4")
     path = tmp_path / "plan.json"
-    lookup("data_parallel")().plan(Problem(graph, machine)).save(path)
+    STRATEGIES.lookup("data_parallel")().plan(Problem(graph, machine)).save(path)
     asked = ("digits_cnn", "--machine", "cpu:4", "--batch", "8", "--plan", str(path))
     assert told(capsys, *asked)[1]["fits"]
     status, found = told(capsys, *asked, "--memory", "1KiB")

@@ -14,7 +14,7 @@ import pytest
 import maniple as mp
 from maniple import search as face
 from maniple.regions.error import RequestError
-from maniple.strategies.interface.registry import installed
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import AbstractStrategy, Problem, Progress
 from maniple.strategies.named.data_parallel import DataParallel
 
@@ -32,7 +32,7 @@ MACHINE = mp.Machine.cpu(2)
 
 
 @pytest.mark.simulator
-@pytest.mark.parametrize("strategy", sorted(installed().names()))
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES.names()))
 def test_every_installed_strategy_gives_a_plan_that_fits(strategy: str) -> None:
     graph = network()
     plan = mp.search(graph, MACHINE, strategy=strategy, budget=0.2)
@@ -113,7 +113,7 @@ class Counting(AbstractStrategy[Counted]):
 
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> type[Counting]:
-    installed().register("counting", Counting)
+    STRATEGIES.register("counting", Counting)
     monkeypatch.setattr(Counting, "now", 0.0)
     monkeypatch.setattr(time, "monotonic", lambda: Counting.now)
     return Counting

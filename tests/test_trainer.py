@@ -320,7 +320,7 @@ def test_a_plan_of_another_graph_is_refused() -> None:
 class Backwards(Mapper):
     """Every task on the other processor than the plan says."""
 
-    def select_processor(self, task: mp.TaskView) -> int:
+    def select_processor(self, task: mp.plugins.TaskView) -> int:
         assert task.launch.suggested is not None
         return 1 - task.launch.suggested[task.index]
 

@@ -30,7 +30,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The processes that searches start, which wait for them; none is left in the end, and each made some legs."""
     seen: list[int] = []
     legs: list[object] = []
-    step, unpacked = WorkerPool.step, worker_pool.unpacked
+    step, handed_in = WorkerPool.step, WorkerPool.handed_in
 
     def waiting(self: WorkerPool, state: RoundState) -> RoundState:
         while self.ready < len(self.pids):
@@ -38,14 +38,14 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         seen[:] = self.pids or seen
         return step(self, state)
 
-    def counting(plain: list[object]) -> object:
+    def counting(self: WorkerPool, state: RoundState, round_: int, number: int, plain: list[object]) -> RoundState:
         legs.append(plain)
-        return unpacked(plain)
+        return handed_in(self, state, round_, number, plain)
 
     monkeypatch.setattr(worker_pool, "HIRE_S", 0.0)
     monkeypatch.setattr(worker_pool, "START_S", 0.0)
     monkeypatch.setattr(WorkerPool, "step", waiting)
-    monkeypatch.setattr(worker_pool, "unpacked", counting)
+    monkeypatch.setattr(WorkerPool, "handed_in", counting)
     yield seen
     assert legs
     assert seen

@@ -44,23 +44,23 @@ class Owner(mp.Mapper):
     def __init__(self, width: int) -> None:
         self.width = width
 
-    def task_options(self, launch: mp.LaunchView) -> mp.TaskOptions:
+    def task_options(self, launch: mp.plugins.LaunchView) -> mp.plugins.TaskOptions:
         """Keep the answers: they depend on the launch alone."""
         del launch
-        return mp.TaskOptions(keep=True)
+        return mp.plugins.TaskOptions(keep=True)
 
-    def shard(self, launch: mp.LaunchView) -> list[int]:
+    def shard(self, launch: mp.plugins.LaunchView) -> list[int]:
         """Choose ranks by point."""
         machine = launch.machine
         return [machine.rank_of(self._owner(machine, color[0])) for color in launch.colors]
 
-    def select_processor(self, task: mp.TaskView) -> int:
+    def select_processor(self, task: mp.plugins.TaskView) -> int:
         """Choose the processor by point."""
         return self._owner(task.launch.machine, task.color[0])
 
-    def map_task(self, task: mp.TaskView) -> mp.TaskMapping:
+    def map_task(self, task: mp.plugins.TaskView) -> mp.plugins.TaskMapping:
         """Choose the compiled body."""
-        return mp.TaskMapping("numba")
+        return mp.plugins.TaskMapping("numba")
 
     def _owner(self, machine: mp.Machine, point: int) -> int:
         return machine.processors[point * len(machine.processors) // self.width].id

@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 from math import inf, isfinite
 from typing import TYPE_CHECKING, cast, final
 
-from maniple.operators.library.catalogue import CATALOGUE
+from maniple.operators.library.catalogue import OPERATORS
 from maniple.operators.operator.operator import Initial
 from maniple.regions.error import RequestError, nearest
 from maniple.runtime.process.file_entry import Entry, read_json, write_atomically
@@ -181,7 +181,8 @@ class _Written:
     def read(entry: Entry, declared: set[str]) -> _Written:
         """The node that an entry writes."""
         item = entry.table(("name", "operator", "attributes", "operands"))
-        kind = CATALOGUE[item["operator"].choice(tuple(sorted(CATALOGUE)))]
+        with _Located(item["operator"]):
+            kind = OPERATORS.lookup(item["operator"].string())
         operands = item["operands"].elements()
         names = tuple(None if operand.is_null else operand.string() for operand in operands)
         return _Written(entry, item["name"].string(), _operator(kind, item["attributes"]), operands, names, declared)

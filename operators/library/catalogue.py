@@ -1,93 +1,49 @@
-"""The catalogue: every operator of the library by name."""
+"""The catalogue: every operator by name.
+
+The library's are entry points of this package, as other packages' are of theirs; what a program makes with
+``mp.operator`` is registered. So a graph file that names an operator is read wherever its package is installed.
+"""
 
 from __future__ import annotations
 
-from maniple.operators.library.dense.attention import Attention
-from maniple.operators.library.dense.embedding import Embedding
-from maniple.operators.library.dense.linear import Linear
-from maniple.operators.library.dense.recurrent import Recurrent, RecurrentCell
-from maniple.operators.library.elementwise.aten import Aten, AtenContraction, AtenDetached, AtenLinear
-from maniple.operators.library.elementwise.extremum import Extremum
-from maniple.operators.library.elementwise.pointwise import Add, ReLU
-from maniple.operators.library.losses.loss import CrossEntropy
-from maniple.operators.library.losses.pointwise_loss import NegativeLogLikelihood, PointwiseLoss
-from maniple.operators.library.norms.feature_norm import GroupNorm, RMSNorm
-from maniple.operators.library.norms.normalization import BatchNorm, LayerNorm
-from maniple.operators.library.norms.softmax import Softmax
-from maniple.operators.library.randomness.draw import Draw
-from maniple.operators.library.randomness.dropout import Dropout, DropoutVariant
-from maniple.operators.library.shapes.layout import Pad, Triangle
-from maniple.operators.library.shapes.opaque import Opaque
-from maniple.operators.library.shapes.shape import Flatten, Reshape
-from maniple.operators.library.windows.convolution import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-)
-from maniple.operators.library.windows.pooling import AvgPool2d, MaxPool2d
-from maniple.operators.library.windows.window_pooling import AdaptivePool, WindowPool
 from maniple.operators.operator.operator import AbstractOperator
-from maniple.regions.error import RequestError, nearest
+from maniple.regions.error import RequestError
+from maniple.runtime.process.registry import Registry, class_check
 
-CATALOGUE: dict[str, type[AbstractOperator]] = {
-    operator.name: operator
-    for operator in (
-        Linear,
-        Embedding,
-        Conv1d,
-        Conv2d,
-        Conv3d,
-        ConvTranspose1d,
-        ConvTranspose2d,
-        ConvTranspose3d,
-        MaxPool2d,
-        AvgPool2d,
-        WindowPool,
-        AdaptivePool,
-        ReLU,
-        Add,
-        Flatten,
-        Reshape,
-        Pad,
-        Triangle,
-        Extremum,
-        Dropout,
-        DropoutVariant,
-        Draw,
-        Attention,
-        Recurrent,
-        RecurrentCell,
-        CrossEntropy,
-        NegativeLogLikelihood,
-        PointwiseLoss,
-        Softmax,
-        LayerNorm,
-        BatchNorm,
-        RMSNorm,
-        GroupNorm,
-        Opaque,
-        Aten,
-        AtenLinear,
-        AtenContraction,
-        AtenDetached,
-    )
-}
+__all__: list[str] = []
+
+_CLASS = class_check(
+    "operator",
+    AbstractOperator,  # type: ignore[type-abstract]
+    "make it with mp.operator, or derive it from mp.plugins.TorchOperator or mp.plugins.Operator (docs/extending.md)",
+    ("name", "backward_reads"),
+)
 
 
-def operator_class(name: str) -> type[AbstractOperator]:
-    """The operator of that name.
+def _kind(name: str, found: object) -> type[AbstractOperator]:
+    """The class of an operator; what ``mp.operator`` gives has it as ``kind``.
 
     Raises:
-        RequestError: There is none; lists them and the nearest.
+        RequestError: it is no operator, or calls itself by another name than files would know it by.
     """
-    if name not in CATALOGUE:
-        raise RequestError(f"unknown operator '{name}'{nearest(name, sorted(CATALOGUE))}")
-    return CATALOGUE[name]
+    kind = _CLASS(name, found if isinstance(found, type) else getattr(found, "kind", found))
+    if kind.name != name:
+        raise RequestError(f"operator {name!r}: {kind.__qualname__} calls itself {kind.name!r}; use that name for it")
+    return kind
 
 
-def register_operator(kind: type[AbstractOperator]) -> None:
-    """Add an operator, or replace the one of its name: running a notebook's cell again is no error."""
-    CATALOGUE[kind.name] = kind
+OPERATORS: Registry[type[AbstractOperator]] = Registry("operator", _kind)
+"""All operators that a graph may have."""
+
+
+def register_operator(kind: type[AbstractOperator], *, again: bool = False) -> None:
+    """Add an operator of the program's own under its name; running a notebook's cell again replaces it.
+
+    Args:
+        kind: The class.
+        again: Whether it replaces whatever the program has registered under the name.
+
+    Raises:
+        RequestError: It is no operator, or the name belongs to another one.
+    """
+    OPERATORS.register(str(getattr(kind, "name", kind)), kind, again=again)

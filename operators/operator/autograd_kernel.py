@@ -42,7 +42,7 @@ def bind_backward(
     """The gradients by autograd; see ``maniple.operators.operator.operator.BindBackward``."""
     forward = _forward(context)
     known = _with_zeros(context, operands, result_gradients)
-    targets = _targets(context, known, operand_gradients)
+    targets = gradient_targets(context, known, operand_gradients)
 
     def run() -> None:
         # Not detach(), whose version counter is the instance's: a task that writes other rows would look like a change.
@@ -125,7 +125,7 @@ def _with_zeros(
     return tuple(known)
 
 
-def _targets(
+def gradient_targets(
     context: TileContext, operands: tuple[Tensor | None, ...], gradients: tuple[Tensor | None, ...]
 ) -> tuple[Tensor | None, ...]:
     """For every operand, the part of the gradient to write that is the gradient of what the tile reads.

@@ -7,11 +7,15 @@ import inspect
 from collections.abc import Callable
 
 
-def version_of(function: Callable[..., object]) -> str:
-    """A hash of a function's source, of its bytecode where there is no source (as in a REPL), or else of its name."""
+def version_of(*functions: Callable[..., object]) -> str:
+    """A hash of the functions' source, of the bytecode where one has none (as in a REPL), or else of its name."""
+    return hashlib.blake2b(b"".join(map(_source, functions)), digest_size=8).hexdigest()
+
+
+def _source(function: Callable[..., object]) -> bytes:
     try:
-        source = inspect.getsource(function).encode()
+        return inspect.getsource(function).encode()
     except (OSError, TypeError):
         code = getattr(function, "__code__", None)
-        source = getattr(function, "__qualname__", "").encode() if code is None else code.co_code
-    return hashlib.blake2b(source, digest_size=8).hexdigest()
+        found: bytes = getattr(function, "__qualname__", "").encode() if code is None else code.co_code
+        return found

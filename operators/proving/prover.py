@@ -60,6 +60,7 @@ class Counterexample:
         found: of the split.
         operands: on which it happened.
         stray: what the body depends on and is not given, where that was found.
+        kernel: whether what differs is a kernel from its function, and not a split from the whole.
     """
 
     rule: str
@@ -69,6 +70,7 @@ class Counterexample:
     found: torch.Tensor | None
     operands: tuple[torch.Tensor | None, ...]
     stray: str = ""
+    kernel: bool = False
 
     def __str__(self) -> str:
         """Print the split, the worst element, and all tensors."""
@@ -81,8 +83,9 @@ class Counterexample:
             at = torch.unravel_index(error.argmax(), error.shape) if error.ndim else ()
             index = tuple(int(place) for place in at)
             whole, split = self.expected[index].item(), self.found[index].item()
-            lines.append(f"at     {list(index)}: whole {whole:.6g}, split {split:.6g}")
-            lines += [f"whole\n{self.expected}", f"split\n{self.found}"]
+            first, second = ("function", "kernel") if self.kernel else ("whole", "split")
+            lines.append(f"at     {list(index)}: {first} {whole:.6g}, {second} {split:.6g}")
+            lines += [f"{first}\n{self.expected}", f"{second}\n{self.found}"]
         lines += [f"operand {place}\n{operand}" for place, operand in enumerate(self.operands) if operand is not None]
         return "\n".join(lines)
 
@@ -105,7 +108,11 @@ class Verdict:
 
 
 def prove(
-    operator: AbstractOperator, samples: Iterable[Operands], seed: int = 0, long: Iterable[Sample] = ()
+    operator: AbstractOperator,
+    samples: Iterable[Operands],
+    seed: int = 0,
+    long: Iterable[Sample] = (),
+    plain: AbstractOperator | None = None,
 ) -> Verdict:
     """Compare an operator with itself, split in every legal way up to three parts of each factor.
 
@@ -114,6 +121,7 @@ def prove(
         samples: operands to run it on, floats in float64. Extents that three does not divide make uneven parts.
         seed: of the results' gradients.
         long: operands with many elements along one factor, which is split, each other factor only once.
+        plain: the operator without kernels of its own, which whole has to give the same.
     """
     count = 0
     trials: list[_Trial] = []
@@ -121,6 +129,11 @@ def prove(
     for number, (operands, factor) in enumerate(everything):
         trial = _Trial(operator, operands, seed + number)
         trials.append(trial)
+        if plain is not None:
+            count += 1
+            wrong = trial.unlike(_Trial(plain, operands, seed + number))
+            if wrong is not None:
+                return Verdict(count, wrong, (), _tried(trials))
         for degrees in _long_splits(trial.bound, factor) if factor else _splits(trial.bound, HIGHEST):
             count += 1
             wrong = trial.compare(degrees) or (trial.strays(degrees) if degrees == {factor: 2} else None)
@@ -192,7 +205,7 @@ class _Trial:
             f"result {place}": torch.randn(graph.tensors[result].shape, generator=chance, dtype=torch.float64)
             for place, result in gradient_results(graph, node).items()
         }
-        self._whole = self._run({}, None, self.operands)
+        self.whole = self._run({}, None, self.operands)
 
     def compare(self, degrees: dict[str, int], bound: BoundRule | None = None) -> Counterexample | None:
         """The first result or gradient in which a split differs from the whole; None where none does.
@@ -207,12 +220,23 @@ class _Trial:
             found = self._run(degrees, bound, self.operands)
         except _WHAT_A_BODY_RAISES as error:
             return Counterexample(text, split, f"{type(error).__name__}: {error}", None, None, self.operands)
-        for what, expected in self._whole.items():
+        for what, expected in self.whole.items():
             value = found.get(what)
             if value is None:
                 return Counterexample(text, split, f"{what}: nobody computes it", None, None, self.operands)
             if not _close(value, expected, TOLERANCE):
                 return Counterexample(text, split, what, expected, value, self.operands)
+        return None
+
+    def unlike(self, plain: _Trial) -> Counterexample | None:
+        """The first result or gradient in which the whole differs from that without kernels; None where none does."""
+        text, operands = self.bound.rule.text, self.operands
+        for what, expected in plain.whole.items():
+            value = self.whole.get(what)
+            if value is None:
+                return Counterexample(text, {}, f"{what}: the kernel does not give it", None, None, operands)
+            if not _close(value, expected, TOLERANCE):
+                return Counterexample(text, {}, f"{what}: the kernel's", expected, value, operands, kernel=True)
         return None
 
     @property
@@ -224,7 +248,7 @@ class _Trial:
         """The first result of a tile that depends on what the tile is not given; None where none does."""
         if lowered(self._graph, self._plan(degrees, self.bound), training=True)[0] is not self._graph:
             return None  # its parts exchange what they are not given
-        whole = {name: self._whole[name] for name in self._graph.outputs}
+        whole = {name: self.whole[name] for name in self._graph.outputs}
         try:
             found = stray(self.bound, degrees, self.operands, whole, self._results)
         except _WHAT_A_BODY_RAISES:  # of operands that it is never given
@@ -250,7 +274,7 @@ class _Trial:
         chance = torch.Generator().manual_seed(1)
         for place, value in enumerate(self.operands):
             what = f"gradient of operand {place}"
-            if value is None or what not in self._whole:
+            if value is None or what not in self.whole:
                 continue
             direction = torch.randn(value.shape, generator=chance, dtype=torch.float64)
             sides = []
@@ -260,7 +284,7 @@ class _Trial:
                 found = self._run({}, None, moved, backward=False)
                 sides.append(sum((found[name] * seed).sum() for name, seed in self._seeds.items()))
             expected = torch.as_tensor((sides[0] - sides[1]) / (2 * STEP))
-            slope = (self._whole[what] * direction).sum()
+            slope = (self.whole[what] * direction).sum()
             if not _close(slope, expected, SLOPE_TOLERANCE):
                 what += " along a random direction: backward does not fit forward"
                 return Counterexample(self.bound.rule.text, {}, what, expected, slope, self.operands)

@@ -9,10 +9,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NoReturn, cast, final
 
-from maniple.operators.library.catalogue import CATALOGUE, register_operator
+from maniple.operators.library.catalogue import register_operator
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.function_version import version_of
-from maniple.operators.operator.operator import FLOAT_DTYPES
+from maniple.operators.operator.given_kernel import BackwardKernel, ForwardKernel, GivenKernel
+from maniple.operators.operator.operator import FLOAT_DTYPES, Kernels
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Shape
 from maniple.regions.error import RequestError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from maniple.operators.rules.rule import Window
 
 Body = Callable[..., object]
+Part = tuple[str, str]
+"""(kind of processor, ``forward`` or ``backward``)."""
 Examples = Callable[[Mapping[str, int], "torch.Generator"], Sequence["torch.Tensor | None"]]
 
 
@@ -66,14 +69,43 @@ class UserOperator(TorchOperator):
     version: str = ""
 
     definition: ClassVar[Definition]
+    bodies: ClassVar[Mapping[Part, GivenKernel]] = {}
+    """What its author gave instead of the function and of autograd."""
 
     def __post_init__(self) -> None:
-        own = version_of(self.definition.function)
+        own = self.own_version()
         if self.version != own:
             raise RequestError(
                 f"operator {self.name}: the graph was made with version {self.version} of its body, this is {own}; "
                 "build the graph again"
             )
+
+    @classmethod
+    def own_version(cls) -> str:
+        """A hash of the sources of its function and of the bodies of its kernels."""
+        return version_of(cls.definition.function, *(cls.bodies[part].variant.function for part in sorted(cls.bodies)))
+
+    def plain(self) -> UserOperator:
+        """The operator without its author's kernels, for the prover."""
+        own = {"bodies": {}, "__slots__": (), "__module__": type(self).__module__}
+        kind = type(self.name, (type(self),), own)
+        return cast("type[UserOperator]", kind)(self.arguments, version_of(self.definition.function))
+
+    def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``: its author's for a CPU, as far as there are any."""
+        return self._given("cpu")
+
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``: its author's for a GPU, as far as there are any."""
+        return self._given("gpu")
+
+    def _given(self, processor: str) -> Kernels:
+        plain, arguments = TorchOperator.kernels(self), dict(self.arguments)
+        forward, backward = self.bodies.get((processor, "forward")), self.bodies.get((processor, "backward"))
+        return Kernels(
+            plain.bind_forward if forward is None else ForwardKernel(forward, arguments),
+            plain.bind_backward if backward is None else BackwardKernel(backward, arguments),
+        )
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """See ``AbstractOperator.rule``."""
@@ -133,7 +165,63 @@ class OperatorFunction:
 
     def operator(self, **arguments: object) -> UserOperator:
         """The operator with some keyword arguments."""
-        return self.kind(tuple(sorted(arguments.items())), version_of(self.kind.definition.function))
+        return self.kind(tuple(sorted(arguments.items())), self.kind.own_version())
+
+    def forward(self, kind: str) -> Callable[[Body], Body]:
+        """Take a body of its own for forward, in place of the function.
+
+            @gate.forward("numba")
+            def gate_forward(x, y, out):
+                for i in range(out.shape[0]):
+                    out[i] = x[i] * y[i]
+
+        It takes the operands and then the results, and writes these. ``maniple check-rule`` proves that it gives what
+        the function gives. Give it before the operator is applied.
+
+        Args:
+            kind: ``cpu`` (torch tensors), ``numba`` (numpy arrays, compiled), ``cuda`` or ``numba.cuda``.
+
+        Raises:
+            RequestError: There is no such kind, or the body does not take these.
+        """
+        operands, results = self._names()
+        return self._taken("forward", kind, "the operands and then the results", (*operands, *results))
+
+    def backward(self, kind: str) -> Callable[[Body], Body]:
+        """Take a body of its own for backward, in place of autograd.
+
+        It takes the gradients of the results, the operands, and then the gradients of the operands, and writes these.
+        Without one, backward computes the function again under autograd.
+
+        Args:
+            kind: See ``forward``.
+
+        Raises:
+            RequestError: There is no such kind, or the body does not take these.
+        """
+        operands, results = self._names()
+        given, written = (tuple(f"gradient of {name}" for name in names) for names in (results, operands))
+        wanted = "the results' gradients, the operands and then the operands' gradients"
+        return self._taken("backward", kind, wanted, (*given, *operands, *written))
+
+    def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What messages call the operands and the results."""
+        operands, _, results = self.kind.definition.text.partition("->")
+        return (
+            tuple(f"operand {place}" for place in range(operands.count(",") + 1)),
+            tuple(f"result {place}" for place in range(results.count(",") + 1)),
+        )
+
+    def _taken(self, part: str, kind: str, wanted: str, names: tuple[str, ...]) -> Callable[[Body], Body]:
+        def take(body: Body) -> Body:
+            try:
+                kernel = GivenKernel.made(kind, body, wanted, names)
+            except RequestError as error:
+                raise RequestError(f"operator {self.kind.name!r}, {part} ({place_of(body)}): {error}") from error
+            self.kind.bodies = {**self.kind.bodies, (kernel.variant.processor, part): kernel}
+            return body
+
+        return take
 
 
 def operator(
@@ -242,15 +330,15 @@ def place_of(function: Body) -> str:
 
 
 def _defined(name: str, definition: Definition, **traits: object) -> OperatorFunction:
-    """The operator of a definition, in the catalogue from now on."""
-    known = CATALOGUE.get(name)
-    if known is not None and not issubclass(known, UserOperator):
-        raise RequestError("the library has one of that name; give another: name=...")
+    """The operator of a definition, known by its name from now on."""
     if "..." not in definition.text:
         Rule.parse(definition.text, definition.halos, sizes=definition.sizes, reduce=definition.reduce)
     own = {"name": name, "definition": definition, "__slots__": (), "__module__": definition.function.__module__}
-    kind = type(name, (UserOperator,), own | traits)
-    register_operator(kind)
+    kind = cast("type[UserOperator]", type(name, (UserOperator,), own | traits))
+    try:
+        register_operator(kind, again=True)
+    except RequestError as error:
+        raise RequestError(str(error).removeprefix(f"operator {name!r}: ")) from error
     return OperatorFunction(kind)
 
 

@@ -57,16 +57,32 @@ class Registry(Generic[Plugin]):
             return _qualified(self._registered[name])
         return " and ".join(self._installed().get(name, ()))
 
-    def register(self, name: str, plugin: Plugin) -> None:
-        """Add a plug-in of the program's own; one of the same qualified name, as a notebook's cell run again, replaces.
+    def packages(self, name: str) -> tuple[str, ...]:
+        """The packages that announce a name, as they are installed: none where the program has registered it."""
+        points = self._installed().get(name, {}).values()
+        return tuple(sorted({point.dist.name for point in points if point.dist is not None}))
+
+    def register(self, name: str, plugin: Plugin, *, again: bool = False) -> None:
+        """Add a plug-in of the program's own.
+
+        One of the same qualified name, as a notebook's cell run again, replaces. So does one of the package that
+        announces the name, for its modules may register what they announce.
+
+        Args:
+            name: the name.
+            plugin: what it stands for.
+            again: whether it replaces whatever the program has registered under the name.
 
         Raises:
             RequestError: it is none, or the name belongs to another one.
         """
         checked = self._check(name, plugin)
-        taken = self.origin(name)
-        if taken and taken != _qualified(checked):
-            raise RequestError(f"{self._kind} {name!r}: the name belongs to {taken}; register under another name")
+        held = self._registered.get(name)
+        foreign = any(_top(value) != _top(_qualified(checked)) for value in self._installed().get(name, ()))
+        if foreign or (held is not None and not again and _qualified(held) != _qualified(checked)):
+            raise RequestError(
+                f"{self._kind} {name!r}: the name belongs to {self.origin(name)}; register under another name"
+            )
         self._registered[name] = checked
 
     def lookup(self, name: str) -> Plugin:
@@ -76,9 +92,7 @@ class Registry(Generic[Plugin]):
             RequestError: there is none (names the nearest), two packages announce one, or what is announced is none.
         """
         if not isinstance(name, str):
-            raise RequestError(
-                f"{self._kind}: expected a name, got {name!r}; register yours, and give its name"
-            )
+            raise RequestError(f"{self._kind}: expected a name, got {name!r}; register yours, and give its name")
         if name in self._registered:
             return self._registered[name]
         points = self._installed().get(name)
@@ -116,15 +130,16 @@ def class_check(
 
     Args:
         kind: as messages call it.
-        base: the class that it must derive from.
+        base: the class that it must derive from; messages name it as ``mp.plugins`` does, without ``Abstract``.
         hint: the next step, for whoever gave something else.
         needs: attributes of the class that must be there beside the abstract methods.
     """
+    public = base.__name__.removeprefix("Abstract")
 
     def check(name: str, found: object) -> type[Plugin]:
-        wanted = f"{kind} {name!r}: expected a class that completes {base.__name__}, got {found!r}"
+        wanted = f"{kind} {name!r}: expected a class that completes {public}, got {found!r}"
         if isinstance(found, base):
-            raise RequestError(f"{wanted}; give the class itself, {type(found).__name__}")
+            raise RequestError(f"{wanted}; give the class itself, {type(found).__name__}: each use makes its own")
         if not (isinstance(found, type) and issubclass(found, base)):
             raise RequestError(f"{wanted}; {hint}")
         missing = sorted(getattr(found, "__abstractmethods__", ())) if isabstract(found) else []
@@ -138,3 +153,8 @@ def class_check(
 
 def _qualified(plugin: object) -> str:
     return f"{getattr(plugin, '__module__', '')}:{getattr(plugin, '__qualname__', type(plugin).__qualname__)}"
+
+
+def _top(qualified: str) -> str:
+    """The package that a module of a qualified name is in."""
+    return qualified.partition(":")[0].partition(".")[0]

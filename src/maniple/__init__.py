@@ -12,6 +12,7 @@ from maniple.runtime.control import exit_hook
 from maniple.runtime.process import environment
 
 if TYPE_CHECKING:
+    from maniple import plugins as plugins
     from maniple.mappers.registry import register_mapper as register_mapper
     from maniple.models import model as model
     from maniple.operators.graph.graph import Graph as Graph
@@ -47,14 +48,7 @@ if TYPE_CHECKING:
     from maniple.runtime.program.future import Future as Future
     from maniple.runtime.program.future import FutureMap as FutureMap
     from maniple.runtime.program.handle import Region as Region
-    from maniple.runtime.program.mapper import CopyView as CopyView
-    from maniple.runtime.program.mapper import LaunchView as LaunchView
     from maniple.runtime.program.mapper import Mapper as Mapper
-    from maniple.runtime.program.mapper import TaskMapping as TaskMapping
-    from maniple.runtime.program.mapper import TaskOptions as TaskOptions
-    from maniple.runtime.program.mapper import TaskProfile as TaskProfile
-    from maniple.runtime.program.mapper import TaskView as TaskView
-    from maniple.runtime.program.mapper import TunableView as TunableView
     from maniple.runtime.program.reduction import register_reduction as register_reduction
     from maniple.runtime.program.task import Color as Color
     from maniple.runtime.program.task import Read as Read
@@ -106,16 +100,7 @@ _HOMES = {
     "runtime.program.future": ("Future", "FutureMap"),
     "runtime.program.handle": ("Region",),
     "runtime.machine.machine": ("Machine",),
-    "runtime.program.mapper": (
-        "CopyView",
-        "LaunchView",
-        "Mapper",
-        "TaskMapping",
-        "TaskOptions",
-        "TaskProfile",
-        "TaskView",
-        "TunableView",
-    ),
+    "runtime.program.mapper": ("Mapper",),
     "runtime.program.reduction": ("register_reduction",),
     "runtime.program.task": (
         "Color",
@@ -135,8 +120,9 @@ _HOMES = {
     "trainer": ("Trainer",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
+_MODULES = ("plugins",)
 
-__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the names of _HOMES, each imported above
+__all__ = [*_HOME, *_MODULES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]  # each imported above
 
 
 if environment.read() is not None:
@@ -145,6 +131,8 @@ if environment.read() is not None:
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"maniple.{name}")
     if name not in _HOME:
         msg = f"module 'maniple' has no attribute {name!r}"
         raise AttributeError(msg)

@@ -29,6 +29,8 @@ __all__: list[str] = []
 def check_rule(target: str, samples: int, seed: int, as_json: bool) -> int:  # noqa: FBT001
     """Run an operator made by mp.operator whole and split in every legal way, forward and backward.
 
+    Kernels that its author gave for the CPU must give what the function and autograd give; those for a GPU are not run.
+
     Prints a counterexample with its tensors where the rule is wrong, and the splits that would be right and that the
     rule does not allow.
     """
@@ -42,10 +44,13 @@ def check_rule(target: str, samples: int, seed: int, as_json: bool) -> int:  # n
     definition = function.kind.definition
     with _named(target, definition):
         operator = function.operator()
-        verdict = prove(operator, make_samples(definition, samples, seed), seed, long_samples(definition, seed))
+        plain = operator.plain() if function.kind.bodies else None
+        short, long = make_samples(definition, samples, seed), long_samples(definition, seed)
+        verdict = prove(operator, short, seed, long, plain)
     text = function.kind.definition.text
     if verdict.counterexample is not None:
-        raise RunError(f"{target}: the rule is wrong\n{verdict.counterexample}")
+        wrong = "a kernel is not what the function is" if verdict.counterexample.kernel else "the rule is wrong"
+        raise RunError(f"{target}: {wrong}\n{verdict.counterexample}")
     if as_json:
         found = {"operator": operator.name, "rule": text, "splits": verdict.splits, "allowed": list(verdict.allowed)}
         found["extents"] = {name: list(extents) for name, extents in verdict.extents}

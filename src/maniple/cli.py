@@ -12,57 +12,18 @@ import click
 from maniple.calibrate_command import calibrate
 from maniple.check_rule_command import check_rule
 from maniple.fit_command import fit
+from maniple.list_command import list_names
 from maniple.partition_command import partition
 from maniple.regions.error import ManipleError, RequestError, RunError, nearest
 from maniple.search_command import compare, explain, search
 from maniple.simulate_command import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 __all__: list[str] = []
 
 LAUNCHERS = ("local",)
-
-
-def _models() -> Sequence[str]:
-    from maniple.models import model_names
-
-    return model_names()
-
-
-def _strategies() -> Sequence[str]:
-    from maniple.strategies.interface.registry import strategy_names
-
-    return strategy_names()
-
-
-def _mappers() -> Sequence[str]:
-    from maniple.mappers.registry import mapper_names
-
-    return mapper_names()
-
-
-def _machines() -> Sequence[str]:
-    from maniple.runtime.machine.preset import GPUS
-
-    return ("cpu:PROCESSORS", "cpu:RANKSxPROCESSORS", *(f"{gpu}xCOUNT" for gpu in sorted(GPUS)))
-
-
-def _operators() -> Sequence[str]:
-    from maniple.operators.library.catalogue import CATALOGUE
-
-    return sorted(CATALOGUE)
-
-
-LISTS: dict[str, Callable[[], Sequence[str]]] = {
-    "machines": _machines,
-    "mappers": _mappers,
-    "models": _models,
-    "operators": _operators,
-    "strategies": _strategies,
-}
-"""What `maniple list` can list: names by kind, found when they are asked for."""
 
 
 @final
@@ -178,29 +139,7 @@ def doctor(as_json: bool) -> int:  # noqa: FBT001
     return 0 if all(finding.ok for finding in findings) else 1
 
 
-@cli.command(name="list")
-@click.argument("kind")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def list_names(kind: str, as_json: bool) -> int:  # noqa: FBT001
-    """Print the names of all models, strategies, mappers, machines or operators; with --json, what models take."""
-    if kind not in LISTS:
-        raise RequestError(f"there is no list of {kind!r}{nearest(kind, LISTS)}")
-    if as_json:
-        click.echo(json.dumps({kind: _described(kind)}))
-    else:
-        click.echo("\n".join(LISTS[kind]()))
-    return 0
-
-
-def _described(kind: str) -> Sequence[object]:
-    if kind != "models":
-        return list(LISTS[kind]())
-    from maniple.models import described_models
-
-    return described_models()
-
-
-for command in (calibrate, check_rule, compare, explain, fit, partition, search, simulate):
+for command in (calibrate, check_rule, compare, explain, fit, list_names, partition, search, simulate):
     cli.add_command(command)
 
 

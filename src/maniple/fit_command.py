@@ -81,9 +81,9 @@ def _strategy(
 ) -> Callable[[Graph], Plan]:
     """Makes the plan for each batch; a strategy that searches is asked once, and its plan is cut as it is then."""
     from maniple.search_loop import search
-    from maniple.strategies.interface.registry import installed
+    from maniple.strategies.interface.registry import STRATEGIES
 
-    if not installed().lookup(name).needs_budget:
+    if not STRATEGIES.lookup(name).needs_budget:
         return lambda graph: _unlimited(partial(search, strategy=name, seed=seed), graph, machine)
     limit = BUDGET_S if budget is None and proposals is None else budget
     asked = partial(search, strategy=name, budget=limit, proposals=proposals, seed=seed)

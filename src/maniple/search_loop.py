@@ -14,7 +14,8 @@ from maniple.operators.plan.plan import Plan
 from maniple.regions.error import RequestError
 from maniple.runtime.process.interruption import uninterrupted
 from maniple.strategies.interface.checked_strategy import made
-from maniple.strategies.interface.registry import installed
+from maniple.strategies.interface.parallel import AbstractParallelStrategy
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _chosen(strategy: str, budget: float | None, proposals: int | None, cores: i
         raise RequestError(f"proposals: expected at least 1, got {proposals}")
     if cores is not None and cores < 1:
         raise RequestError(f"cores: expected at least 1, got {cores}")
-    chosen = made(strategy, installed().lookup(strategy))
+    chosen = made(strategy, STRATEGIES.lookup(strategy))
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
     return chosen
@@ -244,15 +245,13 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
 
 def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> WorkerPool | None:
     """Other processes, for strategies that can use them; they know the graph and the machine, not what was measured."""
-    if limits.cores == 1 or not strategy.needs_budget or problem.costs is not None:
+    if not isinstance(strategy, AbstractParallelStrategy) or not strategy.needs_budget:
         return None
-    from maniple.strategies.soap.rounds import AbstractRoundStrategy
-    from maniple.strategies.soap.work_item import WIDTH
+    if limits.cores == 1 or problem.costs is not None:
+        return None
     from maniple.worker_pool import WorkerPool
 
-    if not isinstance(strategy, AbstractRoundStrategy):
-        return None
-    return WorkerPool(strategy, problem, min(limits.cores, WIDTH) - 1, limits.proposals)
+    return WorkerPool(strategy, problem, min(limits.cores, strategy.width) - 1, limits.proposals)
 
 
 def _noted(plan: Plan, costs: str) -> Plan:

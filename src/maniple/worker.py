@@ -1,10 +1,11 @@
-"""A worker of a pool: the program of a process that takes legs of a search further for another, until that one ends.
+"""A worker of a pool: the program of a process that takes work items of a search further for another, until that ends.
 
     hears                                      says
-                                               hello                    it has started
-    problem, the graph, the machine, digests   ready, or refused        it stands at the first seed
-    leg, round, number, most proposals, it     leg, round, number, it   it has come to its end, or to a stop
-    stop                                                                nothing more, where it has no leg in hand
+                                               hello                     it has started
+    strategy, its address, where to import     nothing, or refused       it has the strategy's class
+    problem: graph, machine, seed, digests     ready, or refused         it has a workbench
+    item, round, number, most proposals, it    item, round, number, it   it has come to its end, or to a stop
+    stop                                                                 nothing more, where it has none in hand
 
 Started as `python -m maniple.worker`; hears on standard input and says on standard output. The end of its input,
 however the other process ended, is its own end: it looks for it between proposals.
@@ -14,20 +15,21 @@ from __future__ import annotations
 
 import os
 import select
-from typing import TYPE_CHECKING, cast
+import sys
+from typing import TYPE_CHECKING, Any, cast, final
 
 from maniple.operators.graph import graph_file
 from maniple.operators.graph.graph import Graph
 from maniple.pipe_codec import Inbox, send
 from maniple.regions.error import RequestError
 from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.checked_strategy import made
+from maniple.strategies.interface.parallel import AbstractParallelStrategy, strategy_at
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
-from maniple.strategies.soap.seeding import first_evaluation
-from maniple.strategies.soap.work_item import unpacked
 
 if TYPE_CHECKING:
-    from maniple.strategies.soap.evaluation import Evaluation
+    from maniple.strategies.interface.parallel import Address
 
 __all__: list[str] = []
 
@@ -37,44 +39,73 @@ def main() -> None:
     # What any library prints goes to standard error, not between the messages.
     said = os.dup(1)
     os.dup2(2, 1)
-    inbox = Inbox(0)
-    evaluation: Evaluation | None = None
+    inbox, worker = Inbox(0), _Worker(said)
     try:
         compile_all()
         send(said, "hello")
         while inbox.receive():
             for kind, *fields in inbox.messages():
-                if kind == "problem":
-                    evaluation = _evaluation(said, fields)
-                elif kind == "leg" and evaluation is not None:
-                    _advance(said, evaluation, fields)
+                try:
+                    worker.hear(str(kind), fields)
+                except RequestError as error:
+                    send(said, "refused", str(error))
     except BrokenPipeError:
         return
 
 
-def _evaluation(said: int, fields: list[object]) -> Evaluation | None:
-    """An evaluation of the problem, if both ends understand the same by it."""
-    graph_data, machine_data, *digests = fields
-    try:
-        graph, machine = graph_file.from_json(graph_data, Graph), Machine.from_json(machine_data)
-    except RequestError as error:
-        send(said, "refused", str(error))
-        return None
-    if [graph.fingerprint(), machine.fingerprint()] != digests:
-        send(said, "refused", "the graph and machine are others when they are read again")
-        return None
-    found = first_evaluation(Problem(graph, machine))
-    send(said, "ready")
+@final
+class _Worker:
+    """What a worker has: a strategy, and a workbench for its problem.
+
+    Args:
+        said: the pipe that it says everything on.
+    """
+
+    def __init__(self, said: int) -> None:
+        self._said = said
+        self._strategy: AbstractParallelStrategy[Any] | None = None
+        self._bench: Any = None
+
+    def hear(self, kind: str, fields: list[object]) -> None:
+        """Do what a message says.
+
+        Raises:
+            RequestError: the two ends do not understand the same by it.
+        """
+        if kind == "strategy":
+            self._strategy = _strategy(*cast("tuple[list[str], list[str]]", fields))
+        elif kind == "problem" and self._strategy is not None:
+            self._bench = self._strategy.bench(_problem(*fields))
+            send(self._said, "ready")
+        elif kind == "item" and self._strategy is not None:
+            self._advance(self._strategy, *cast("tuple[int, int, int | None, list[Any]]", fields))
+
+    def _advance(
+        self, strategy: AbstractParallelStrategy[Any], round_: int, number: int, most: int | None, plain: list[Any]
+    ) -> None:
+        """Take an item to its end, or until there is something to hear."""
+        item = strategy.unpacked(plain)
+        while not item.finished and (most is None or item.proposals < most) and not select.select([0], [], [], 0)[0]:
+            item = strategy.advanced(item, self._bench)
+        send(self._said, "item", round_, number, item.packed())
+
+
+def _strategy(address: list[str], path: list[str]) -> AbstractParallelStrategy[Any]:
+    """The strategy at an address, which the other process found with a path."""
+    sys.path += [folder for folder in path if folder not in sys.path]
+    found = made(address[1], strategy_at(cast("Address", tuple(address))))
+    if not isinstance(found, AbstractParallelStrategy):
+        raise RequestError(f"{address[1]} has no work items here")
+    found.load_compiled()
     return found
 
 
-def _advance(said: int, evaluation: Evaluation, fields: list[object]) -> None:
-    """Take a leg to its end, or until there is something to hear."""
-    round_, number, most, plain = cast("tuple[int, int, int | None, list[object]]", fields)
-    leg = unpacked(plain)
-    while not leg.finished and (most is None or leg.proposals < most) and not select.select([0], [], [], 0)[0]:
-        leg = leg.step(evaluation)
-    send(said, "leg", round_, number, leg.packed())
+def _problem(graph_data: object, machine_data: object, seed: object, *digests: object) -> Problem:
+    """The problem, if both ends understand the same by it."""
+    graph, machine = graph_file.from_json(graph_data, Graph), Machine.from_json(machine_data)
+    if (graph.fingerprint(), machine.fingerprint()) != digests:
+        raise RequestError("the graph and machine are others when they are read again")
+    return Problem(graph, machine, int(str(seed)))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A pool of workers: processes that take legs of a search further beside this one.
+"""A pool of workers: processes that take work items of a search further beside this one.
 
-The search would find the same without them, or with other ones: this process makes every leg that nobody has in hand,
+The search would find the same without them, or with other ones: this process makes every item that nobody has in hand,
 and takes back those of a member that is lost. When all are in hand it makes the one that has been for longest as well,
 so a member that has stopped answering costs no more than what it would have made:
 
-    leg   in the hand of        this process      comes first     comes later
+    item  in the hand of        this process      comes first     comes later
     a     nobody                makes it at once  its own a
     b     a member, for longer  makes it then     its own b       the member's b: of a former round, not read
     c     another member        makes it last     the member's c
@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, final
 
 from maniple.operators.graph import graph_file
 from maniple.pipe_codec import Inbox, Outbox
-from maniple.regions.error import RunError
-from maniple.strategies.soap.work_item import unpacked
+from maniple.regions.error import RequestError, RunError
+from maniple.strategies.interface.checked_strategy import class_of
+from maniple.strategies.interface.parallel import address_of
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from maniple.strategies.interface.parallel import AbstractParallelStrategy, Address, WorkItem
     from maniple.strategies.interface.strategy import Problem
-    from maniple.strategies.soap.rounds import AbstractRoundStrategy, RoundState
 
 __all__: list[str] = []
 
@@ -38,11 +39,11 @@ HIRE_S = 1.0
 START_S = 5.0
 """A search that ends so soon starts none either: until a process is ready, half of that is over."""
 STOP_S = 0.25
-"""How long members have to hand in their legs when a search ends."""
+"""How long members have to hand in their items when a search ends."""
 
 
 class _Lent(NamedTuple):
-    """A leg in the hand of a member: how many had been lent before it, of which round it is, and its number there."""
+    """An item in the hand of a member: how many had been lent before it, of which round it is, and its number there."""
 
     before: int
     round: int
@@ -72,9 +73,10 @@ class WorkerPool:
     """
 
     def __init__(
-        self, strategy: AbstractRoundStrategy[Any], problem: Problem, most: int, proposals: int | None
+        self, strategy: AbstractParallelStrategy[Any], problem: Problem, most: int, proposals: int | None
     ) -> None:
         self._strategy, self._problem, self._most, self._proposals = strategy, problem, most, proposals
+        self._address: Address | None = None
         self._members: list[_Member] = []
         self._selector = selectors.DefaultSelector()
         self._own: int | None = None
@@ -93,7 +95,7 @@ class WorkerPool:
 
     @property
     def ready(self) -> int:
-        """How many members can take legs."""
+        """How many members can take items."""
         return sum(member.ready for member in self._members)
 
     @property
@@ -102,16 +104,22 @@ class WorkerPool:
         return tuple(member.process.pid for member in self._members)
 
     def attend(self, elapsed_s: float, left_s: float) -> None:
-        """Start the members when it is time to.
+        """Start the members when it is time to; none where they could not import the strategy, which is said.
 
         Args:
             elapsed_s: seconds since the search began.
             left_s: seconds that it still has.
         """
-        if not self._hired and elapsed_s >= HIRE_S and left_s >= START_S:
-            self._hired = True
-            for _ in range(self._most):
-                self._hire()
+        if self._hired or elapsed_s < HIRE_S or left_s < START_S:
+            return
+        self._hired = True
+        try:
+            self._address = address_of(class_of(self._strategy))
+        except RequestError as error:
+            warnings.warn(f"strategy {self._strategy.name!r} is searched with on one process: {error}", stacklevel=2)
+            return
+        for _ in range(self._most):
+            self._hire()
 
     def _hire(self) -> None:
         """Start a process; it takes part as soon as it is ready."""
@@ -128,77 +136,78 @@ class WorkerPool:
         self._members.append(member)
         self._selector.register(member.inbox.pipe, selectors.EVENT_READ, member)
 
-    def step(self, state: RoundState) -> RoundState:
+    def step(self, state: Any) -> Any:
         """The state after whatever has come from members, and one step made here; it never waits for them."""
-        state = self.gathered(state)
-        self._own = self._next(state)
-        self._hand_out(state)
+        strategy, state = self._strategy, self.gathered(state)
+        items = strategy.items(state)
+        self._own = self._next(state, items)
+        self._hand_out(state, items)
         if self._own is not None:
-            leg = state.legs[self._own]
-            return cast("RoundState", self._strategy.with_legs(state, {self._own: leg.step(state.evaluation)}))
+            item = strategy.advanced(items[self._own], strategy.bench_of(state))
+            return strategy.with_item(state, self._own, item)
         self._stop()
         self._round += 1
-        return cast("RoundState", self._strategy.next_round(state))
+        return strategy.next_round(state)
 
-    def settled(self, state: RoundState) -> RoundState:
+    def settled(self, state: Any) -> Any:
         """The state when the search is over: what members have found is in it as far as it counts."""
         until = time.monotonic() + STOP_S
         self._stop()
         while self._out() and time.monotonic() < until:
             state = self.gathered(state, max(0.0, until - time.monotonic()))
-        return cast("RoundState", self._strategy.settled(state))
+        return self._strategy.settled(state)
 
     def _stop(self) -> None:
-        """Ask for the legs of this round back."""
+        """Ask for the items of this round back."""
         for member in tuple(self._members):
             if member.lent is not None and member.lent.round == self._round:
                 self._tell(member, "stop")
 
-    def _next(self, state: RoundState) -> int | None:
-        """The number of the leg that this process goes on with; None where the round has ended."""
-        going, out = self._going(state), self._out()
+    def _next(self, state: Any, items: tuple[WorkItem, ...]) -> int | None:
+        """The number of the item that this process goes on with; None where the round has ended."""
+        going, out = self._going(state, items), self._out()
         free = [number for number in going if number not in out]
         if self._own in free:
             return self._own
         if free:  # those that make no proposals can be made here alone
-            return min(free, key=lambda number: (state.legs[number].most > 0, number))
+            return min(free, key=lambda number: (items[number].most > 0, number))
         return next((number for number in out if number in going), None)
 
     def _out(self) -> list[int]:
-        """The numbers of the legs of this round that members have in hand, the one that has been for longest first."""
+        """The numbers of the items of this round that members have in hand, that which has been for longest first."""
         lent = sorted(member.lent for member in self._members if member.lent is not None)
         return [number for _, round_, number in lent if round_ == self._round]
 
-    def _going(self, state: RoundState) -> list[int]:
-        """The numbers of the legs that go on."""
-        ways = enumerate(zip(state.legs, self._limits(state), strict=True))
-        return [n for n, (leg, most) in ways if not leg.finished and (most is None or leg.proposals < most)]
+    def _going(self, state: Any, items: tuple[WorkItem, ...]) -> list[int]:
+        """The numbers of the items that go on."""
+        ways = enumerate(zip(items, self._limits(state, items), strict=True))
+        return [n for n, (item, most) in ways if not item.finished and (most is None or item.proposals < most)]
 
-    def _limits(self, state: RoundState) -> list[int | None]:
-        """How many proposals each leg may make, so that all that come before it still may make theirs."""
+    def _limits(self, state: Any, items: tuple[WorkItem, ...]) -> list[int | None]:
+        """How many proposals each item may make, so that all that come before it still may make theirs."""
         if self._proposals is None:
-            return [None] * len(state.legs)
-        left, found = self._proposals - state.incumbent.proposals, list[int | None]()
-        for leg in state.legs:
-            found.append(max(0, min(left, leg.most)) if leg.most else None)
-            left -= leg.proposals if leg.finished else leg.most
+            return [None] * len(items)
+        left, found = self._proposals - self._strategy.before(state), list[int | None]()
+        for item in items:
+            found.append(max(0, min(left, item.most)) if item.most else None)
+            left -= item.proposals if item.finished else item.most
         return found
 
-    def _hand_out(self, state: RoundState) -> None:
-        """Give members that have no leg those that wait, except this process's own."""
+    def _hand_out(self, state: Any, items: tuple[WorkItem, ...]) -> None:
+        """Give members that have no item those that wait, except this process's own."""
         idle = [member for member in self._members if member.ready and member.lent is None]
         if not idle:
             return
-        limits, taken = self._limits(state), {self._own, *self._out()}
-        for number in self._going(state):
-            plain = state.legs[number].packed() if idle and number not in taken else None
+        limits, taken = self._limits(state, items), {self._own, *self._out()}
+        for number in self._going(state, items):
+            plain = items[number].packed() if idle and number not in taken else None
             if plain is not None:
                 member = idle.pop(0)
                 member.lent = _Lent(self._lent, self._round, number)
                 self._lent += 1
-                self._tell(member, "leg", self._round, number, limits[number], plain)
+                self._tell(member, "item", self._round, number, limits[number], plain)
 
-    def gathered(self, state: RoundState, seconds: float = 0.0) -> RoundState:
+    def gathered(self, state: Any, seconds: float = 0.0) -> Any:
         """The state after what members have said, or say within some seconds."""
         for key, events in self._selector.select(seconds):
             member: _Member = key.data
@@ -210,30 +219,31 @@ class WorkerPool:
             alive = member.inbox.receive()
             for kind, *fields in member.inbox.messages():
                 if kind == "hello":
+                    self._tell(member, "strategy", self._address, sys.path)
                     self._tell(member, "problem", *self._described())
                 elif kind == "ready":
                     member.ready = True
-                elif kind == "leg":
+                elif kind == "item":
                     member.lent = None
-                    state = self._handed_in(state, *cast("tuple[int, int, list[object]]", fields))
+                    state = self.handed_in(state, *cast("tuple[int, int, list[Any]]", fields))
                 else:
                     self._lose(member, f"it cannot take part: {fields[0]}")
             if not alive:
                 self._lose_ended(member)
         return state
 
-    def _handed_in(self, state: RoundState, round_: int, number: int, plain: list[object]) -> RoundState:
-        """The state after a member's leg, unless its round is over or this process has come as far."""
+    def handed_in(self, state: Any, round_: int, number: int, plain: list[Any]) -> Any:
+        """The state after a member's item, unless its round is over or this process has come as far."""
         if round_ != self._round:
             return state
-        leg = unpacked(plain)
-        if leg.proposals <= state.legs[number].proposals:
+        item = self._strategy.unpacked(plain)
+        if item.proposals <= self._strategy.items(state)[number].proposals:
             return state
-        return cast("RoundState", self._strategy.with_legs(state, {number: leg}))
+        return self._strategy.with_item(state, number, item)
 
     def _described(self) -> tuple[object, ...]:
-        graph, machine = self._problem.graph, self._problem.machine
-        return graph_file.to_json(graph), machine.to_json(), graph.fingerprint(), machine.fingerprint()
+        graph, machine, seed = self._problem.graph, self._problem.machine, str(self._problem.seed)
+        return graph_file.to_json(graph), machine.to_json(), seed, graph.fingerprint(), machine.fingerprint()
 
     def _tell(self, member: _Member, *message: object) -> None:
         member.outbox.put(*message)

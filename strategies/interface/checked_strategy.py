@@ -1,11 +1,12 @@
 """A strategy of another package, held to the interface: what it forgets, mistakes or raises is told at once.
 
-    method                        has to give        otherwise
-    init, step                    a state            a forgotten return
-    terminate                     True or False      a search that never ends, or ends before it began
-    progress                      a Progress         a missing attribute, far from here
-    result, alternatives          a Plan; Plans      likewise
-    (any)                         no exception       a traceback through the search loop
+    method                             has to give        otherwise
+    init, step, with_items, next_round a state            a forgotten return
+    terminate                          True or False      a search that never ends, or ends before it began
+    progress                           a Progress         a missing attribute, far from here
+    result, alternatives               a Plan; Plans      likewise
+    items                              a tuple            likewise
+    (any)                              no exception       a traceback through the search loop
 
 Strategies of this package are driven as they are: the type checker has read them.
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 from maniple.operators.plan.plan import Plan
 from maniple.regions.error import ManipleError, RequestError
+from maniple.strategies.interface.parallel import AbstractParallelStrategy, WorkItem
 from maniple.strategies.interface.strategy import (
     AbstractDirectStrategy,
     AbstractStrategy,
@@ -42,7 +44,16 @@ def made(name: str, strategy: type[AbstractStrategy[Any]]) -> AbstractStrategy[A
     """
     if strategy.__module__.split(".")[0] == __name__.split(".", maxsplit=1)[0]:
         return strategy()
-    return CheckedStrategy(name, _called(name, "__init__", strategy))
+    own = _called(name, "__init__", strategy)
+    checked = CheckedStrategy(name, own)
+    return CheckedParallelStrategy(name, own, checked) if isinstance(own, AbstractParallelStrategy) else checked
+
+
+def class_of(strategy: AbstractStrategy[Any]) -> type[AbstractStrategy[Any]]:
+    """The class of a strategy that ``made`` gave, as its author wrote it."""
+    if isinstance(strategy, CheckedStrategy | CheckedParallelStrategy):
+        return type(strategy.own)
+    return type(strategy)
 
 
 @final
@@ -58,7 +69,7 @@ class CheckedStrategy(AbstractStrategy[Any]):
     needs_budget: ClassVar[bool] = False
 
     def __init__(self, asked: str, own: AbstractStrategy[Any]) -> None:
-        self._asked, self._own = asked, own
+        self._asked, self.own = asked, own
         self._problem: Problem | None = None
         # Whoever drives it asks the strategy, not its class.
         self.name = own.name  # type: ignore[misc]
@@ -66,25 +77,25 @@ class CheckedStrategy(AbstractStrategy[Any]):
 
     def load_compiled(self) -> None:
         """Compile what the search calls."""
-        _called(self._asked, "load_compiled", self._own.load_compiled)
+        _called(self._asked, "load_compiled", self.own.load_compiled)
 
     def init(self, problem: Problem) -> object:
         """The state before the first step."""
         self._problem = problem
-        return self._state("init", self._own.init, problem)
+        return _state(self._asked, "init", self.own.init, problem)
 
     def step(self, state: object) -> object:
         """The state after one more step."""
-        method = "plan" if isinstance(self._own, AbstractDirectStrategy) else "step"
-        return self._state(method, self._own.step, state)
+        method = "plan" if isinstance(self.own, AbstractDirectStrategy) else "step"
+        return _state(self._asked, method, self.own.step, state)
 
     def terminate(self, state: object) -> bool:
         """Whether further steps would change nothing."""
-        return self._expect(bool, "True or False", "terminate", self._own.terminate, state)
+        return _expected(bool, "True or False", self._asked, "terminate", self.own.terminate, state)
 
     def progress(self, state: object) -> Progress:
         """How far a state has come."""
-        return self._expect(Progress, "a Progress", "progress", self._own.progress, state)
+        return _expected(Progress, "a Progress", self._asked, "progress", self.own.progress, state)
 
     def result(self, state: object) -> Plan:
         """The best plan that the state holds, if it is one of the problem.
@@ -92,13 +103,13 @@ class CheckedStrategy(AbstractStrategy[Any]):
         Raises:
             StrategyError: it is no plan, or cannot run.
         """
-        plan = self._expect(Plan, "a Plan", "result", self._own.result, state)
+        plan = _expected(Plan, "a Plan", self._asked, "result", self.own.result, state)
         self._validate(plan)
         return plan
 
     def alternatives(self, state: object) -> tuple[Plan, ...]:
         """Plans beside the result."""
-        plans = self._expect(tuple, "a tuple of Plans", "alternatives", self._own.alternatives, state)
+        plans = _expected(tuple, "a tuple of Plans", self._asked, "alternatives", self.own.alternatives, state)
         for plan in plans:
             if not isinstance(plan, Plan):
                 raise _mistaken(self._asked, "alternatives", "a tuple of Plans", f"one that holds {_told(plan)}")
@@ -113,17 +124,96 @@ class CheckedStrategy(AbstractStrategy[Any]):
         except RequestError as error:
             raise StrategyError(f"strategy {self._asked!r}: its plan cannot run: {error}") from error
 
-    def _state(self, method: str, call: Callable[..., object], *arguments: object) -> object:
-        found = _called(self._asked, method, call, *arguments)
+
+@final
+class CheckedParallelStrategy(AbstractParallelStrategy[Any]):
+    """A strategy in rounds of work items, whose every answer is looked at.
+
+    Args:
+        asked: the name under which it was asked for.
+        own: the strategy.
+        checked: what looks at its other answers.
+    """
+
+    name: ClassVar[str] = "checked"
+
+    def __init__(self, asked: str, own: AbstractParallelStrategy[Any], checked: CheckedStrategy) -> None:
+        self._asked, self.own, self._checked = asked, own, checked
+        self.name, self.width = own.name, own.width  # type: ignore[misc]
+        self.needs_budget = own.needs_budget  # type: ignore[misc]
+
+    def load_compiled(self) -> None:
+        """Compile what the search calls."""
+        self._checked.load_compiled()
+
+    def init(self, problem: Problem) -> object:
+        """The state before the first step."""
+        return self._checked.init(problem)
+
+    def terminate(self, state: object) -> bool:
+        """Whether further steps would change nothing."""
+        return self._checked.terminate(state)
+
+    def progress(self, state: object) -> Progress:
+        """How far a state has come."""
+        return self._checked.progress(state)
+
+    def result(self, state: object) -> Plan:
+        """The best plan that the state holds, if it is one of the problem."""
+        return self._checked.result(state)
+
+    def alternatives(self, state: object) -> tuple[Plan, ...]:
+        """Plans beside the result."""
+        return self._checked.alternatives(state)
+
+    def items(self, state: object) -> tuple[WorkItem, ...]:
+        """The items of the present round."""
+        return _expected(tuple, "a tuple of work items", self._asked, "items", self.own.items, state)
+
+    def with_items(self, state: object, items: tuple[WorkItem, ...]) -> object:
+        """The state whose present round has come as far as these items."""
+        return _state(self._asked, "with_items", self.own.with_items, state, items)
+
+    def before(self, state: object) -> int:
+        """How many proposals were made before the present round."""
+        return _expected(int, "a number", self._asked, "before", self.own.before, state)
+
+    def next_round(self, state: object) -> object:
+        """The state after a round."""
+        return _state(self._asked, "next_round", self.own.next_round, state)
+
+    def bench(self, problem: Problem) -> Any:
+        """A workbench."""
+        return _called(self._asked, "bench", self.own.bench, problem)
+
+    def bench_of(self, state: object) -> Any:
+        """The workbench of the process that the state is in."""
+        return _called(self._asked, "bench_of", self.own.bench_of, state)
+
+    def advanced(self, item: WorkItem, bench: Any) -> WorkItem:
+        """An item after one more step."""
+        found = _called(self._asked, "advanced", self.own.advanced, item, bench)
         if found is None:
-            raise _mistaken(self._asked, method, "a state", "None")
+            raise _mistaken(self._asked, "advanced", "a work item", "None")
         return found
 
-    def _expect(self, kind: type[Kind], said: str, method: str, call: Callable[..., Kind], state: object) -> Kind:
-        found = _called(self._asked, method, call, state)
-        if not isinstance(found, kind):
-            raise _mistaken(self._asked, method, said, _told(found))
-        return found
+    def unpacked(self, plain: list[Any]) -> WorkItem:
+        """The item that its ``packed`` gave."""
+        return _called(self._asked, "unpacked", self.own.unpacked, plain)
+
+
+def _state(asked: str, method: str, call: Callable[..., object], *arguments: object) -> object:
+    found = _called(asked, method, call, *arguments)
+    if found is None:
+        raise _mistaken(asked, method, "a state", "None")
+    return found
+
+
+def _expected(kind: type[Kind], said: str, asked: str, method: str, call: Callable[..., Kind], state: object) -> Kind:
+    found = _called(asked, method, call, state)
+    if not isinstance(found, kind):
+        raise _mistaken(asked, method, said, _told(found))
+    return found
 
 
 def _called(asked: str, method: str, call: Callable[..., Kind], *arguments: object) -> Kind:

@@ -18,8 +18,8 @@ from maniple.strategies.soap.work_item import WIDTH, Merge, SearchLeg, Sweep, me
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from maniple.strategies.interface.parallel import WorkItem
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.soap.work_item import WorkItem
 
 __all__: list[str] = []
 

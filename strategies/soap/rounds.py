@@ -1,40 +1,24 @@
-"""Rounds: searches whose proposals are made in legs that do not need each other until their round ends.
+"""Rounds: searches over choices whose legs any process can take further; see ``maniple.strategies.interface.parallel``.
 
-A leg is a value: where it stands, and how far it has come. Whoever holds an evaluation of the same problem can take it
-further, in this process or another; what it finds depends on nothing but the leg. When all legs of a round have ended,
-the state of the search follows from them and says which legs come next. So a plan depends on the seed and the number of
-proposals, and not on how many processes there are, or how fast.
-
-    round   legs       who                      what follows
-    1       a b c d    a c: one, d b: another   from the fastest plan of the four
-    2       e f g h    all in one               likewise
-
-Proposals are counted leg by leg in the order of the round. A search that ends within a round counts, and uses, its legs
-up to and with the first that has not ended: those that steps one after another would have come to.
-
-Every plan that is evaluated counts as a proposal, a seed too: what a search has found changes in no step that does not
-count. So it does not matter which of the states with one number of proposals a search ends in, and one that ended after
-some seconds is found again by its number.
+A leg is a work item that has an evaluation, of the same problem, for a workbench. Every plan that is evaluated counts
+as a proposal, a seed too.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
-from maniple.strategies.interface.strategy import AbstractStrategy
+from maniple.strategies.interface.parallel import AbstractParallelStrategy
 from maniple.strategies.soap.seeding import SEEDS, first_evaluation, found_plan
-from maniple.strategies.soap.work_item import SearchLeg
+from maniple.strategies.soap.work_item import WIDTH, SearchLeg, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from maniple.operators.plan.plan import Plan
+    from maniple.strategies.interface.parallel import WorkItem
     from maniple.strategies.interface.strategy import Problem, Progress
     from maniple.strategies.soap.evaluation import Evaluation
     from maniple.strategies.soap.incumbent import Incumbent
-    from maniple.strategies.soap.work_item import WorkItem
 
 __all__: list[str] = []
 
@@ -71,38 +55,44 @@ class RoundState:
 State = TypeVar("State", bound=RoundState)
 
 
-class AbstractRoundStrategy(AbstractStrategy[State]):
+class AbstractRoundStrategy(AbstractParallelStrategy[State]):
     """A strategy whose work comes in rounds of legs."""
 
-    needs_budget: ClassVar[bool] = True
-
-    @abstractmethod
-    def next_round(self, state: State) -> State:
-        """The state after a round all of whose legs have ended."""
+    width: ClassVar[int] = WIDTH
 
     @final
-    def evaluation(self, problem: Problem) -> Evaluation:
-        """What any process needs to take legs of a problem further."""
+    def items(self, state: State) -> tuple[WorkItem, ...]:
+        """The legs of the present round."""
+        return state.legs
+
+    @final
+    def with_items(self, state: State, items: tuple[WorkItem, ...]) -> State:
+        """The state whose present round has come as far as these legs."""
+        return replace(state, legs=items)
+
+    @final
+    def before(self, state: State) -> int:
+        """How many proposals were made before the present round."""
+        return state.incumbent.proposals
+
+    @final
+    def bench(self, problem: Problem) -> Evaluation:
+        """An evaluation, at the first seed."""
         return first_evaluation(problem)
 
     @final
-    def step(self, state: State) -> State:
-        """The state after one more step of the first leg that has not ended, or after the round."""
-        for number, leg in enumerate(state.legs):
-            if not leg.finished:
-                return self.with_legs(state, {number: leg.step(state.evaluation)})
-        return self.next_round(state)
+    def bench_of(self, state: State) -> Evaluation:
+        """The state's own evaluation."""
+        return state.evaluation
 
     @final
-    def with_legs(self, state: State, legs: Mapping[int, WorkItem]) -> State:
-        """The state in which some legs, by number, have come further."""
-        return replace(state, legs=tuple(legs.get(number, leg) for number, leg in enumerate(state.legs)))
+    def unpacked(self, plain: list[Any]) -> WorkItem:
+        """The leg that its ``packed`` gave.
 
-    @final
-    def settled(self, state: State) -> State:
-        """The state without the legs after the first that has proposals left."""
-        ends = [number for number, leg in enumerate(state.legs) if leg.most and not leg.finished]
-        return replace(state, legs=state.legs[: ends[0] + 1]) if ends else state
+        Raises:
+            RequestError: it is none.
+        """
+        return unpacked(plain)
 
     @final
     def progress(self, state: State) -> Progress:

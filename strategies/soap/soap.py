@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.operators.plan.plan import Plan
+    from maniple.strategies.interface.parallel import WorkItem
     from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.soap.work_item import SearchLeg, WorkItem
+    from maniple.strategies.soap.work_item import SearchLeg
 
 __all__: list[str] = []
 
@@ -90,7 +91,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
 
     def init(self, problem: Problem) -> SoapState:
         """The state in which the first seed has been simulated."""
-        evaluation = self.evaluation(problem)
+        evaluation = self.bench(problem)
         cost, choices = evaluation.cost, evaluation.choices
         seed, incumbent = (cost, SEEDS[0].name, choices), Incumbent(choices, cost, 1, least=evaluation.least)
         seeds = all_seeds(problem)[1:]

@@ -1,4 +1,4 @@
-"""Work items: the legs of a round of a search over choices; see ``maniple.strategies.soap.rounds``.
+"""Legs: the work items of a search over choices; see ``maniple.strategies.interface.parallel``.
 
 leg     what a step evaluates                              keeps it
 Walk    a proposal of a chain                              by the chain's rule
@@ -9,7 +9,7 @@ Merge   what another leg changed, on top of the fastest    if the step gets shor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast, final
+from typing import TYPE_CHECKING, cast, final
 
 from maniple.regions.error import RequestError
 from maniple.strategies.interface.space import Choice
@@ -17,7 +17,6 @@ from maniple.strategies.soap.chain import Chain, advance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
 
     from maniple.strategies.soap.evaluation import Evaluation, Shortfall
     from maniple.strategies.soap.move import Choices
@@ -28,37 +27,6 @@ WIDTH = 8
 """So many legs are a round: more processes than that have nothing to do."""
 Change = tuple[tuple[int, Choice], ...]
 """(operator, choice) for every operator that changes."""
-
-
-class WorkItem(Protocol):
-    """A part of a round, as far as it has come."""
-
-    @property
-    def proposals(self) -> int:
-        """How many changes it has evaluated."""
-        ...
-
-    @property
-    def most(self) -> int:
-        """How many it evaluates at most."""
-        ...
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has ended."""
-        ...
-
-    def step(self, evaluation: Evaluation) -> Self:
-        """The leg after one more change has been evaluated, or passed over.
-
-        Args:
-            evaluation: of the same problem; it goes to where the leg stands, and stays where it then stands.
-        """
-        ...
-
-    def packed(self) -> list[object] | None:
-        """The leg as plain data; None where it must stay in the process that it began in."""
-        ...
 
 
 @final

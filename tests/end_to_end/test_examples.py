@@ -156,6 +156,11 @@ def test_pickle_does_raise_without_pickle(tmp_path: Path) -> None:
         assert "PICKLE WAS USED" in ended.stderr
 
 
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("custom_*.py")), ids=lambda path: path.stem)
+def test_an_example_of_a_plug_in_is_short(example: Path) -> None:
+    assert len(example.read_text(encoding="utf-8").splitlines()) < 60
+
+
 @pytest.mark.parametrize("nodes", [0, 2])
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(example: Path, nodes: int, tmp_path: Path) -> None:

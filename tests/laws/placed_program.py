@@ -47,11 +47,11 @@ class Placed(mp.Mapper):
     def __init__(self, processors: Sequence[int]) -> None:
         self.processors = tuple(processors)
 
-    def shard(self, launch: mp.LaunchView) -> Sequence[int]:
+    def shard(self, launch: mp.plugins.LaunchView) -> Sequence[int]:
         """The ranks of those processors."""
         return [launch.machine.rank_of(processor) for processor in self.processors]
 
-    def select_processor(self, task: mp.TaskView) -> int:
+    def select_processor(self, task: mp.plugins.TaskView) -> int:
         """The processor of that point."""
         return self.processors[task.index]
 

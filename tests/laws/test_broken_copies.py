@@ -241,8 +241,8 @@ def smooth_compiled(x: Any, y: Any) -> None:
 class Compiled(mp.Mapper):
     """Chooses the compiled body."""
 
-    def map_task(self, task: mp.TaskView) -> mp.TaskMapping:
-        return mp.TaskMapping("numba" if "numba" in task.variants else task.variants[0])
+    def map_task(self, task: mp.plugins.TaskView) -> mp.plugins.TaskMapping:
+        return mp.plugins.TaskMapping("numba" if "numba" in task.variants else task.variants[0])
 
 
 def by_compiled_lane(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from maniple.runtime.schedule.roofline import task_ns
 from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.bound.span import spans
 from maniple.strategies.bound.whole_step import MOMENTUM
-from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.step import StepLaunches
@@ -35,7 +35,7 @@ def benchmark() -> dict[str, Any]:
 @settings(max_examples=25)
 def test_no_plan_is_faster_than_the_bound(graphs: int, plans: int) -> None:
     graph, machine = benchmark()["drawn"](graphs)
-    plan = lookup("random")().plan(Problem(graph, machine, seed=plans))
+    plan = STRATEGIES.lookup("random")().plan(Problem(graph, machine, seed=plans))
     simulation = Simulation(graph, machine, plan)
     bound_ns = lower_bound_s(graph, machine) * 1e9
     assert bound_ns <= simulation.makespan_ns
@@ -50,7 +50,7 @@ def test_no_plan_is_faster_than_the_bound(graphs: int, plans: int) -> None:
 def test_no_cut_of_a_launch_takes_less_than_the_bound_counts_for_it(graphs: int, plans: int) -> None:
     """All parts together against the work, and the shortest against the smallest part; uneven, replicated, folded."""
     graph, machine = benchmark()["drawn"](graphs)
-    plan = lookup("random")().plan(Problem(graph, machine, seed=plans))
+    plan = STRATEGIES.lookup("random")().plan(Problem(graph, machine, seed=plans))
     counted = {span.launch.name: span for span in spans(graph, machine, MOMENTUM)}
     compared = 0
     for launch in StepLaunches(graph, plan, machine, mp.SGD(lr=0.1, momentum=0.9)).program.launches:

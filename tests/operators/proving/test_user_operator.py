@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, final
 
 import pytest
 import torch
@@ -91,7 +96,7 @@ def test_what_is_opaque_is_one_task_and_named_with_its_line() -> None:
 
 
 REFUSED = {
-    "the library's name": (lambda: mp.operator("b -> b", name="relu")(doubled), "the library has one of that name"),
+    "the library's name": (lambda: mp.operator("b -> b", name="relu")(doubled), "the name belongs to .*pointwise:ReLU"),
     "no rule": (lambda: mp.operator("b k% -> b")(doubled), "unknown suffix '%'"),
     "no tensor of a graph": (lambda: project(torch.ones(2, 3, 4), torch.ones(2, 4)), "expected tensors of a graph"),
     "shapes": (lambda: project(network().handle("x"), network().handle("w")), "another graph"),
@@ -118,3 +123,83 @@ def test_a_cell_that_runs_again_replaces_its_operator() -> None:
     again = second(g.input("x", (3,)))
     assert isinstance(again, mp.Tensor)
     assert again.name == "again"
+
+
+PACKAGE = """
+import torch
+import maniple as mp
+
+
+@mp.operator("b n -> b n")
+def their_swish(x):
+    return x * torch.sigmoid(x)
+"""
+WRITES = """
+import maniple as mp
+import theirs
+
+g = mp.Graph("g")
+g.output("y", theirs.their_swish(g.input("x", (3, 2))))
+g.save("graph.json")
+"""
+READS = """
+import sys
+import maniple as mp
+from maniple.operators.library.catalogue import OPERATORS
+
+assert "theirs" not in sys.modules
+(node,) = mp.Graph.load("graph.json").nodes
+assert node.operator.name == "their_swish"
+assert OPERATORS.packages("their_swish") == ("theirs",)
+"""
+
+
+def test_an_operator_of_an_installed_package_is_found_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "activations.py").write_text(PACKAGE)
+    (tmp_path / "theirs" / "__init__.py").write_text("from theirs.activations import their_swish\n")
+    (tmp_path / "theirs-1.0.dist-info").mkdir()
+    (tmp_path / "theirs-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    announced = "[maniple.operators]\ntheir_swish = theirs:their_swish\n"
+    (tmp_path / "theirs-1.0.dist-info" / "entry_points.txt").write_text(announced)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    for program in (WRITES, READS):
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_what_is_no_operator_is_not_registered() -> None:
+    with pytest.raises(
+        RequestError, match=r"expected a class that completes Operator, got .*make it with mp\.operator"
+    ):
+        mp.plugins.register_operator(int)  # type: ignore[arg-type]
+
+
+def test_a_class_may_be_an_operator_of_the_program(tmp_path: Path) -> None:
+    @final
+    @dataclass(frozen=True, slots=True)
+    class Tripled(mp.plugins.TorchOperator):
+        name: ClassVar[str] = "tripled"
+
+        def rule(self, shapes: tuple[tuple[int, ...] | None, ...]) -> mp.plugins.Rule:
+            return mp.plugins.Rule.parse("b -> b", shapes=shapes)
+
+        def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor:
+            (x,) = operands
+            assert x is not None
+            return 3 * x
+
+    mp.plugins.register_operator(Tripled)
+    g = mp.Graph("g")
+    (tripled,) = g.apply(Tripled(), (g.input("x", (3,)),), (), None)
+    g.output("y", tripled)
+    g.save(tmp_path / "graph.json")
+    assert mp.Graph.load(tmp_path / "graph.json").nodes == g.nodes

@@ -35,17 +35,17 @@ COLUMNS = mp.blocks((1, 2))
 class Compiled(mp.Mapper):
     """Chooses the compiled body wherever a task has one."""
 
-    def map_task(self, task: mp.TaskView) -> mp.TaskMapping:
-        return mp.TaskMapping("numba" if "numba" in task.variants else task.variants[0])
+    def map_task(self, task: mp.plugins.TaskView) -> mp.plugins.TaskMapping:
+        return mp.plugins.TaskMapping("numba" if "numba" in task.variants else task.variants[0])
 
 
 class Second(mp.Mapper):
     """Places every task on rank 1."""
 
-    def shard(self, launch: mp.LaunchView) -> list[int]:
+    def shard(self, launch: mp.plugins.LaunchView) -> list[int]:
         return [1] * len(launch.colors)
 
-    def select_processor(self, task: mp.TaskView) -> int:
+    def select_processor(self, task: mp.plugins.TaskView) -> int:
         return 1
 
 

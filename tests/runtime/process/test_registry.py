@@ -124,3 +124,29 @@ def test_a_name_belongs_to_one_plugin_and_the_same_class_defined_again_replaces_
 def test_a_name_must_be_a_string() -> None:
     with pytest.raises(RequestError, match="expected a name, got <class"):
         registry().lookup(Copper)  # type: ignore[arg-type]
+
+
+def test_a_package_may_register_what_it_announces() -> None:
+    """As a module does that is imported because its entry point is loaded."""
+    kettles = registry(("taken", "package:Kettle"))
+    own = type("Own", (Copper,), {"__module__": "package.kettles", "__qualname__": "Own"})
+    kettles.register("taken", own)
+    assert kettles.lookup("taken") is own
+
+
+def test_what_may_be_made_again_replaces_any_of_the_program_and_none_of_a_package() -> None:
+    kettles = registry(("taken", "some.package:Kettle"))
+    kettles.register("copper", Copper)
+    other = type("Other", (Copper,), {"__module__": HERE, "__qualname__": "Other"})
+    kettles.register("copper", other, again=True)
+    assert kettles.lookup("copper") is other
+    with pytest.raises(RequestError, match=r"the name belongs to some\.package:Kettle"):
+        kettles.register("taken", other, again=True)
+
+
+def test_messages_call_a_base_class_as_plugins_do() -> None:
+    class AbstractPot:
+        pass
+
+    with pytest.raises(RequestError, match="expected a class that completes Pot, got"):
+        class_check("pot", AbstractPot, "derive it")("mine", 3)

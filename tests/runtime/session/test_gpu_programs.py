@@ -185,12 +185,12 @@ def test_a_recording_has_the_times_of_the_device(session: Session, *, traced: bo
 
 def test_a_mapper_is_told_what_tasks_took_on_the_device(session: Session) -> None:
     class Measured(Placed):
-        found: tuple[mp.TaskProfile, ...] = ()
+        found: tuple[mp.plugins.TaskProfile, ...] = ()
 
-        def task_options(self, launch: mp.LaunchView) -> mp.TaskOptions:
-            return mp.TaskOptions(profile=True)
+        def task_options(self, launch: mp.plugins.LaunchView) -> mp.plugins.TaskOptions:
+            return mp.plugins.TaskOptions(profile=True)
 
-        def report_profiling(self, profile: tuple[mp.TaskProfile, ...]) -> None:
+        def report_profiling(self, profile: tuple[mp.plugins.TaskProfile, ...]) -> None:
             self.found = profile
 
     session.mapper = mapper = Measured([1])

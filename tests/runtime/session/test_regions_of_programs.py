@@ -79,10 +79,10 @@ class On(mp.Mapper):
     def __init__(self, *processors: int) -> None:
         self.processors = processors
 
-    def shard(self, launch: mp.LaunchView) -> Sequence[int]:
+    def shard(self, launch: mp.plugins.LaunchView) -> Sequence[int]:
         return [launch.machine.rank_of(self._of(index)) for index in range(len(launch.colors))]
 
-    def select_processor(self, task: mp.TaskView) -> int:
+    def select_processor(self, task: mp.plugins.TaskView) -> int:
         return self._of(task.index)
 
     def _of(self, index: int) -> int:

@@ -162,7 +162,7 @@ def test_what_is_not_recorded_is_not_measured(world: World, monkeypatch: pytest.
 
 def test_compiled_bodies_take_nothing_that_is_heard(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     class Compiled(mp.Mapper):
-        def map_task(self, task: mp.TaskView) -> mp.TaskMapping:
+        def map_task(self, task: mp.plugins.TaskView) -> mp.plugins.TaskMapping:
             return replace(super().map_task(task), variant="numba")
 
     machine = replace(
@@ -207,10 +207,10 @@ class On(mp.Mapper):
     def __init__(self, processor: int) -> None:
         self.processor = processor
 
-    def shard(self, launch: mp.LaunchView) -> list[int]:
+    def shard(self, launch: mp.plugins.LaunchView) -> list[int]:
         return [launch.machine.rank_of(self.processor)] * len(launch.colors)
 
-    def select_processor(self, task: mp.TaskView) -> int:
+    def select_processor(self, task: mp.plugins.TaskView) -> int:
         return self.processor
 
 

@@ -13,7 +13,7 @@ from maniple.operators.rules.configuration import OperatorPlan
 from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.bound.lower_bound import terms_ns
 from maniple.strategies.interface.placement import complete
-from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
 
@@ -46,8 +46,8 @@ def test_no_plan_is_faster_than_the_bound(graph: mp.Graph, name: str) -> None:
     machine = mp.Machine.preset(name)
     bound_ns = lower_bound_s(graph, machine) * 1e9
     assert bound_ns > 0
-    plans = [lookup(strategy)().plan(Problem(graph, machine)) for strategy in ("data_parallel", "expert")]
-    plans += [lookup("random")().plan(Problem(graph, machine, seed=seed)) for seed in SEEDS]
+    plans = [STRATEGIES.lookup(strategy)().plan(Problem(graph, machine)) for strategy in ("data_parallel", "expert")]
+    plans += [STRATEGIES.lookup("random")().plan(Problem(graph, machine, seed=seed)) for seed in SEEDS]
     for plan in plans:
         assert Simulation(graph, machine, plan).makespan_ns >= bound_ns - 1
 
@@ -126,5 +126,5 @@ def test_splitting_an_exchange_takes_nothing_off_the_bound(name: str) -> None:
     machine = mp.Machine.preset(name)
     bound_ns = lower_bound_s(graph, machine) * 1e9
     for seed in range(20):
-        plan = lookup("random")().plan(Problem(graph, machine, seed=seed))
+        plan = STRATEGIES.lookup("random")().plan(Problem(graph, machine, seed=seed))
         assert Simulation(graph, machine, plan).makespan_ns >= bound_ns - 1

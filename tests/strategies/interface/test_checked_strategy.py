@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import maniple as mp
-from maniple import strategies
-from maniple.strategies import (
-    AbstractDirectStrategy,
-    AbstractStrategy,
+from maniple.plugins import (
+    DirectStrategy,
     OperatorPlan,
-    Plan,
     Problem,
     Progress,
+    Strategy,
     StrategyError,
     complete,
     split_sample,
 )
-from maniple.strategies.interface import registry
 from maniple.strategies.interface.checked_strategy import made
+from maniple.strategies.interface.registry import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from maniple import Plan
 
 ROOT = Path(__file__).resolve().parents[3]
 MACHINE = mp.Machine.cpu(2)
@@ -33,7 +33,7 @@ MACHINE = mp.Machine.cpu(2)
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_installed", [])
+    monkeypatch.setattr(STRATEGIES, "_registered", {})
 
 
 def network() -> mp.Graph:
@@ -47,8 +47,8 @@ def configurations(problem: Problem) -> tuple[tuple[str, OperatorPlan], ...]:
     return tuple((node.name, split_sample(problem.graph, node, problem.machine)) for node in problem.graph.nodes)
 
 
-def direct(answer: Callable[[Problem], Any]) -> type[AbstractDirectStrategy]:
-    class Mine(AbstractDirectStrategy):
+def direct(answer: Callable[[Problem], Any]) -> type[DirectStrategy]:
+    class Mine(DirectStrategy):
         name = "mine"
 
         def plan(self, problem: Problem) -> Plan:
@@ -106,18 +106,18 @@ def raises(problem: Problem) -> Plan:
     ],
 )
 def test_a_direct_strategy_is_told_what_it_did_wrong(answer: Callable[[Problem], Any], message: str) -> None:
-    strategies.register_strategy("mine", direct(answer))
+    mp.register_strategy("mine", direct(answer))
     with pytest.raises(StrategyError, match="^strategy 'mine': .*" + message):
         mp.search(network(), MACHINE, strategy="mine")
 
 
 def test_a_right_one_is_left_alone() -> None:
-    strategies.register_strategy("mine", direct(right))
+    mp.register_strategy("mine", direct(right))
     graph = network()
     assert mp.search(graph, MACHINE, strategy="mine") == right(Problem(graph, MACHINE))
 
 
-class Searching(AbstractStrategy[int]):
+class Searching(Strategy[int]):
     """A search whose methods are replaced below; its state counts steps."""
 
     name = "searching"
@@ -154,7 +154,7 @@ class Searching(AbstractStrategy[int]):
 )
 def test_a_search_is_told_which_method_gave_what(method: str, answer: object, message: str) -> None:
     wrong = type("Searching", (Searching,), {method: lambda self, _: answer, "__module__": "theirs"})
-    strategies.register_strategy("wrong", wrong)
+    mp.register_strategy("wrong", wrong)
     with pytest.raises(StrategyError, match="^strategy 'wrong': " + message):
         mp.search(network(), MACHINE, strategy="wrong")
 
@@ -169,7 +169,7 @@ def test_alternatives_are_plans() -> None:
 
 
 def test_a_search_that_is_right_gives_its_plan() -> None:
-    strategies.register_strategy("searching", Searching)
+    mp.register_strategy("searching", Searching)
     seen: list[int] = []
     plan = mp.search(
         network(), MACHINE, strategy="searching", watch=lambda progress, _: seen.append(progress.proposals)
@@ -183,7 +183,7 @@ def test_a_class_that_wants_arguments_is_named() -> None:
         def __init__(self, depth: int) -> None:
             self.depth = depth
 
-    strategies.register_strategy("wanting", Wanting)
+    mp.register_strategy("wanting", Wanting)
     with pytest.raises(
         StrategyError, match=r"'wanting': __init__\(\) raised TypeError: .* missing 1 required .*'depth'"
     ):
@@ -195,38 +195,31 @@ def test_a_class_that_wants_arguments_is_named() -> None:
     [
         (
             int,
-            r"got <class 'int'>; derive it from maniple\.strategies\.AbstractDirectStrategy and define name and plan",
+            r"got <class 'int'>; derive it from mp\.plugins\.DirectStrategy and define name and plan",
         ),
-        (Searching(), r"give the class itself, Searching: each search makes its own"),
-        (type("Empty", (AbstractStrategy,), {}), "which lacks init, result, step, terminate, name, needs_budget"),
-        (type("Nameless", (AbstractDirectStrategy,), {"plan": right}), r"which lacks name \(docs/how-to/strategy\.md"),
+        (Searching(), r"give the class itself, Searching: each use makes its own"),
+        (type("Empty", (Strategy,), {}), "which lacks init, result, step, terminate, name, needs_budget"),
+        (type("Nameless", (DirectStrategy,), {"plan": right}), r"which lacks name; derive it from"),
     ],
 )
 def test_what_cannot_be_registered_is_told_what_it_lacks(given: Any, message: str) -> None:
-    with pytest.raises(
-        mp.RequestError, match="strategy 'new': expected a class that completes AbstractStrategy, .*" + message
-    ):
-        strategies.register_strategy("new", given)
+    with pytest.raises(mp.RequestError, match="strategy 'new': expected a class that completes Strategy, .*" + message):
+        mp.register_strategy("new", given)
 
 
 def test_a_class_in_place_of_a_name_is_refused() -> None:
-    with pytest.raises(mp.RequestError, match=r"strategy: expected a name, got <class .*Searching'>; register a class"):
+    with pytest.raises(mp.RequestError, match=r"strategy: expected a name, got <class .*Searching'>; register yours"):
         mp.search(network(), MACHINE, strategy=Searching)  # type: ignore[arg-type]
 
 
-def test_every_name_that_is_promised_is_there_and_the_page_names_it() -> None:
+def test_the_page_names_what_a_strategy_is_made_of() -> None:
     page = (ROOT / "docs" / "how-to" / "strategy.md").read_text(encoding="utf-8")
-    for name in strategies.__all__:
-        assert getattr(strategies, name) is not None
-    assert [
-        name for name in ("AbstractDirectStrategy", "AbstractStrategy", "complete", "configure") if name not in page
-    ] == []
-    with pytest.raises(AttributeError, match="has no attribute 'Strategy'"):
-        _ = strategies.Strategy
+    names = ("DirectStrategy", "ParallelStrategy", "mp.plugins.Strategy", "complete", "configure")
+    assert [name for name in names if name not in page] == []
 
 
 def test_the_page_shows_the_example() -> None:
     page = (ROOT / "docs" / "how-to" / "strategy.md").read_text(encoding="utf-8")
     example = (ROOT / "examples" / "custom_strategy.py").read_text(encoding="utf-8")
-    shown = page.split("```python\nfrom maniple.strategies import")[1].split("```")[0]
-    assert f"from maniple.strategies import{shown.rstrip()}" in example
+    shown = page.split("```python\nclass Heavy(")[1].split("```")[0]
+    assert f"class Heavy({shown.rstrip()}" in example

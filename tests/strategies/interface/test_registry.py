@@ -1,4 +1,4 @@
-"""The registry: one door for built-ins and other packages, and what it refuses."""
+"""The strategies by name: one door for built-ins and other packages', and what it refuses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from maniple.regions.error import RequestError
-from maniple.strategies.interface import registry
-from maniple.strategies.interface.registry import BUILT_IN, GROUP, Registry, register_strategy, strategy_names
+from maniple.runtime.process.registry import group
+from maniple.strategies.interface.registry import STRATEGIES, register_strategy
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.named.data_parallel import DataParallel
 
 if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
+
+GROUP = group("strategy")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(STRATEGIES, "_registered", {})
 
 
 def mine() -> type[AbstractDirectStrategy]:
@@ -42,55 +49,44 @@ class Other(AbstractDirectStrategy):
 
 def test_built_ins_are_what_the_package_announces() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"][GROUP] == {point.name: point.value for point in BUILT_IN}
-    assert set(strategy_names()) >= {"data_parallel", "expert", "model_parallel", "random", "spatial"}
-    for point in BUILT_IN:
-        assert registry.lookup(point.name).name == point.name
+    announced = project["entry-points"][GROUP]
+    assert {name: STRATEGIES.origin(name) for name in announced} == announced
+    assert {STRATEGIES.packages(name) for name in announced} == {("maniple",)}
+    for name in announced:
+        assert STRATEGIES.lookup(name).name == name
 
 
 def test_an_unknown_name_lists_the_good_ones_and_the_nearest() -> None:
     with pytest.raises(
         RequestError, match=r"no such strategy; did you mean 'expert'\? choices: antichain, auto, bapipe"
     ):
-        registry.lookup("exprt")
+        STRATEGIES.lookup("exprt")
 
 
-def test_other_packages_come_through_the_same_door() -> None:
-    point = EntryPoint("theirs", "maniple.strategies.named.data_parallel:DataParallel", GROUP)
-    known = Registry((*BUILT_IN, *BUILT_IN, point))
-    assert known.lookup("theirs") is DataParallel
-    assert len(known.names()) == len(BUILT_IN) + 1
-
-
-def test_two_packages_with_one_name_are_refused_by_both_names() -> None:
-    with pytest.raises(
-        RequestError, match=r"'expert' is announced twice, as .*expert:Expert and as their\.module:Best"
-    ):
-        Registry((*BUILT_IN, EntryPoint("expert", "their.module:Best", GROUP)))
+def test_other_packages_come_through_the_same_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = "maniple.strategies.named.data_parallel:DataParallel"
+    monkeypatch.setattr(STRATEGIES, "_points", {"theirs": {value: EntryPoint("theirs", value, GROUP)}})
+    assert STRATEGIES.lookup("theirs") is DataParallel
+    assert STRATEGIES.names() == ("theirs",)
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("maniple.strategies.nothing:Thing", "cannot be loaded"),
-        ("maniple.strategies.named.expert:Nothing", "cannot be loaded"),
-        ("maniple.strategies.interface.registry:GROUP", "expected a class that completes AbstractStrategy"),
-        ("maniple.strategies.interface.strategy:AbstractStrategy", "expected a class that completes AbstractStrategy"),
-    ],
+    "value",
+    ["maniple.strategies.interface.registry:HINT", "maniple.strategies.interface.strategy:AbstractStrategy"],
 )
-def test_entry_points_that_lead_nowhere(value: str, message: str) -> None:
-    with pytest.raises(RequestError, match=message):
-        Registry([EntryPoint("broken", value, GROUP)]).lookup("broken")
+def test_what_is_announced_must_be_a_strategy(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(STRATEGIES, "_points", {"broken": {value: EntryPoint("broken", value, GROUP)}})
+    with pytest.raises(RequestError, match=r"expected a class that completes Strategy.*mp\.plugins\.DirectStrategy"):
+        STRATEGIES.lookup("broken")
 
 
-def test_registering_again_replaces_and_another_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_installed", [])
+def test_registering_again_replaces_and_another_class_is_refused() -> None:
     first, second = mine(), mine()
     assert first is not second
     register_strategy("mine", first)
     register_strategy("mine", second)
-    assert registry.lookup("mine") is second
-    assert "mine" in strategy_names()
+    assert STRATEGIES.lookup("mine") is second
+    assert "mine" in STRATEGIES.names()
     with pytest.raises(RequestError, match=r"'mine': the name belongs to .*mine\.<locals>\.Mine"):
         register_strategy("mine", Other)
     with pytest.raises(RequestError, match=r"'expert': the name belongs to maniple\.strategies\.named\.expert:Expert"):

@@ -17,18 +17,18 @@ from maniple.operators.plan.plan import OperatorPlan, Plan, WeightPlan
 from maniple.regions.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.placement import configure, follow, node_flops
-from maniple.strategies.interface.registry import BUILT_IN, lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.named.model_parallel import balanced_blocks
 from maniple.zoo.catalogue import entry
 
-NAMES = tuple(point.name for point in BUILT_IN if not lookup(point.name).needs_budget)
+NAMES = tuple(name for name in STRATEGIES.names() if not STRATEGIES.lookup(name).needs_budget)
 MACHINES = ("cpu:1", "cpu:2", "cpu:3", "cpu:4", "cpu:2x1", "cpu:2x2", "cpu:3x1")
 
 
 def search(name: str, graph: Graph, machine: Machine, seed: int = 0) -> Plan:
     """What a driver does."""
-    strategy = lookup(name)()
+    strategy = STRATEGIES.lookup(name)()
     state = strategy.init(Problem(graph, machine, seed=seed))
     if isinstance(strategy, AbstractDirectStrategy):
         with pytest.raises(RequestError, match="no plan before the first step"):
@@ -253,13 +253,13 @@ PLANNING = """
 import sys
 from maniple.operators.graph.graph import Graph
 from maniple.runtime.machine.machine import Machine
-from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 
 g = Graph()
 g.loss(g.cross_entropy(g.linear(g.input("x", (4, 3)), 5), g.input("y", (4,), dtype="int64")))
 for name in sys.argv[1:]:
-    strategy = lookup(name)()
+    strategy = STRATEGIES.lookup(name)()
     machine = Machine.preset("cpu:2")
     strategy.result(strategy.step(strategy.init(Problem(g, machine)))).validate(g, machine)
 sys.exit("torch" in sys.modules)
@@ -279,7 +279,7 @@ def test_a_plan_for_many_processors_is_explained_in_a_few_short_lines() -> None:
     for layer in range(12):
         x = graph.relu(graph.linear(x, 8, name=f"blocks.{layer}.linear"), name=f"blocks.{layer}.relu")
     graph.loss(graph.cross_entropy(x, y))
-    plan = lookup("data_parallel")().plan(Problem(graph, Machine.preset("h100x64")))
+    plan = STRATEGIES.lookup("data_parallel")().plan(Problem(graph, Machine.preset("h100x64")))
     assert plan.explain().splitlines()[1:4] == [
         "blocks.0-11.linear: b=64 on processors 0-63",
         "blocks.0-11.relu: b=64 on processors 0-63",

@@ -16,18 +16,18 @@ from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.order import order
 from maniple.runtime.schedule.schedule import Schedule
-from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
 
 OPTIMIZER = SGD(lr=0.1, momentum=0.9)
 
 MACHINES = ("cpu:2", "cpu:2x1", "cpu:2x2", "cpu:3x2", "p100x4", "p100x6", "k80x8", "v100x3")
-STRATEGIES = ("random", "random", "random", "data_parallel", "expert", "model_parallel", "spatial")
+NAMES = ("random", "random", "random", "data_parallel", "expert", "model_parallel", "spatial")
 
 
 def planned(graph: Graph, machine: Machine, strategy: str, seed: int) -> Plan:
-    chosen = lookup(strategy)()
+    chosen = STRATEGIES.lookup(strategy)()
     return chosen.result(chosen.step(chosen.init(Problem(graph, machine, seed=seed))))
 
 
@@ -35,7 +35,7 @@ def drawn(seed: int) -> tuple[Random, Graph, Machine, Plan]:
     chance = Random(seed)
     machine = Machine.preset(chance.choice(MACHINES))
     graph = model(chance.choice(["digits_cnn", "mlp"]), batch=chance.choice([8, 12, 64]))
-    return chance, graph, machine, planned(graph, machine, chance.choice(STRATEGIES), seed)
+    return chance, graph, machine, planned(graph, machine, chance.choice(NAMES), seed)
 
 
 def expanded(graph: Graph, machine: Machine, plan: Plan) -> Program:

@@ -11,7 +11,7 @@ from maniple.operators.plan.plan import Plan
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.memory_plan import ALIGNMENT
 from maniple.strategies.interface.placement import complete, whole
-from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.search.memory_fit import peak_operator
 from maniple.strategies.simulation.kind import MemoryKind, peak_kinds
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.simulator
 
 
 def planned(graph: Graph, machine: Machine, strategy: str, seed: int = 0) -> Plan:
-    return lookup(strategy)().plan(Problem(graph, machine, seed=seed))
+    return STRATEGIES.lookup(strategy)().plan(Problem(graph, machine, seed=seed))
 
 
 def perceptron(batch: int) -> Graph:

@@ -20,7 +20,7 @@ from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.memory_plan import ALIGNMENT
 from maniple.strategies.interface.placement import complete, whole
-from maniple.strategies.interface.registry import lookup
+from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.lowering.tables import DURATION, END, KEY
 from maniple.strategies.search.memory_fit import needed_bytes
@@ -32,7 +32,7 @@ OPTIMIZER = SGD(lr=0.1, momentum=0.9)
 
 
 def planned(graph: Graph, machine: Machine, strategy: str, seed: int = 0) -> Plan:
-    return lookup(strategy)().plan(Problem(graph, machine, seed=seed))
+    return STRATEGIES.lookup(strategy)().plan(Problem(graph, machine, seed=seed))
 
 
 def columns(rows: list[tuple[int, int, int, int]]) -> Liveness:
@@ -143,12 +143,12 @@ def test_where_memory_is_shared_a_region_lives_from_its_first_row_to_its_last(se
 
 
 MACHINES = ("p100x4", "cpu:2x2", "k80x2", "cpu:2x1", "cpu:4")
-STRATEGIES = (("data_parallel", 0), ("model_parallel", 0), ("expert", 0), *(("random", seed) for seed in range(4)))
+PLANS = (("data_parallel", 0), ("model_parallel", 0), ("expert", 0), *(("random", seed) for seed in range(4)))
 
 
 @pytest.mark.simulator
 @pytest.mark.parametrize("name", MACHINES)
-@pytest.mark.parametrize(("strategy", "seed"), STRATEGIES)
+@pytest.mark.parametrize(("strategy", "seed"), PLANS)
 def test_what_is_needed_bounds_what_is_allocated(name: str, strategy: str, seed: int) -> None:
     """And where a memory has one processor, as much lives at once under a named plan as is allocated, within 10 %."""
     graph, machine = model("digits_cnn", batch=16), Machine.preset(name)

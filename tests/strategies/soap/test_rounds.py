@@ -62,7 +62,7 @@ def test_any_order_of_the_legs_steps_gives_the_same_and_any_end_is_one_of_the_se
         going = [number for number, leg in enumerate(mixed.legs) if not leg.finished]
         if going:
             number = data.draw(st.sampled_from(going))
-            mixed = strategy.with_legs(mixed, {number: mixed.legs[number].step(mixed.evaluation)})
+            mixed = strategy.with_item(mixed, number, mixed.legs[number].step(mixed.evaluation))
         else:
             mixed = strategy.next_round(mixed)
     mixed = strategy.settled(mixed)
@@ -105,6 +105,6 @@ def test_legs_after_the_first_that_goes_on_do_not_count() -> None:
         state = strategy.step(state)
     for number, steps in enumerate((4, 2, 3)):
         for _ in range(steps):
-            state = strategy.with_legs(state, {number: state.legs[number].step(state.evaluation)})
+            state = strategy.with_item(state, number, state.legs[number].step(state.evaluation))
     assert strategy.progress(state).proposals == len(SEEDS) + 9
     assert strategy.progress(strategy.settled(state)).proposals == len(SEEDS) + 6
