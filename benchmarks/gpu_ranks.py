@@ -141,7 +141,8 @@ def main() -> int:
         reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
         print(f"no GPU: {reason}; nothing was measured")
         return 0
-    from maniple.runtime.cluster.launcher import LaunchRequest, run
+    from maniple.runtime.cluster.launcher import LaunchRequest
+    from maniple.runtime.cluster.run import run
 
     arguments = () if given.json is None else ("--json", str(given.json.absolute()))
     return run(LaunchRequest((__file__, *arguments), nodes=2, device="cuda"))

@@ -18,5 +18,5 @@ Its rooms, each of which may import those above it:
     cluster      the launcher: starts ranks, watches them, ends them
 
 Start with ``session.session`` for a launch, with ``execution.replay`` for a step of a trainer, with
-``cluster.launcher`` for `maniple run`.
+``cluster.run`` for `maniple run`.
 """

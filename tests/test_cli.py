@@ -34,7 +34,11 @@ def script(tmp_path: Path) -> str:
         (["run", "--nodez", "2", "SCRIPT"], "--nodez"),
         (["run", "--port", "70000", "SCRIPT"], "--port"),
         (["run", "--join-timeout", "0", "SCRIPT"], "--join-timeout"),
-        (["run", "--launcher", "ssh", "SCRIPT"], "not built; built: local"),
+        (["run", "--launcher", "ssh", "SCRIPT"], "launcher 'ssh': there is no such launcher; choices: local"),
+        (["run", "--launcher", "locla", "SCRIPT"], "did you mean 'local'?"),
+        (["run", "--launcher", "local:here", "SCRIPT"], "takes no argument, got 'here'"),
+        (["run", "--device", "cdua", "SCRIPT"], "did you mean 'cuda'?"),
+        (["run", "--transport", "zqm", "SCRIPT"], "did you mean 'zmq'?"),
         (["run"], "script"),
         (["run", "-m"], "module"),
         (["run", "-m", "no_such_package_here"], "no_such_package_here"),
@@ -129,6 +133,22 @@ def test_ranks_are_told_to_keep_the_order_of_the_program(script: str, capsys: py
     assert "MANIPLE_DETERMINISTIC=1" in capsys.readouterr().out
     assert status_of("run", "--dry-run", script) == 0
     assert "MANIPLE_DETERMINISTIC" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("transport", "told"),
+    [
+        ("shared", "within a host through shared memory, between hosts through ZeroMQ"),
+        ("zmq", "within a host through ZeroMQ, between hosts through ZeroMQ"),
+    ],
+)
+def test_a_dry_run_says_how_tiles_travel(
+    script: str, transport: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of("run", "--nodes", "2", "--transport", transport, "--dry-run", script) == 0
+    shown = capsys.readouterr()
+    assert shown.err == f"maniple: tiles travel {told}\n"
+    assert ("MANIPLE_TRANSPORT=zmq" in shown.out) == (transport == "zmq")
 
 
 def test_a_module_takes_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:

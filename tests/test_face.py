@@ -53,7 +53,8 @@ def test_planning_needs_no_torch() -> None:
 
 def test_the_launcher_needs_no_torch() -> None:
     """It would keep a run waiting for as long as a rank takes to begin, and its memory besides."""
-    rooms = "maniple.runtime.cluster.launcher, maniple.runtime.cluster.supervisor, maniple.runtime.execution.mailbox"
+    runs = "maniple.runtime.cluster.run, maniple.runtime.cluster.local, maniple.runtime.cluster.supervisor"
+    rooms = f"{runs}, maniple.runtime.execution.mailbox"
     started = f"import maniple.cli, {rooms}"
     assert loaded(started) & {"torch", "numba"} == set()
 

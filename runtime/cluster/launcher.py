@@ -1,46 +1,35 @@
-"""The launcher: starts the ranks of several nodes on this host, and stays until all of them have ended."""
+"""Launchers: how the processes of a run are started, on this host or elsewhere. These are the bases of one's own.
+
+    request ── one command per rank ──▶ launcher ── one process per rank ──▶ supervisor, which watches and ends them
+
+What is started, and what becomes of it, is the runtime's: places, secrets, logs, the control socket, deadlines and exit
+status. A launcher turns a command into a process and gives a handle of it, nothing more. ``registry`` has all by name,
+``local`` is the one for this host.
+"""
 
 from __future__ import annotations
 
 import os
-import secrets
-import sys
-import tempfile
-import time
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import ClassVar, final
 
-from maniple.regions.error import RequestError, RunError, nearest
-from maniple.runtime.cluster import parent_death
-from maniple.runtime.cluster.coordinator import Coordinator
-from maniple.runtime.cluster.log_folder import forget_old_runs
+from maniple.regions.error import RequestError
 from maniple.runtime.cluster.vigil import HANG_S
-from maniple.runtime.control.control import place
-from maniple.runtime.devices.device import check_device
+from maniple.runtime.devices.registry import CPU, check_device
 from maniple.runtime.machine.world_machine import given_machine
-from maniple.runtime.process import environment, open_files
-from maniple.runtime.process.environment import THREAD_VARIABLES, LaunchEnvironment
+from maniple.runtime.process import environment
 from maniple.runtime.process.inventory import available_cores, core_numbers
-
-if TYPE_CHECKING:
-    from maniple.runtime.cluster.coordinator_event import Finish
+from maniple.runtime.transports.registry import DEFAULT, TRANSPORTS
+from maniple.runtime.transports.transport import LOOPBACK
 
 __all__: list[str] = []
 
 # Importing torch and compiling kernels takes half a minute on a busy host; a rank may be through long before another.
 JOIN_TIMEOUT_S = 60.0
-WAYS = {"shared": "shared memory", "zmq": "ZeroMQ"}
-TRANSPORTS = tuple(WAYS)
-"""How tiles travel between ranks of one host, the best first; between hosts ZeroMQ carries them."""
-# What a rank must not take over from a run that this launcher is part of.
-OPTIONAL = {
-    f"MANIPLE_{name}"
-    for name in ("BELLS", "BOUND", "DETERMINISTIC", "LOG", "MACHINE", "MAPPER", "RECORD", "REPORT", "SHARED")
-}
-_TAIL_LINES = 20
-_TAIL_BYTES = 1 << 16
 
 
 @final
@@ -50,7 +39,7 @@ class LaunchRequest:
 
     Args:
         target: a script, or `-m` and a module; then its arguments.
-        nodes: how many nodes to emulate on this host.
+        nodes: how many nodes; the launcher says on which hosts.
         ranks_per_node: processes of each.
         processors: of each rank.
         cores: of each processor; None shares the host's evenly.
@@ -61,15 +50,16 @@ class LaunchRequest:
         log_dir: folder of the ranks' log files; None makes a fresh one.
         record: file for a timeline of the whole run.
         report: whether to print last what trainers report of their steps.
-        transport: how tiles travel between ranks of one host: `shared` memory or `zmq`.
-        device: what the processors are: `cpu`, `cuda`, or the `null` device.
+        transport: name of what carries tiles between ranks, such as `shared` (memory, within a host) or `zmq`.
+        device: name of what the processors are, such as `cpu`, `cuda` or `null`.
         bind: whether each rank keeps to cores of its own; None where the ranks together take up all of the host's.
         machine: file of a machine that programs plan for in place of the one that is found here.
         hang_timeout_s: seconds that ranks wait for one that does not get on.
+        launcher: name of what starts the ranks, and after a colon what it is told, if anything.
 
     Raises:
-        RequestError: a count below 1, a port or transport that is none, too few cores to bind to, a machine of other
-            ranks, or nothing to run.
+        RequestError: a count below 1, a port, device or transport that is none, too few cores to bind to, a machine of
+            other ranks, or nothing to run.
     """
 
     target: tuple[str, ...]
@@ -84,11 +74,12 @@ class LaunchRequest:
     log_dir: Path | None = None
     record: Path | None = None
     report: bool = False
-    transport: str = TRANSPORTS[0]
-    device: str = "cpu"
+    transport: str = DEFAULT
+    device: str = CPU
     bind: bool | None = None
     machine: Path | None = None
     hang_timeout_s: float = HANG_S
+    launcher: str = "local"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -109,8 +100,7 @@ class LaunchRequest:
             raise RequestError(f"--hang-timeout: expected seconds above 0, got {self.hang_timeout_s:g}")
         if self.record is not None and (self.record.is_dir() or not os.access(self.record.absolute().parent, os.W_OK)):
             raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
-        if self.transport not in TRANSPORTS:
-            raise RequestError(f"--transport: there is no {self.transport!r}{nearest(self.transport, TRANSPORTS)}")
+        TRANSPORTS.lookup(self.transport)
         check_device(self.device)
         usable, wanted = len(core_numbers()), self.size * self.processors * self.cores_each()
         if self.bind and wanted > usable:
@@ -135,98 +125,127 @@ class LaunchRequest:
         return usable[rank * own : (rank + 1) * own] if self.bind or (full and self.bind is None) else ()
 
 
-def command(
-    request: LaunchRequest,
-    rank: int,
-    head: str = "",
-    token: str = "",
-    shared: tuple[int, ...] = (),
-    bells: tuple[tuple[int, int], ...] = (),
-    logs: Path | None = None,
-) -> tuple[list[str], dict[str, str]]:
-    """Give the command of a rank and the variables that it gets beyond the launcher's own.
+@final
+@dataclass(frozen=True, slots=True)
+class RankCommand:
+    """One rank, as a launcher is told to start it.
 
     Args:
-        request: what to start.
-        rank: which rank.
-        head: endpoint of the control socket.
-        token: the run's secret.
-        shared: descriptors of the files that the ranks share.
-        bells: descriptors of the pipes that wake them.
-        logs: folder of the ranks' log files.
+        rank: which.
+        node: of which node; the ranks of a node belong on one host.
+        argv: the command. It holds no secret.
+        variables: what the process must find in its environment, beside what its host gives it. The run's secret is
+            among them, and every user of a host can read command lines: they travel in an environment, through a pipe
+            or in a file that nobody else reads, never on a command line.
+        without: variables that it must not have from elsewhere, such as from a run that this process is part of.
+        inherited: descriptors that it must have, under the same numbers; none where ranks may be on other hosts.
     """
-    cores = request.cores_each()
-    launch = LaunchEnvironment(
-        rank=rank,
-        world_size=request.size,
-        local_rank=rank % request.ranks_per_node,
-        node=rank // request.ranks_per_node,
-        nodes=request.nodes,
-        ranks_per_node=request.ranks_per_node,
-        processors=request.processors,
-        cores=cores,
-        head=head,
-        token=token,
-        mapper=request.mapper,
-        deterministic=request.deterministic,
-        join_timeout_s=request.join_timeout_s,
-        record=None if request.record is None else str(request.record.absolute()),
-        shared=shared,
-        device=request.device,
-        bells=bells,
-        bound=request.bound(rank),
-        machine=None if request.machine is None else str(request.machine.absolute()),
-        log=None if logs is None else str(_log(logs, rank).absolute()),
-        report=str(_reports(logs).absolute()) if request.report and logs is not None else None,
-    )
-    threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
-    # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.
-    return [sys.executable, *request.target], {**launch.to_environ(), **threads, "PYTHONUNBUFFERED": "1"}
+
+    rank: int
+    node: int
+    argv: tuple[str, ...]
+    variables: Mapping[str, str] = field(repr=False)
+    without: frozenset[str] = frozenset()
+    inherited: tuple[int, ...] = ()
+
+    def all_variables(self) -> dict[str, str]:
+        """Give all variables of a process of this host: those that it would have anyway, and the rank's own."""
+        passed_on = {name: value for name, value in environment.inherited().items() if name not in self.without}
+        return {**passed_on, **self.variables}
 
 
-def run(request: LaunchRequest) -> int:
-    """Start all ranks, wait for them, and give the exit status.
-
-    When this returns, nothing that it started is left. What a user must know of a failure is on standard error.
+@final
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Where a rank's input is from and its output goes, as descriptors that are open while it is started.
 
     Args:
-        request: what to start.
+        stdin: None for this process's own, or `subprocess.DEVNULL`.
+        stdout: takes all that it prints.
+        stderr: likewise.
+    """
 
-    Returns:
-        0 done; 1 a rank failed; 2 the program refused the request, and rank 0 said why; 130 interrupted.
+    stdin: int | None
+    stdout: int
+    stderr: int
+
+
+class RankProcess(ABC):
+    """A handle of one rank's process, which need not be a child of this one, nor on this host."""
+
+    @abstractmethod
+    def poll(self) -> int | None:
+        """Give its exit status, or minus the signal that ended it; None while it runs.
+
+        Asked many times a second, so it must not wait. Once it gave a status it goes on to give that.
+        """
+
+    @abstractmethod
+    def terminate(self) -> None:
+        """Ask it, and what it started, to end; nothing where it has ended."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it, and what it started; nothing where that has ended. Also called after it ended by itself."""
+
+    @abstractmethod
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it has ended and let go of what stands for it; called last, after `kill`.
+
+        Args:
+            timeout_s: seconds, at most.
+
+        Returns:
+            Whether it has ended.
+        """
+
+    def pass_on(self, number: int, *, group: bool) -> bool:
+        """Pass a signal on: to the process and what it started, or to it alone; says whether that was possible.
+
+        Where it is not, as here, a rank that is stuck writes no stacks to its log, and ranks go on while their launcher
+        is suspended (Ctrl-Z).
+
+        Args:
+            number: of the signal.
+            group: whether what it started gets it too.
+        """
+        return False
+
+
+class Launcher(ABC):
+    """What starts the processes of a run; one is made for each.
+
+    A class whose ranks are all on this host says so by `same_host`: then they inherit the memory that they share, keep
+    to its cores, and write their stacks to its log files. Else these are left out, and what a request names (scripts,
+    the machine, the timeline) must be found under the same path where the ranks are.
+
+    Args:
+        argument: what follows the colon in `--launcher NAME:ARGUMENT`; empty where there is none.
 
     Raises:
-        RequestError: the folder for log files cannot be written.
-        RunError: the port is taken, or processes may have too few open files.
+        RequestError: it cannot work, or not with this argument.
     """
-    from maniple.runtime.cluster.supervisor import Supervisor
-    from maniple.runtime.transports.shared_memory import bells, shared_files
 
-    open_files.check(request.size)
-    token = secrets.token_hex(16)
-    head = Coordinator(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s)
-    sys.stdout.flush()
-    if request.size > 1:
-        sys.stderr.write(
-            f"maniple: {request.size} ranks of this host exchange tiles through {WAYS[request.transport]}\n"
-        )
-        sys.stderr.flush()
-    with Supervisor(head, token, request.port) as supervisor:
-        logs = _log_folder(request.log_dir)
-        sharing = request.size if request.size > 1 and request.transport == "shared" else 0
-        with shared_files(sharing) as shared, bells(sharing) as pipes:
-            inherited = (*shared, *(end for ends in pipes for end in ends))
-            for rank in range(request.size):
-                argv, variables = command(request, rank, supervisor.endpoint, token, shared, pipes, logs)
-                environ = {**environment.inherited(), **variables}
-                for name in OPTIONAL - set(variables):
-                    environ.pop(name, None)
-                supervisor.spawn(_tethered(argv), environ, _log(logs, rank), inherited, shown=rank == 0)
-        finish = supervisor.watch()
-    _report(finish, logs, request)
-    if request.report and finish.status == 0:
-        _print_reports(_reports(logs))
-    return finish.status
+    same_host: ClassVar[bool] = False
+
+    def __init__(self, argument: str = "") -> None:
+        self.argument = argument
+
+    def head(self) -> str:
+        """Give the numeric address of this host under which all ranks reach the control socket, which binds to it."""
+        return LOOPBACK
+
+    def address(self, node: int) -> str:
+        """Give the numeric address under which ranks of other nodes reach those of a node, for their transport."""
+        return LOOPBACK
+
+    @abstractmethod
+    def start(self, command: RankCommand, streams: Streams) -> RankProcess:
+        """Start a rank and return, whatever becomes of it.
+
+        Raises:
+            RunError: it cannot be started; those that were are ended.
+        """
 
 
 def _check_target(target: tuple[str, ...]) -> None:
@@ -252,70 +271,3 @@ def _is_installed(name: str) -> bool:
         return find_spec(name) is not None
     except ValueError:  # modules without a spec, such as __main__
         return False
-
-
-def _tethered(argv: list[str]) -> list[str]:
-    if not sys.platform.startswith("linux"):
-        return argv  # ranks that joined notice that the launcher is gone
-    return [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *argv]
-
-
-def _log_folder(chosen: Path | None) -> Path:
-    if chosen is not None:
-        try:
-            chosen.mkdir(parents=True, exist_ok=True)
-            for old in (*chosen.glob("rank-*.log"), *chosen.glob(_reports(chosen).name)):
-                old.unlink()
-        except OSError as error:
-            raise RequestError(f"--log-dir {chosen}: {error.strerror or error}; choose another folder") from error
-        return chosen
-    base = Path(tempfile.gettempdir()) / f"maniple-{os.getuid()}"
-    try:
-        base.mkdir(mode=0o700, exist_ok=True)
-        status = base.lstat()
-        if status.st_uid != os.getuid() or not base.is_dir() or base.is_symlink():
-            raise RunError(f"{base} belongs to somebody else; choose a folder for log files with --log-dir")
-        forget_old_runs(base)
-        return Path(tempfile.mkdtemp(prefix=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-", dir=base))
-    except OSError as error:
-        raise RunError(f"{base}: {error.strerror or error}; choose a folder for log files with --log-dir") from error
-
-
-def _log(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.log"
-
-
-def _reports(folder: Path) -> Path:
-    return folder / "reports.txt"
-
-
-def _print_reports(file: Path) -> None:
-    """Print what trainers reported, after everything that the ranks printed."""
-    told = file.read_text(encoding="utf-8") if file.exists() else "no trainer of this run took a step\n"
-    sys.stdout.write(told)
-    sys.stdout.flush()
-
-
-def _report(finish: Finish, logs: Path, request: LaunchRequest) -> None:
-    """Say once what went wrong, with the end of the log of the rank at fault where it was not shown."""
-    if finish.message is None:
-        return
-    lines = [f"error: {finish.message}" if finish.status != 130 else finish.message]
-    if finish.status == 1:
-        if finish.rank is not None and finish.rank != 0:
-            tail = _tail(_log(logs, finish.rank))
-            if tail:
-                lines += [f"last lines of {place(finish.rank, request.ranks_per_node)}:", *tail]
-        lines.append(f"logs: {logs}")
-    sys.stderr.write("\n".join(lines) + "\n")
-    sys.stderr.flush()
-
-
-def _tail(log: Path) -> list[str]:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-    return [f"  {line}" for line in lines[-_TAIL_LINES:]]

@@ -1,4 +1,4 @@
-"""The folders of runs' log files: the newest runs keep theirs.
+"""The folders of runs' log files: what lies in one, and that the newest runs keep theirs.
 
 Each run that is not told where to log has a folder named by when it began and by its launcher:
 
@@ -9,17 +9,68 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from maniple.regions.error import RequestError, RunError
 
 __all__: list[str] = []
 
 KEPT_RUNS = 20
 """How many runs that have ended keep their log files."""
 _NAME = re.compile(r"\d{8}-\d{6}-(\d+)-\w+")
+_TAIL_LINES = 20
+_TAIL_BYTES = 1 << 16
+
+
+def make_log_folder(chosen: Path | None) -> Path:
+    """Make the folder of a run's log files: fresh, or a chosen one without those of an earlier run.
+
+    Raises:
+        RequestError: the chosen one cannot be written.
+        RunError: no fresh one can be made.
+    """
+    if chosen is not None:
+        try:
+            chosen.mkdir(parents=True, exist_ok=True)
+            for old in (*chosen.glob("rank-*.log"), *chosen.glob(reports_file(chosen).name)):
+                old.unlink()
+        except OSError as error:
+            raise RequestError(f"--log-dir {chosen}: {error.strerror or error}; choose another folder") from error
+        return chosen
+    base = Path(tempfile.gettempdir()) / f"maniple-{os.getuid()}"
+    try:
+        base.mkdir(mode=0o700, exist_ok=True)
+        status = base.lstat()
+        if status.st_uid != os.getuid() or not base.is_dir() or base.is_symlink():
+            raise RunError(f"{base} belongs to somebody else; choose a folder for log files with --log-dir")
+        forget_old_runs(base)
+        return Path(tempfile.mkdtemp(prefix=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-", dir=base))
+    except OSError as error:
+        raise RunError(f"{base}: {error.strerror or error}; choose a folder for log files with --log-dir") from error
+
+
+def log_file(folder: Path, rank: int) -> Path:
+    """Name the log file of a rank."""
+    return folder / f"rank-{rank}.log"
+
+
+def reports_file(folder: Path) -> Path:
+    """Name the file of what trainers report."""
+    return folder / "reports.txt"
+
+
+def read_tail(log: Path) -> list[str]:
+    """Give the last lines of a log, indented; none where it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [f"  {line}" for line in lines[-_TAIL_LINES:]]
 
 
 def forget_old_runs(base: Path, kept: int = KEPT_RUNS) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING, Self, final
 
@@ -26,17 +27,20 @@ from maniple.runtime.cluster.coordinator_event import (
     Tick,
     Unread,
 )
+from maniple.runtime.cluster.launcher import Streams
 from maniple.runtime.cluster.tee import Tee
 from maniple.runtime.transports.message import ProtocolError, decode, encode, frames
 from maniple.runtime.transports.proof import be_head
-from maniple.runtime.transports.zeromq import LOOPBACK, bind, make_socket
+from maniple.runtime.transports.transport import LOOPBACK
+from maniple.runtime.transports.zeromq import bind, make_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
     from types import FrameType, TracebackType
 
     from maniple.runtime.cluster.coordinator import Coordinator
+    from maniple.runtime.cluster.launcher import Launcher, RankCommand, RankProcess
 
 __all__: list[str] = []
 
@@ -49,6 +53,8 @@ UNREAD = 1000
 ECHO_S = 0.15
 # For the output of rank 0 to be shown in full, where something that it started keeps its streams open.
 DRAIN_S = 2.0
+# A process that was killed is gone in milliseconds, if not on a host that nothing is heard of any more.
+END_S = 30.0
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -60,14 +66,15 @@ class Supervisor:
         head: what decides.
         token: the run's secret.
         port: of the control socket; None lets the system choose.
+        interface: the address of this host that it binds to.
 
     Raises:
         RunError: the port is taken, or this process may open no more files.
     """
 
-    def __init__(self, head: Coordinator, token: str, port: int | None) -> None:
+    def __init__(self, head: Coordinator, token: str, port: int | None, interface: str = LOOPBACK) -> None:
         self._head = head
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[RankProcess] = []
         self._outputs: list[Tee] = []
         self._noticed: dict[int, float] = {}
         self._told: set[int] = set()
@@ -80,7 +87,7 @@ class Supervisor:
             self._router = make_socket(self._context, zmq.ROUTER, linger_ms=200, sending=UNREAD, receiving=UNREAD)
             self._stack.callback(self._router.close)
             be_head(self._router, token)
-            self.endpoint = bind(self._router, LOOPBACK, port)
+            self.endpoint = bind(self._router, interface, port)
         except BaseException:
             self._stack.close()
             raise
@@ -96,43 +103,36 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for rank, process in enumerate(self._processes):
-                # The group outlives its leader where the rank started processes of its own.
-                self._kill(rank, signal.SIGKILL)
-                process.wait()
+            with ExitStack() as ends:  # all are ended, even if one cannot be
+                for rank in range(len(self._processes)):
+                    ends.callback(self._end, rank)
             for output in self._outputs:
                 output.finish(DRAIN_S)
         finally:
             self._stack.close()
 
-    def spawn(
-        self, argv: Sequence[str], environ: Mapping[str, str], log: Path, shared: Sequence[int] = (), *, shown: bool
-    ) -> None:
+    def spawn(self, launcher: Launcher, command: RankCommand, log: Path, *, shown: bool) -> None:
         """Start the next rank.
 
         Args:
-            argv: its command.
-            environ: all its variables.
+            launcher: starts it.
+            command: what it is told to start.
             log: where its output goes.
-            shared: descriptors that it inherits.
             shown: whether its output goes to this process's streams too, and this one's input to it.
+
+        Raises:
+            RunError: it cannot be started.
         """
         file = self._stack.enter_context(log.open("ab", buffering=0))
-        streams = [Tee(target, file) for target in (1, 2)] if shown else []
-        # A session of its own: the terminal's signals come to the launcher alone, which passes on what it decides.
-        process = subprocess.Popen(  # noqa: S603 - the command is what the user asked the launcher to run
-            argv,
-            env=environ,
-            stdin=None if shown else subprocess.DEVNULL,
-            stdout=streams[0].child if shown else file,
-            stderr=streams[1].child if shown else file,
-            pass_fds=shared,
-            start_new_session=True,
-        )
-        self._processes.append(process)
-        for stream in streams:
-            stream.start()
-        self._outputs += streams
+        if shown:
+            tees = [Tee(target, file) for target in (1, 2)]
+            streams = Streams(None, tees[0].child, tees[1].child)
+        else:
+            tees, streams = [], Streams(subprocess.DEVNULL, file.fileno(), file.fileno())
+        self._processes.append(launcher.start(command, streams))
+        for tee in tees:
+            tee.start()
+        self._outputs += tees
 
     def watch(self) -> Finish:
         """Serve the coordinator until the run is over."""
@@ -161,7 +161,7 @@ class Supervisor:
         for rank, process in enumerate(self._processes):
             if rank in self._told:
                 continue
-            code = _ended(process)
+            code = process.poll()
             if code is not None and now - self._noticed.setdefault(rank, now) >= ECHO_S:
                 self._told.add(rank)
                 found.append(ProcessExited(rank, code))
@@ -178,9 +178,10 @@ class Supervisor:
                 self._send(instruction)
             elif isinstance(instruction, Kill):
                 for rank in instruction.ranks:
-                    self._kill(rank, instruction.signal)
+                    process = self._processes[rank]
+                    (process.terminate if instruction.signal == signal.SIGTERM else process.kill)()
             elif isinstance(instruction, Dump):
-                self._signal(instruction.rank, instruction.signal)
+                self._processes[instruction.rank].pass_on(instruction.signal, group=False)
             else:
                 finish = instruction
         return finish
@@ -196,17 +197,12 @@ class Supervisor:
             if error.errno != zmq.EHOSTUNREACH:  # it left; its process says why
                 raise
 
-    def _kill(self, rank: int, number: int) -> None:
-        """Send a signal to a rank's group of processes, whose number is nobody else's until its leader is reaped."""
-        if self._processes[rank].returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._processes[rank].pid, number)
-
-    def _signal(self, rank: int, number: int) -> None:
-        """Send a signal to a rank alone."""
-        if self._processes[rank].returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(self._processes[rank].pid, number)
+    def _end(self, rank: int) -> None:
+        """End a rank's process and all that it started, and wait for that."""
+        process = self._processes[rank]
+        process.kill()
+        if not process.wait(END_S):
+            sys.stderr.write(f"maniple: the process of rank {rank} may still run: it was killed {END_S:.0f} s ago\n")
 
     def _take_over(self, number: int, handler: object) -> None:
         before = signal.getsignal(number)
@@ -221,21 +217,7 @@ class Supervisor:
     def _suspend(self, number: int, frame: FrameType | None) -> None:
         """Suspend the ranks with the launcher, and wake them with it."""
         for rank in range(len(self._processes)):
-            self._kill(rank, signal.SIGSTOP)
+            self._processes[rank].pass_on(signal.SIGSTOP, group=True)
         os.kill(os.getpid(), signal.SIGSTOP)
         for rank in range(len(self._processes)):
-            self._kill(rank, signal.SIGCONT)
-
-
-def _ended(process: subprocess.Popen[bytes]) -> int | None:
-    """Give a process's exit status, or minus the signal; None while it runs.
-
-    It is not reaped, so that its number, and with it that of its group, cannot become another process's while the group
-    may have to be ended. A system that cannot look without reaping leaves what such a rank started alone.
-    """
-    if not hasattr(os, "waitid"):
-        return process.poll()
-    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if found is None:
-        return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+            self._processes[rank].pass_on(signal.SIGCONT, group=True)

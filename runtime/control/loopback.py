@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 from maniple.regions.error import RunError
 from maniple.runtime.control.agreement import Agreement, Fault, Told
 from maniple.runtime.control.control import Control, RankStopped, Roll, place
-from maniple.runtime.transports.transport import Delivery, Meter, Transport
+from maniple.runtime.transports.transport import Delivery, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,11 +69,11 @@ class LoopbackHub:
 class LoopbackTransport(Transport):
     """One rank's end of a loopback hub. Payloads are copied, so that bytes changed after sending do not arrive."""
 
+    way = "this process"
+
     def __init__(self, hub: LoopbackHub, rank: int) -> None:
-        self.rank = rank
-        self.size = hub.size
+        super().__init__(rank, hub.size, "")
         self._hub = hub
-        self._meter = Meter()
         self._woken = False
         self._closed = False
 
@@ -81,12 +81,11 @@ class LoopbackTransport(Transport):
         """Copy a header and a payload into the receiver's queue."""
         if self._closed:
             raise RunError(f"rank {self.rank}: the loopback transport is closed")
-        if peer == self.rank or not 0 <= peer < self.size:
-            raise RunError(f"rank {self.rank}: expected another rank of 0..{self.size - 1} to send to, got {peer}")
+        self.check_peer(peer)
         copied = None
         if payload is not None:
             copied = memoryview(bytearray(payload))
-            self._meter.add(account, copied.nbytes)
+            self.meter.add(account, copied.nbytes)
         self._hub.put(peer, Delivery(self.rank, bytes(header), copied))
 
     def poll(self, timeout_s: float | None) -> list[Delivery]:
@@ -106,14 +105,6 @@ class LoopbackTransport(Transport):
         with self._hub.changed[self.rank]:
             self._woken = True
             self._hub.changed[self.rank].notify_all()
-
-    def measured(self, account: int) -> int | None:
-        """Count an account's bytes, if they are known."""
-        return self._meter.of(account)
-
-    def total(self) -> int:
-        """Count all bytes."""
-        return self._meter.total
 
     def close(self) -> None:
         """End it."""

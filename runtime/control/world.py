@@ -50,7 +50,7 @@ class World:
         record: file for a timeline of the whole run, if the launcher was given one.
         report: file for what trainers report when they go, if the launcher prints it.
         deterministic: whether launches that are not traced run in the order of the program.
-        device: what its processors are: `cpu`, `cuda`, or the `null` device.
+        device: name of what its processors are, such as `cpu`.
         machine: file of a machine in place of the one that is found; None for none.
         local: counts the bytes that go from one memory of this rank to another.
         stepper: what takes on this rank together with others of the process; None where it has threads.
@@ -229,19 +229,23 @@ def _join(launch: LaunchEnvironment) -> World:
     from maniple.runtime.control import exit_hook
     from maniple.runtime.control.coordinator_client import CoordinatorClient
     from maniple.runtime.process import stacks
+    from maniple.runtime.transports.registry import TRANSPORTS
     from maniple.runtime.transports.shared_memory import SharedMemory
-    from maniple.runtime.transports.zeromq import ZmqTransport
 
     exit_hook.install()
     if launch.shared:
         # The compiler comes with it: at the first tile it would be waited for, and here all ranks load it at once.
         import_module("maniple.runtime.transports.shared_counter")
-    transport = ZmqTransport(launch.rank, launch.world_size, launch.token)
+    opened = TRANSPORTS.lookup(launch.transport) if launch.world_size > 1 else None
+    transport = None if opened is None else opened(launch.rank, launch.world_size, launch.token, launch.interface)
     headway = Headway()
-    control = CoordinatorClient(launch, transport.endpoint, headway, stacks.answer(launch.log))
+    control = CoordinatorClient(
+        launch, "" if transport is None else transport.endpoint, headway, stacks.answer(launch.log)
+    )
     welcome = control.join()
     exit_hook.attend(control)
-    transport.connect(welcome.endpoints)
+    if transport is not None:
+        transport.connect(welcome.endpoints)
     atexit.register(leave)
     if launch.bound:  # the threads of the control plane and of sockets, which run by now, go wherever a core is idle
         bind_to(launch.bound)
@@ -255,7 +259,7 @@ def _join(launch: LaunchEnvironment) -> World:
         cores=launch.cores,
         hosts=welcome.hosts,
         control=control,
-        transport=transport if launch.world_size > 1 else None,
+        transport=transport,
         shared=(
             SharedMemory(launch.rank, dict(enumerate(launch.shared)), dict(enumerate(launch.bells)))
             if launch.shared

@@ -19,7 +19,8 @@ from typing import NamedTuple, final
 import torch
 
 from maniple.regions.error import RequestError
-from maniple.runtime.devices.event import DONE, Event, Signal
+from maniple.runtime.devices.device import Device, Stream
+from maniple.runtime.devices.event import Event, Signal
 from maniple.runtime.devices.memory_budget import MemoryBudget
 from maniple.runtime.process.allocation import Taken
 
@@ -92,8 +93,8 @@ class _Submitted(NamedTuple):
 
 
 @final
-class CudaStream:
-    """A stream of a CUDA device; see `maniple.runtime.devices.device.Stream`.
+class CudaStream(Stream):
+    """A stream of a CUDA device; see `Stream`.
 
     Args:
         device: the device.
@@ -112,7 +113,7 @@ class CudaStream:
         self._thread.start()
 
     def submit(self, work: Callable[[], object], events: Iterable[Event] = ()) -> Event:
-        """See `maniple.runtime.devices.device.Stream.submit`; events of the host are waited for on this thread."""
+        """See `Stream.submit`; events of the host are waited for on this thread."""
         begin: torch.cuda.Event | None = None
         try:
             for event in events:
@@ -157,8 +158,8 @@ class CudaStream:
 
 
 @final
-class CudaDevice:
-    """A CUDA device as one processor uses it; see `maniple.runtime.devices.device.Device`.
+class CudaDevice(Device):
+    """A CUDA device as one processor uses it; see `Device`.
 
     Args:
         local: the number of the processor among those of its host: they are dealt out over the devices.
@@ -173,19 +174,29 @@ class CudaDevice:
     def __init__(self, local: int, capacity: int) -> None:
         check_cuda()
         self.device = torch.device("cuda", local % torch.cuda.device_count())
-        self.name = str(self.device)
+        super().__init__(local, capacity, str(self.device))
         self.room = MemoryBudget(self.name, capacity, _reclaim)
-        self.written: Event = DONE
-        self.tasks, self.arrivals, self.departures = (
+        self._streams = tuple(
             CudaStream(self.device, f"{self.name}: {name}") for name in ("tasks", "arrivals", "departures")
         )
+        self.tasks, self.arrivals, self.departures = self._streams
+
+    @classmethod
+    def check(cls) -> None:
+        """See `Device.check`."""
+        check_cuda()
+
+    @classmethod
+    def memory_bytes(cls) -> tuple[int, ...]:
+        """See `Device.memory_bytes`."""
+        return tuple(torch.cuda.mem_get_info(number)[1] for number in range(torch.cuda.device_count()))
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """See `maniple.runtime.devices.device.Device.allocate`."""
+        """See `Device.allocate`."""
 
         def attempt() -> torch.Tensor | None:
             try:
-                with torch.cuda.stream(self.tasks.torch):
+                with torch.cuda.stream(self._streams[0].torch):
                     return torch.empty(tuple(shape), dtype=dtype, device=self.device)
             except torch.OutOfMemoryError:  # another process may have what this one is entitled to
                 return None
@@ -198,12 +209,12 @@ class CudaDevice:
 
     @contextmanager
     def binding(self) -> Iterator[None]:
-        """See `maniple.runtime.devices.device.Device.binding`."""
-        with torch.cuda.stream(self.tasks.torch), self.device:
+        """See `Device.binding`."""
+        with torch.cuda.stream(self._streams[0].torch), self.device:
             yield
 
     def taken(self, work: Callable[[], object]) -> Taken:
-        """See `maniple.runtime.devices.device.Device.taken`; what other streams are given meanwhile counts too."""
+        """See `Device.taken`; what other streams are given meanwhile counts too."""
         before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
         work()
@@ -211,6 +222,6 @@ class CudaDevice:
         return Taken(torch.cuda.memory_allocated(self.device) - before, peak - before)
 
     def close(self) -> None:
-        """See `maniple.runtime.devices.device.Device.close`."""
-        for stream in (self.tasks, self.arrivals, self.departures):
+        """See `Device.close`."""
+        for stream in self._streams:
             stream.close()

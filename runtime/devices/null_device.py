@@ -25,8 +25,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from maniple.regions.error import RunError
-from maniple.runtime.devices.event import DONE, Event, Signal
-from maniple.runtime.devices.memory_budget import MemoryBudget
+from maniple.runtime.devices.device import Device, Stream
+from maniple.runtime.devices.event import Event, Signal
 from maniple.runtime.devices.processor import enter_task
 from maniple.runtime.process.allocation import Taken, taken_on_host
 
@@ -154,7 +154,7 @@ class _Gate:
 
 
 @final
-class NullStream:
+class NullStream(Stream):
     """A thread that does work in order, late.
 
     Args:
@@ -174,7 +174,7 @@ class NullStream:
         self._thread.start()
 
     def submit(self, work: Callable[[], object], events: Iterable[Event] = ()) -> Event:
-        """See `maniple.runtime.devices.device.Stream.submit`."""
+        """See `Stream.submit`."""
         end = Signal()
         late_s = max(0.0, self._chance.uniform(-self._latest_s, self._latest_s))
         with self._gate.changed:
@@ -218,8 +218,8 @@ class NullStream:
 
 
 @final
-class NullDevice:
-    """A device without hardware; see `maniple.runtime.devices.device.Device`.
+class NullDevice(Device):
+    """A device without hardware; see `Device`.
 
     Args:
         local: its number; also the seed of how late its streams are.
@@ -227,38 +227,39 @@ class NullDevice:
         latest_s: the most by which a piece of work begins late.
     """
 
-    compiles = False
-
     def __init__(self, local: int, capacity: int, latest_s: float = LATEST_S) -> None:
-        self.name = f"null device {local}"
-        self.room = MemoryBudget(self.name, capacity)
+        super().__init__(local, capacity, f"null device {local}")
         self._gate = _Gate()
-        self.tasks, self.arrivals, self.departures = (
+        self._streams = tuple(
             NullStream(f"{self.name}: {name}", Random(f"{local} {name}"), latest_s, self._gate)
             for name in ("tasks", "arrivals", "departures")
         )
-        self.written: Event = DONE
+        self.tasks, self.arrivals, self.departures = self._streams
+
+    @classmethod
+    def check(cls) -> None:
+        """See `Device.check`: it needs no hardware."""
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """See `maniple.runtime.devices.device.Device.allocate`; what is read before it is written is NaN, or -1."""
+        """See `Device.allocate`; what is read before it is written is NaN, or -1."""
         poison = float("nan") if dtype.is_floating_point else -1
         return self.room.allocate(
             prod(shape) * dtype.itemsize, lambda: torch.full(tuple(shape), poison, dtype=dtype, device="cpu")
         ).as_subclass(NullTensor)
 
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """See `maniple.runtime.devices.device.Device.stage`."""
+        """See `Device.stage`."""
         poison = float("nan") if dtype.is_floating_point else -1
         return torch.full((count,), poison, dtype=dtype, device="cpu")
 
     @contextmanager
     def binding(self) -> Iterator[None]:
-        """See `maniple.runtime.devices.device.Device.binding`."""
+        """See `Device.binding`."""
         with _inside():
             yield
 
     def taken(self, work: Callable[[], object]) -> Taken | None:
-        """See `maniple.runtime.devices.device.Device.taken`."""
+        """See `Device.taken`."""
         return taken_on_host(work)
 
     @contextmanager
@@ -274,6 +275,6 @@ class NullDevice:
                 self._gate.changed.notify_all()
 
     def close(self) -> None:
-        """See `maniple.runtime.devices.device.Device.close`."""
-        for stream in (self.tasks, self.arrivals, self.departures):
+        """See `Device.close`."""
+        for stream in self._streams:
             stream.close()

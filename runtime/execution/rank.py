@@ -13,8 +13,8 @@ from maniple.runtime.control.control import RankStopped
 from maniple.runtime.control.exit_hook import broken_off, end_badly
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import is_current
-from maniple.runtime.devices.device import open_device
 from maniple.runtime.devices.processor import CpuProcessor, GpuProcessor, inside_task
+from maniple.runtime.devices.registry import open_device
 from maniple.runtime.execution import activity, recording
 from maniple.runtime.execution.device_lane import Milestones
 from maniple.runtime.execution.engine import DEFAULT_CREDIT_BYTES, CopyEngine

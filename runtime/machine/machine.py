@@ -15,10 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.regions.error import RequestError, RunError
+from maniple.runtime.devices.registry import DEVICES
 from maniple.runtime.machine import machine_file
 from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor, Rate
 from maniple.runtime.machine.preset import GPUS, gpu_parts
@@ -168,7 +169,7 @@ class Machine:
         if world.machine is not None:
             return cls._given(world, world.machine)
         if world.device != "cpu":
-            mine = take_inventory(world.device)
+            mine = replace(mine, gpu_bytes=DEVICES.lookup(world.device).memory_bytes())
         found = [Inventory.from_bytes(payload) for payload in world.control.gather(mine.to_bytes())]
         if len(found) != world.size:
             raise RunError(f"machine: {len(found)} of {world.size} ranks said what their host has")
@@ -213,7 +214,7 @@ class Machine:
     def _of_gpus(cls, device: str, inventories: Sequence[Inventory], nodes: Sequence[int], processors: int) -> Self:
         """Put a machine of GPUs together: each is a processor with a memory of its own.
 
-        The processors of a host are dealt out over its CUDA devices; those that share one share its memory evenly.
+        The processors of a host are dealt out over its devices; those that share one share its memory evenly.
         """
         names = [inventory.host for inventory in inventories]
         places = [(rank, local) for rank in range(len(names)) for local in range(processors)]

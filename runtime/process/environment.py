@@ -45,6 +45,8 @@ class LaunchEnvironment:
         bound: the cores that the rank keeps to; none leaves that to the system.
         machine: file of the machine that stands in place of what is found, None for none.
         log: file that this rank's output goes to, None for none.
+        transport: name of what carries tiles to other ranks.
+        interface: address of this host under which they reach it.
     """
 
     rank: int
@@ -68,6 +70,8 @@ class LaunchEnvironment:
     bound: tuple[int, ...] = ()
     machine: str | None = None
     log: str | None = None
+    transport: str = "shared"
+    interface: str = "127.0.0.1"
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -83,27 +87,21 @@ class LaunchEnvironment:
             "MANIPLE_TOKEN": self.token,
             "MANIPLE_JOIN_TIMEOUT": repr(self.join_timeout_s),
         }
-        if self.shared:
-            variables["MANIPLE_SHARED"] = ",".join(map(str, self.shared))
-        if self.device != "cpu":
-            variables["MANIPLE_DEVICE"] = self.device
-        if self.bells:
-            variables["MANIPLE_BELLS"] = ",".join(str(end) for ends in self.bells for end in ends)
-        if self.bound:
-            variables["MANIPLE_BOUND"] = ",".join(map(str, self.bound))
-        if self.mapper is not None:
-            variables["MANIPLE_MAPPER"] = self.mapper
-        if self.record is not None:
-            variables["MANIPLE_RECORD"] = self.record
-        if self.log is not None:
-            variables["MANIPLE_LOG"] = self.log
-        if self.report is not None:
-            variables["MANIPLE_REPORT"] = self.report
-        if self.machine is not None:
-            variables["MANIPLE_MACHINE"] = self.machine
-        if self.deterministic:
-            variables["MANIPLE_DETERMINISTIC"] = "1"
-        return variables
+        optional = {
+            "MANIPLE_SHARED": ",".join(map(str, self.shared)),
+            "MANIPLE_DEVICE": self.device if self.device != "cpu" else None,
+            "MANIPLE_TRANSPORT": self.transport if self.transport != "shared" else None,
+            "MANIPLE_INTERFACE": self.interface if self.interface != "127.0.0.1" else None,
+            "MANIPLE_BELLS": ",".join(str(end) for ends in self.bells for end in ends),
+            "MANIPLE_BOUND": ",".join(map(str, self.bound)),
+            "MANIPLE_MAPPER": self.mapper,
+            "MANIPLE_RECORD": self.record,
+            "MANIPLE_LOG": self.log,
+            "MANIPLE_REPORT": self.report,
+            "MANIPLE_MACHINE": self.machine,
+            "MANIPLE_DETERMINISTIC": "1" if self.deterministic else None,
+        }
+        return variables | {name: value for name, value in optional.items() if value}
 
 
 def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
@@ -150,6 +148,8 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         bound=_numbers(variables, "MANIPLE_BOUND", "cores", processors * cores),
         machine=variables.get("MANIPLE_MACHINE") or None,
         log=variables.get("MANIPLE_LOG") or None,
+        transport=variables.get("MANIPLE_TRANSPORT") or "shared",
+        interface=variables.get("MANIPLE_INTERFACE") or "127.0.0.1",
     )
 
 

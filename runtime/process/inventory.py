@@ -34,7 +34,7 @@ class Inventory:
         cores: how many cores this process may use.
         memory_bytes: bytes of main memory that processes of this host may use.
         has_gpu: whether an NVIDIA device seems to be there.
-        gpu_bytes: bytes of memory of each CUDA device, where the program was started on them.
+        gpu_bytes: bytes of memory of each device, where the program was started on devices that say it.
     """
 
     host: str
@@ -67,18 +67,13 @@ class Inventory:
         return cls(host.string(), cores.integer(1), memory_bytes.integer(0), has_gpu.boolean(), sizes)
 
 
-def take_inventory(device: str = "cpu") -> Inventory:
-    """The facts about the host of this process, read from the system now.
-
-    Args:
-        device: what the program runs on; CUDA devices are asked for their memory where it is `cuda`.
-    """
+def take_inventory() -> Inventory:
+    """The facts about the host of this process, read from the system now."""
     return Inventory(
         host=platform.node() or "localhost",
         cores=available_cores(),
         memory_bytes=_memory_bytes(),
         has_gpu=_has_gpu(),
-        gpu_bytes=_gpu_bytes() if device == "cuda" else (),
     )
 
 
@@ -133,12 +128,6 @@ def _memory_bytes() -> int:
     with contextlib.suppress(OSError, ValueError):
         return min(installed, int(_CGROUP_LIMIT.read_text(encoding="ascii")))
     return installed
-
-
-def _gpu_bytes() -> tuple[int, ...]:
-    import torch
-
-    return tuple(torch.cuda.mem_get_info(number)[1] for number in range(torch.cuda.device_count()))
 
 
 def _has_gpu() -> bool:

@@ -112,9 +112,10 @@ class Registry(Generic[Plugin]):
     def _installed(self) -> dict[str, dict[str, EntryPoint]]:
         """The entry points by name, and of each name by what they name."""
         if self._points is None:
-            self._points = {}
+            found: dict[str, dict[str, EntryPoint]] = {}
             for point in self._announced():
-                self._points.setdefault(point.name, {})[point.value] = point
+                found.setdefault(point.name, {})[point.value] = point
+            self._points = found  # whole: ranks that are threads ask at the same time
         return self._points
 
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from maniple.regions.error import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__: list[str] = []
+
+LOOPBACK = "127.0.0.1"
+"""The address of this host that no other host can reach."""
 
 REMEMBERED = 1 << 12
 """How many accounts back bytes can be asked for."""
@@ -25,58 +34,6 @@ class Delivery:
     peer: int
     header: bytes
     payload: memoryview | None
-
-
-class Transport(ABC):
-    """One rank's end of the data plane.
-
-    One thread per rank sends and polls; `wake`, `measured` and `total` may be called from any. What goes from one
-    rank to another arrives in order, once, and unchanged; between different pairs there is no order.
-    """
-
-    rank: int
-    size: int
-
-    @abstractmethod
-    def send(self, peer: int, header: bytes, payload: memoryview | None, account: int) -> None:
-        """Send a header, and a payload if there is one; returns before they arrive.
-
-        Args:
-            peer: the receiving rank, another than this one.
-            header: a few bytes, handed over as they are.
-            payload: contiguous bytes that nobody changes from now on.
-            account: the number under which the payload's bytes are counted.
-
-        Raises:
-            RunError: the transport is closed, or the payload is larger than it carries.
-        """
-
-    @abstractmethod
-    def poll(self, timeout_s: float | None) -> list[Delivery]:
-        """Wait until something arrives, `wake` was called, or the time is over; give all that arrived.
-
-        Args:
-            timeout_s: seconds; None waits as long as it takes, 0 does not wait.
-
-        Raises:
-            RunError: the transport is closed, or frames were lost.
-        """
-
-    @abstractmethod
-    def wake(self) -> None:
-        """Make the poll under way return, or else the next one; from any thread, several calls count as one."""
-
-    @abstractmethod
-    def measured(self, account: int) -> int | None:
-        """Count the payload bytes that were sent under an account; None if it is too long ago to be known."""
-
-    @abstractmethod
-    def total(self) -> int:
-        """Count the payload bytes that were ever sent."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End it; a poll under way returns, later ones are refused. Closing twice is allowed."""
 
 
 class Meter:
@@ -106,3 +63,104 @@ class Meter:
         if self._accounts[slot] > account:
             return None
         return self._sizes[slot] if self._accounts[slot] == account else 0
+
+
+class Transport(ABC):
+    """One rank's end of the data plane.
+
+    Each rank opens its end before the join and tells all others its `endpoint` there, whatever that is; `connect` then
+    tells it theirs. Until the first send nothing needs to be connected.
+
+    One thread per rank sends and polls; `wake`, `measured` and `total` may be called from any. What goes from one
+    rank to another arrives in order, once, and unchanged; between different pairs there is no order.
+
+    A class says of all its ends:
+
+        way              what it is, as messages say it: tiles are exchanged "through `way`"
+        shares_memory    whether ranks of one host exchange tiles through memory that they share, and through this alone
+                         with ranks of other hosts
+
+    and each has:
+
+        endpoint         a text by which other ranks find it; at most 64 KiB
+        endpoints        those of all ranks, once it is connected
+        meter            the payload bytes that it was handed: each send adds its own
+
+    Args:
+        rank: this rank.
+        size: number of ranks.
+        token: the run's secret, which all ranks of it know and nobody else: whoever cannot show that is no rank.
+        interface: the address of this host under which other ranks can reach it.
+    """
+
+    way: ClassVar[str]
+    shares_memory: ClassVar[bool] = False
+    rank: int
+    size: int
+    meter: Meter
+    endpoint: str = ""
+    endpoints: tuple[str, ...] = ()
+
+    def __init__(self, rank: int, size: int, token: str, interface: str = LOOPBACK) -> None:
+        self.rank, self.size = rank, size
+        self.meter = Meter()
+
+    def connect(self, endpoints: Sequence[str]) -> None:
+        """Learn the endpoints of all ranks, in rank order; called once, before anything is sent.
+
+        Raises:
+            RunError: not one per rank.
+        """
+        if len(endpoints) != self.size:
+            raise RunError(f"expected the endpoints of {self.size} ranks, got {len(endpoints)}")
+        self.endpoints = tuple(endpoints)
+
+    def check_peer(self, peer: int) -> None:
+        """Refuse a receiver that is no other rank.
+
+        Raises:
+            RunError: names those that there are.
+        """
+        if peer == self.rank or not 0 <= peer < self.size:
+            raise RunError(f"rank {self.rank}: expected another rank of 0..{self.size - 1} to send to, got {peer}")
+
+    @abstractmethod
+    def send(self, peer: int, header: bytes, payload: memoryview | None, account: int) -> None:
+        """Send a header, and a payload if there is one; returns before they arrive.
+
+        Args:
+            peer: the receiving rank, another than this one.
+            header: a few bytes, handed over as they are.
+            payload: contiguous bytes that nobody changes from now on.
+            account: the number under which the payload's bytes are counted, by `meter`.
+
+        Raises:
+            RunError: the transport is closed, or the payload is larger than it carries.
+        """
+
+    @abstractmethod
+    def poll(self, timeout_s: float | None) -> list[Delivery]:
+        """Wait until something arrives, `wake` was called, or the time is over; give all that arrived.
+
+        Args:
+            timeout_s: seconds; None waits as long as it takes, 0 does not wait.
+
+        Raises:
+            RunError: the transport is closed, or frames were lost.
+        """
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Make the poll under way return, or else the next one; from any thread, several calls count as one."""
+
+    def measured(self, account: int) -> int | None:
+        """Count the payload bytes that were sent under an account; None if it is too long ago to be known."""
+        return self.meter.of(account)
+
+    def total(self) -> int:
+        """Count the payload bytes that were ever sent."""
+        return self.meter.total
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it; a poll under way returns, later ones are refused. Closing twice is allowed."""

@@ -6,7 +6,6 @@ import errno
 import math
 import struct
 import threading
-from typing import TYPE_CHECKING, final
 
 import numpy as np
 import zmq
@@ -15,14 +14,10 @@ from maniple.regions.error import RunError
 from maniple.runtime.process.wakeup import Wakeup
 from maniple.runtime.transports.message import MAX_FRAME, PROTOCOL
 from maniple.runtime.transports.proof import Gate, be_receiver, be_sender, digest, name
-from maniple.runtime.transports.transport import Delivery, Meter, Transport
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from maniple.runtime.transports.transport import LOOPBACK, Delivery, Transport
 
 __all__: list[str] = []
 
-LOOPBACK = "127.0.0.1"
 MAX_PAYLOAD = 2**31
 """Bytes of one tile; a larger one is refused before it is sent."""
 TILE_FRAME = 256 << 10
@@ -99,7 +94,6 @@ def milliseconds(seconds: float) -> int:
     return max(0, math.ceil(seconds * 1000))
 
 
-@final
 class ZmqTransport(Transport):
     """Tiles over TCP: one ROUTER that only receives, one DEALER per peer that only sends.
 
@@ -120,19 +114,18 @@ class ZmqTransport(Transport):
         interface: the address to bind to.
     """
 
+    way = "ZeroMQ"
+
     def __init__(self, rank: int, size: int, token: str, interface: str = LOOPBACK) -> None:
-        self.rank = rank
-        self.size = size
+        super().__init__(rank, size, token, interface)
         self._mismatched = 0
         self._token = token
-        self._meter = Meter()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         # A peer's queues are bounded by the copy engine's credits, and a stranger has none.
         self._router = make_socket(self._context, zmq.ROUTER, max_bytes=TILE_FRAME)
         be_receiver(self._router)
         self._gate = Gate(self._context, token, rank, size)
         self.endpoint = bind(self._router, interface)
-        self._endpoints: tuple[str, ...] = ()
         self._dealers: dict[int, zmq.Socket[bytes]] = {}
         self._sent = [0] * size
         self._received = [-1] * size  # -1: the hello is still to come
@@ -149,16 +142,6 @@ class ZmqTransport(Transport):
     def rejected(self) -> int:
         """How many connections were refused for a wrong proof, or a wrong greeting after it."""
         return self._gate.rejected + self._mismatched
-
-    def connect(self, endpoints: Sequence[str]) -> None:
-        """Learn where every rank takes tiles; connections are made at the first send.
-
-        Raises:
-            RunError: not one endpoint per rank.
-        """
-        if len(endpoints) != self.size:
-            raise RunError(f"expected the endpoints of {self.size} ranks, got {len(endpoints)}")
-        self._endpoints = tuple(endpoints)
 
     def send(self, peer: int, header: bytes, payload: memoryview | None, account: int) -> None:
         """Hand a header and a payload to the socket, which refers to the payload until it is gone."""
@@ -179,7 +162,7 @@ class ZmqTransport(Transport):
                 )
             socket.send(first, zmq.NOBLOCK | zmq.SNDMORE)
             _send_payload(socket, payload)
-            self._meter.add(account, payload.nbytes)
+            self.meter.add(account, payload.nbytes)
 
     def poll(self, timeout_s: float | None) -> list[Delivery]:
         """Wait for something, and take all that is there."""
@@ -204,14 +187,6 @@ class ZmqTransport(Transport):
         """Make a poll return."""
         self._alarm.ring()
 
-    def measured(self, account: int) -> int | None:
-        """Count an account's bytes, if they are known."""
-        return self._meter.of(account)
-
-    def total(self) -> int:
-        """Count all bytes."""
-        return self._meter.total
-
     def close(self) -> None:
         """End it from any thread: a poll under way returns first."""
         self._closed = True
@@ -231,11 +206,11 @@ class ZmqTransport(Transport):
             raise RunError(f"rank {self.rank}: the transport is closed")
 
     def _dial(self, peer: int) -> zmq.Socket[bytes]:
-        if peer == self.rank or not 0 <= peer < len(self._endpoints):
+        if peer == self.rank or not 0 <= peer < len(self.endpoints):
             raise RunError(f"rank {self.rank}: expected another rank of 0..{self.size - 1} to send to, got {peer}")
         socket = make_socket(self._context, zmq.DEALER, linger_ms=1000)
         be_sender(socket, self._token, self.rank, peer)
-        socket.connect(self._endpoints[peer])
+        socket.connect(self.endpoints[peer])
         socket.send(self._hello(self.rank, peer), zmq.NOBLOCK)
         return socket
 

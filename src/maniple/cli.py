@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-LAUNCHERS = ("local",)
-
 
 @final
 class _Commands(click.Group):
@@ -52,7 +50,7 @@ def cli() -> None:
 @click.option("--nodes", "--nnodes", default=1, show_default=True, help="Nodes, each with its own processes.")
 @click.option("--ranks-per-node", "--nproc-per-node", default=1, show_default=True, help="Processes of each node.")
 @click.option("--processors", default=1, show_default=True, help="Processors of each rank.")
-@click.option("--device", default="cpu", show_default=True, help="What the processors are: cpu, cuda, null.")
+@click.option("--device", default="cpu", show_default=True, help="What processors are: cpu, cuda, null, ...")
 @click.option("--machine", type=click.Path(path_type=Path), metavar="FILE", help="Machine (TOML) that this run is.")
 @click.option("--cores", type=int, help="Cores of each processor.  [default: the host's, shared evenly]")
 @click.option("--bind/--no-bind", default=None, help="Keep ranks to cores.  [default: if they take up all]")
@@ -64,8 +62,8 @@ def cli() -> None:
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for the ranks' log files.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="PATH", help="Write a timeline of the run there.")
 @click.option("--report", is_flag=True, help="Print last what trainers report: steps predicted and measured.")
-@click.option("--transport", default="shared", show_default=True, help="How tiles travel within a host: shared, zmq.")
-@click.option("--launcher", default="local", show_default=True, help="How ranks are started.")
+@click.option("--transport", default="shared", show_default=True, help="How tiles travel: shared, zmq, ...")
+@click.option("--launcher", default="local", show_default=True, metavar="NAME[:ARGUMENT]", help="What starts ranks.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
 @click.option("-m", "as_module", is_flag=True, help="Run a module instead of a script.")
 @click.argument("target", nargs=-1, type=click.UNPROCESSED, metavar="(SCRIPT | -m MODULE) [ARGUMENTS]...")
@@ -95,11 +93,10 @@ def run(
 
     Rank 0's output is shown; every rank's goes to its log file.
     """
-    from maniple.runtime.cluster import launcher as local
+    from maniple.runtime.cluster.launcher import LaunchRequest
+    from maniple.runtime.cluster.run import run as start
 
-    if launcher not in LAUNCHERS:
-        raise RequestError(f"--launcher {launcher!r} is not built; built: {', '.join(LAUNCHERS)}")
-    request = local.LaunchRequest(
+    request = LaunchRequest(
         target=("-m", *target) if as_module else target,
         nodes=nodes,
         ranks_per_node=ranks_per_node,
@@ -117,11 +114,12 @@ def run(
         record=record,
         report=report,
         transport=transport,
+        launcher=launcher,
     )
     if dry_run:
         _show_commands(request)
         return 0
-    return local.run(request)
+    return start(request)
 
 
 @cli.command()
@@ -187,13 +185,18 @@ def _complain(kind: str, message: str, *, as_json: bool) -> None:
 def _show_commands(request: object) -> None:
     import shlex
 
-    from maniple.runtime.cluster.launcher import LaunchRequest, command
+    from maniple.runtime.cluster.launcher import LaunchRequest
+    from maniple.runtime.cluster.registry import make_launcher
+    from maniple.runtime.cluster.run import command, ways
     from maniple.runtime.control.control import place
 
     if not isinstance(request, LaunchRequest):
         raise TypeError(f"expected a LaunchRequest, got {type(request).__name__}")
+    launcher = make_launcher(request)
+    within, between = ways(request, launcher)
+    click.echo(f"maniple: tiles travel within a host through {within}, between hosts through {between}", err=True)
     for rank in range(request.size):
-        argv, variables = command(request, rank, "(chosen at launch)", "(secret)")
+        argv, variables = command(request, rank, "(chosen at launch)", "(secret)", launcher=launcher)
         told = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
         click.echo(f"{place(rank, request.ranks_per_node)}: {told} {shlex.join(argv)}")
 

@@ -14,6 +14,12 @@ A plug-in comes in by an entry point of its package or by a call of the program;
     operator    none: a function; or ``TorchOperator``,        ``TileContext``                 ``maniple.operators``,
                 ``Operator``                                                                   ``mp.operator``,
                                                                                                ``register_operator``
+    device      ``Device``, ``HostDevice``                     its number and capacity         ``maniple.devices``,
+                                                                                               ``DEVICES.register``
+    transport   ``Transport``, ``InboxTransport``              its rank and the run's secret   ``maniple.transports``,
+                                                                                               ``TRANSPORTS.register``
+    launcher    ``Launcher``                                   ``RankCommand``, ``Streams``    ``maniple.launchers``,
+                                                                                               ``LAUNCHERS.register``
 
 Names are loaded when they are first used.
 """
@@ -39,6 +45,22 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import WeightPlan as WeightPlan
     from maniple.operators.rules.rule import Rule as Rule
     from maniple.operators.rules.tile import Tile as Tile
+    from maniple.runtime.cluster.launcher import Launcher as Launcher
+    from maniple.runtime.cluster.launcher import LaunchRequest as LaunchRequest
+    from maniple.runtime.cluster.launcher import RankCommand as RankCommand
+    from maniple.runtime.cluster.launcher import RankProcess as RankProcess
+    from maniple.runtime.cluster.launcher import Streams as Streams
+    from maniple.runtime.cluster.local import LocalProcess as LocalProcess
+    from maniple.runtime.cluster.registry import LAUNCHERS as LAUNCHERS
+    from maniple.runtime.devices.conformance import DEVICE_LAWS as DEVICE_LAWS
+    from maniple.runtime.devices.device import Device as Device
+    from maniple.runtime.devices.device import Stream as Stream
+    from maniple.runtime.devices.event import Done as Done
+    from maniple.runtime.devices.event import Event as Event
+    from maniple.runtime.devices.event import Signal as Signal
+    from maniple.runtime.devices.host_device import HostDevice as HostDevice
+    from maniple.runtime.devices.memory_budget import MemoryBudget as MemoryBudget
+    from maniple.runtime.devices.registry import DEVICES as DEVICES
     from maniple.runtime.program.mapper import CopyView as CopyView
     from maniple.runtime.program.mapper import LaunchView as LaunchView
     from maniple.runtime.program.mapper import TaskMapping as TaskMapping
@@ -47,6 +69,11 @@ if TYPE_CHECKING:
     from maniple.runtime.program.mapper import TaskView as TaskView
     from maniple.runtime.program.mapper import TunableView as TunableView
     from maniple.runtime.program.mapper import UseView as UseView
+    from maniple.runtime.transports.inbox import InboxTransport as InboxTransport
+    from maniple.runtime.transports.registry import TRANSPORTS as TRANSPORTS
+    from maniple.runtime.transports.transport import Delivery as Delivery
+    from maniple.runtime.transports.transport import Meter as Meter
+    from maniple.runtime.transports.transport import Transport as Transport
     from maniple.strategies.bound.whole_step import whole_step as whole_step
     from maniple.strategies.cost_model.analytic import Analytic as Analytic
     from maniple.strategies.cost_model.cost_model import CostModel as CostModel
@@ -94,6 +121,15 @@ _HOMES = {
     "operators.plan.plan": ("OperatorPlan", "Predicted", "WeightPlan"),
     "operators.rules.rule": ("Rule",),
     "operators.rules.tile": ("Tile",),
+    "runtime.cluster.launcher": ("Launcher", "LaunchRequest", "RankCommand", "RankProcess", "Streams"),
+    "runtime.cluster.local": ("LocalProcess",),
+    "runtime.cluster.registry": ("LAUNCHERS",),
+    "runtime.devices.conformance": ("DEVICE_LAWS",),
+    "runtime.devices.device": ("Device", "Stream"),
+    "runtime.devices.event": ("Done", "Event", "Signal"),
+    "runtime.devices.host_device": ("HostDevice",),
+    "runtime.devices.memory_budget": ("MemoryBudget",),
+    "runtime.devices.registry": ("DEVICES",),
     "runtime.program.mapper": (
         "CopyView",
         "LaunchView",
@@ -104,6 +140,9 @@ _HOMES = {
         "TunableView",
         "UseView",
     ),
+    "runtime.transports.inbox": ("InboxTransport",),
+    "runtime.transports.registry": ("TRANSPORTS",),
+    "runtime.transports.transport": ("Delivery", "Meter", "Transport"),
     "strategies.bound.whole_step": ("whole_step",),
     "strategies.cost_model.analytic": ("Analytic",),
     "strategies.cost_model.cost_model": ("CostModel",),

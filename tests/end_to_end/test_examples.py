@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(150)]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DIGITS = ROOT / "examples" / "digits.py"
-TESTED = {"cholesky", "custom_mapper", "digits"}  # each has a test of its own below
+TESTED = {  # each has a test of its own below
+    *("cholesky", "custom_device", "custom_launcher", "custom_mapper", "custom_transport", "digits"),
+}
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem not in TESTED]
 EPOCHS = 2
 STEPS = EPOCHS * 23
@@ -187,3 +189,90 @@ def test_a_custom_mapper_changes_places_and_nothing_else(nodes: int, processors:
 def test_a_traced_factorisation_is_right_every_time(nodes: int, tmp_path: Path) -> None:
     out = run(tmp_path / "run", str(ROOT / "examples" / "cholesky.py"), nodes=nodes).out
     assert out.splitlines() == [f"matrix {seed}: relative error below 1e-14" for seed in range(3)]
+
+
+# Stands for ssh: it writes down what every user of a host could see of it, and runs the shell here.
+SSH = """#!/bin/sh
+echo "$@" >> "$SEEN"
+shift 3
+exec $1
+"""
+ANNOUNCED = """[maniple.devices]
+file = custom_device:FileDevice
+[maniple.transports]
+unix = custom_transport:UnixTransport
+[maniple.launchers]
+ssh = custom_launcher:SshLauncher
+"""
+
+
+@pytest.fixture
+def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The command lines of ssh, which is a stand-in."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ssh").write_text(SSH)
+    (tmp_path / "bin" / "ssh").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    return tmp_path / "seen"
+
+
+@pytest.fixture
+def announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package is installed that announces the parts of the examples."""
+    site = tmp_path / "site" / "parts-1.0.dist-info"
+    site.mkdir(parents=True)
+    (site / "METADATA").write_text("Metadata-Version: 2.1\nName: parts\nVersion: 1.0\n")
+    (site / "entry_points.txt").write_text(ANNOUNCED)
+    paths = [str(site.parent), str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+
+
+def losses(out: str) -> list[list[float]]:
+    found = [[float(loss) for loss in line.split()[1:]] for line in out.splitlines() if line.startswith("losses ")]
+    assert all(len(one) == 3 and one[2] < one[0] for one in found)
+    return found
+
+
+@pytest.mark.usefixtures("seen")
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        ("custom_device", "maniple: 2 ranks of this host exchange tiles through ZeroMQ"),
+        ("custom_transport", "through Unix sockets"),
+        ("custom_launcher", "maniple: 2 ranks exchange tiles through ZeroMQ"),
+    ],
+)
+def test_a_part_of_ones_own_changes_no_loss(example: str, said: str, tmp_path: Path) -> None:
+    ended = run(tmp_path / "run", str(ROOT / "examples" / f"{example}.py"))
+    without, with_part = losses(ended.out)
+    assert with_part == without
+    assert said in ended.err.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("announced")
+def test_announced_parts_are_asked_for_by_name(seen: Path, tmp_path: Path) -> None:
+    example = str(ROOT / "examples" / "three_steps.py")
+    (alone,) = losses(run(tmp_path / "alone", example, nodes=2).out)
+    parts = ("--device", "file", "--transport", "unix", "--launcher", "ssh:127.0.0.1,127.0.0.2")
+    ended = run(tmp_path / "run", *parts, example, nodes=2)
+    assert losses(ended.out) == [alone]
+    assert "exchange tiles through Unix sockets" in ended.err
+    # Nobody but the ranks reads their variables.
+    assert seen.read_text().splitlines() == [f"-o BatchMode=yes 127.0.0.{node} sh -s" for node in (1, 2)]
+    shown = run(tmp_path / "dry", "--dry-run", *parts, example, nodes=2)
+    assert shown.err == "maniple: tiles travel within a host through Unix sockets, between hosts through Unix sockets\n"
+    assert ["MANIPLE_INTERFACE=127.0.0.2" in line for line in shown.out.splitlines()] == [False, True]
+
+
+@pytest.mark.usefixtures("announced")
+def test_a_rank_that_fails_under_another_launcher_ends_all(seen: Path, tmp_path: Path) -> None:
+    failing = tmp_path / "failing.py"
+    failing.write_text("import maniple as mp\nif mp.world().rank == 1:\n    raise ValueError('no good')\n")
+    own = ("-m", "maniple.cli", "run", "--nodes", "2", "--launcher", "ssh:localhost", str(failing))
+    ended = subprocess.run(
+        [sys.executable, *own], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 1
+    assert "error: node 1 (rank 1) raised ValueError: no good" in ended.stderr
+    assert len(seen.read_text().splitlines()) == 2

@@ -65,5 +65,5 @@ def test_too_little_shared_memory_is_refused_by_all_before_the_first_step(tmp_pa
 def test_a_transport_that_there_is_not_is_refused(tmp_path: Path) -> None:
     run = ended(tmp_path, "--transport", "share")
     assert run.returncode == 2
-    assert "there is no 'share'" in run.stderr
+    assert "transport 'share': there is no such transport; did you mean 'shared'?" in run.stderr
     assert "shared" in run.stderr

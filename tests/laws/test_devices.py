@@ -17,6 +17,8 @@ from trained_networks import NETWORKS, Training, trained
 
 import maniple as mp
 from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.devices.host_device import HostDevice
+from maniple.runtime.devices.registry import DEVICES
 
 # (ranks, CPU processors of each, GPU processors of each)
 WORLDS = ((1, 0, 1), (1, 0, 2), (1, 1, 1), (2, 0, 1), (2, 0, 2), (2, 1, 1))
@@ -47,6 +49,15 @@ def test_training_on_null_devices_equals_training_on_cpus_bit_for_bit(name: str,
     for key, value in on_cpus.parameters.items():
         assert torch.equal(on_devices.parameters[key], value), key
     assert all(map(torch.equal, on_devices.logits, on_cpus.logits))
+
+
+def test_training_on_devices_of_another_make_equals_training_on_cpus_bit_for_bit() -> None:
+    DEVICES.register("host", HostDevice)
+    on_cpus = train("residual", "random", local_worlds(2))
+    on_devices = train("residual", "random", local_worlds(2, device="host"))
+    assert on_devices.losses == on_cpus.losses
+    assert on_devices.moved == on_cpus.moved
+    assert all(torch.equal(on_devices.parameters[key], value) for key, value in on_cpus.parameters.items())
 
 
 @pytest.mark.parametrize(("name", "strategy"), [("digits", "random"), ("residual", "data_parallel")])

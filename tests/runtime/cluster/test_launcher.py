@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from maniple.regions.error import RequestError, RunError
-from maniple.runtime.cluster import launcher
-from maniple.runtime.cluster.launcher import LaunchRequest, command
+from maniple.runtime.cluster import launcher, log_folder
+from maniple.runtime.cluster.launcher import LaunchRequest
+from maniple.runtime.cluster.run import command
 from maniple.runtime.process import environment
 
 
@@ -123,7 +124,7 @@ def test_more_ranks_than_cores_are_not_bound(script: str, monkeypatch: pytest.Mo
 
 def test_the_default_folder_of_logs_is_fresh_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    first, second = launcher._log_folder(None), launcher._log_folder(None)
+    first, second = log_folder.make_log_folder(None), log_folder.make_log_folder(None)
     assert first != second
     assert first.parent == second.parent == tmp_path / f"maniple-{os.getuid()}"
     assert {path.stat().st_mode & 0o777 for path in (first, second, first.parent)} == {0o700}
@@ -134,17 +135,17 @@ def test_a_link_in_place_of_the_folder_of_logs_is_refused(tmp_path: Path, monkey
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"maniple-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunError, match="--log-dir"):
-        launcher._log_folder(None)
+        log_folder.make_log_folder(None)
 
 
 def test_a_chosen_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match="--log-dir"):
-        launcher._log_folder(tmp_path / "file")
+        log_folder.make_log_folder(tmp_path / "file")
 
 
 def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "rank-1.log"
-    assert launcher._tail(log) == []
+    assert log_folder.read_tail(log) == []
     log.write_bytes(b"\xff\n" + b"".join(b"line %d\n" % number for number in range(30_000)))
-    assert [line.strip() for line in launcher._tail(log)] == [f"line {number}" for number in range(29_980, 30_000)]
+    assert [line.strip() for line in log_folder.read_tail(log)] == [f"line {number}" for number in range(29980, 30000)]

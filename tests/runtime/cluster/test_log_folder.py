@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from maniple.runtime.cluster.launcher import _log_folder
-from maniple.runtime.cluster.log_folder import KEPT_RUNS, forget_old_runs
+from maniple.runtime.cluster.log_folder import KEPT_RUNS, forget_old_runs, make_log_folder
 
 
 @pytest.fixture
@@ -62,9 +61,9 @@ def test_what_no_launcher_made_stays(tmp_path: Path, ended: int) -> None:
 
 def test_a_launch_makes_its_folder_after_that(tmp_path: Path, ended: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    first = _log_folder(None)
+    first = make_log_folder(None)
     old = [made(first.parent, second, ended) for second in range(KEPT_RUNS + 3)]
-    second = _log_folder(None)
+    second = make_log_folder(None)
     assert first.exists()  # of this process, which runs
     assert second.exists()
     assert [folder.exists() for folder in old] == [False] * 3 + [True] * KEPT_RUNS

@@ -4,40 +4,59 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from stranger import Stranger
 
+from maniple.regions.error import RunError
 from maniple.runtime.cluster import supervisor
 from maniple.runtime.cluster.coordinator import Coordinator, Phase
+from maniple.runtime.cluster.launcher import Launcher, RankCommand, RankProcess, Streams
+from maniple.runtime.cluster.local import LocalLauncher
 from maniple.runtime.cluster.supervisor import Supervisor
 from maniple.runtime.transports.message import PROTOCOL, Failed, Hello, encode
 
-TIMEOUT_S = 20.0
+
+class Elsewhere(RankProcess):
+    """A process that is no child of anybody's here: it ends when its handle says so."""
+
+    def __init__(self, codes: list[int | None], *, dies: bool = True) -> None:
+        self.codes, self.dies = codes, dies
+        self.told: list[str] = []
+
+    def poll(self) -> int | None:
+        return self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+
+    def terminate(self) -> None:
+        self.told.append("terminate")
+        self.codes = [-signal.SIGTERM]
+
+    def kill(self) -> None:
+        self.told.append("kill")
+
+    def wait(self, timeout_s: float) -> bool:
+        self.told.append("wait")
+        return self.dies
 
 
-def until(what: object) -> None:
-    end = monotonic() + TIMEOUT_S
-    while not what():  # type: ignore[operator]
-        assert monotonic() < end
-        sleep(0.01)
+class Away(Launcher):
+    """Gives handles that a test made; the last is refused."""
+
+    def __init__(self, *handles: RankProcess) -> None:
+        super().__init__()
+        self.handles = list(handles)
+
+    def start(self, command: RankCommand, streams: Streams) -> RankProcess:
+        if not self.handles:
+            raise RunError(f"rank {command.rank} cannot be started")
+        os.write(streams.stdout, b"said\n")
+        return self.handles.pop(0)
 
 
-@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this system cannot look at an end without reaping it")
-@pytest.mark.parametrize("code", [0, 3, -signal.SIGKILL])
-def test_an_end_is_seen_without_giving_the_number_away(code: int) -> None:
-    end = f"sys.exit({code})" if code >= 0 else f"os.kill(os.getpid(), {-code})"
-    process = subprocess.Popen([sys.executable, "-c", f"import os, sys; {end}"], start_new_session=True)
-    until(lambda: supervisor._ended(process) is not None)
-    assert supervisor._ended(process) == code
-    os.killpg(process.pid, 0)  # the number is still this group's, so nobody else's
-    assert process.wait() == code
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+def command(*argv: str, rank: int = 0) -> RankCommand:
+    return RankCommand(rank, rank, argv, {})
 
 
 def test_what_was_reaped_is_sent_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,13 +64,14 @@ def test_what_was_reaped_is_sent_no_signal(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "killpg", lambda pid, number: killed.append((pid, number)))
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     with Supervisor(Coordinator(1, 1, 60.0), "secret", None) as made:
-        made.spawn([sys.executable, "-c", ""], dict(os.environ), tmp_path / "log", shown=False)
+        made.spawn(LocalLauncher(), command(sys.executable, "-c", ""), tmp_path / "log", shown=False)
         (process,) = made._processes
-        made._kill(0, signal.SIGTERM)
-        assert killed == [(process.pid, signal.SIGTERM)]
-        process.wait()
-        made._kill(0, signal.SIGTERM)
-        made._signal(0, signal.SIGTERM)
+        process.terminate()
+        assert [number for _, number in killed] == [signal.SIGTERM]
+        assert process.wait(30)
+        process.terminate()
+        process.kill()
+        assert not process.pass_on(signal.SIGUSR1, group=False)
         assert len(killed) == 1
 
 
@@ -69,3 +89,50 @@ def test_strangers_at_the_port_of_a_run_change_nothing() -> None:
         assert made._receive() == []
         assert head.phase is Phase.JOINING
         assert head._members == {}
+
+
+def test_a_process_that_is_no_child_is_watched_and_let_go_of(tmp_path: Path) -> None:
+    process = Elsewhere([None, None, 0])
+    with Supervisor(Coordinator(1, 1, 60.0), "secret", None) as made:
+        made.spawn(Away(process), command("far"), tmp_path / "log", shown=False)
+        assert made.watch().status == 0
+    assert process.told == ["kill", "wait"]
+    assert (tmp_path / "log").read_text() == "said\n"
+
+
+def test_an_interrupt_ends_a_process_that_is_no_child(tmp_path: Path) -> None:
+    process = Elsewhere([None])
+    with Supervisor(Coordinator(1, 1, 60.0), "secret", None) as made:
+        made.spawn(Away(process), command("far"), tmp_path / "log", shown=False)
+        made._interrupt(signal.SIGINT, None)
+        assert made.watch().status == 130
+    assert process.told == ["terminate", "kill", "wait"]
+
+
+def test_no_signal_is_passed_on_where_a_handle_cannot(tmp_path: Path) -> None:
+    process = Elsewhere([None])
+    assert not process.pass_on(signal.SIGSTOP, group=True)
+    assert process.told == []
+
+
+def test_a_process_that_may_be_left_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stays, ends = Elsewhere([0], dies=False), Elsewhere([0])
+    launcher = Away(stays, ends)
+    with Supervisor(Coordinator(2, 1, 60.0), "secret", None) as made:
+        made.spawn(launcher, command("far"), tmp_path / "a", shown=False)
+        made.spawn(launcher, command("far", rank=1), tmp_path / "b", shown=False)
+        assert made.watch().status == 0
+    assert ends.told == ["kill", "wait"]
+    assert capsys.readouterr().err == (
+        f"maniple: the process of rank 0 may still run: it was killed {supervisor.END_S:.0f} s ago\n"
+    )
+
+
+def test_a_rank_that_cannot_be_started_ends_those_that_were(tmp_path: Path) -> None:
+    first = Elsewhere([None])
+    launcher = Away(first)
+    with Supervisor(Coordinator(2, 1, 60.0), "secret", None) as made:
+        made.spawn(launcher, command("far"), tmp_path / "a", shown=False)
+        with pytest.raises(RunError, match="rank 1 cannot be started"):
+            made.spawn(launcher, command("far", rank=1), tmp_path / "b", shown=False)
+    assert first.told == ["kill", "wait"]

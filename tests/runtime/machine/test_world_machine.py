@@ -8,7 +8,8 @@ import pytest
 
 import maniple as mp
 from maniple.regions.error import RequestError
-from maniple.runtime.cluster.launcher import LaunchRequest, command
+from maniple.runtime.cluster.launcher import LaunchRequest
+from maniple.runtime.cluster.run import command
 from maniple.runtime.machine.machine_part import Host, Memory, Processor
 from maniple.runtime.machine.world_machine import given_machine, host_machine
 

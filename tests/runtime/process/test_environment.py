@@ -42,6 +42,8 @@ def test_read_gives_back_what_was_told(
         deterministic=bool(nodes % 2),
         join_timeout_s=timeout,
         bound=tuple(range(6 * rank, 6 * rank + 6)) if rank % 2 else (),
+        transport="unix" if rank % 2 else "shared",
+        interface="10.0.0.1" if rank % 2 else "127.0.0.1",
     )
     assert environment.read(told.to_environ()) == told
 

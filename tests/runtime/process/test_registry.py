@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -38,6 +39,21 @@ HERE = __name__
 def registry(*values: tuple[str, str]) -> Registry[type[Kettle]]:
     points = [EntryPoint(name, value, group("kettle")) for name, value in values]
     return Registry("kettle", class_check("kettle", Kettle, "derive it from Kettle"), lambda: points)
+
+
+def test_who_asks_while_another_does_finds_all_names() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def points() -> Iterator[EntryPoint]:
+        yield EntryPoint("copper", f"{HERE}:Copper", group("kettle"))
+        if not asked:  # as another thread would, half way through
+            asked.append(("asks",))
+            asked.append(made.names())
+        yield EntryPoint("tin", f"{HERE}:Copper", group("kettle"))
+
+    made = Registry("kettle", class_check("kettle", Kettle, "derive it from Kettle"), points)
+    assert made.names() == ("copper", "tin")
+    assert asked[1] == ("copper", "tin")
 
 
 def test_the_group_is_the_plural_of_the_kind() -> None:

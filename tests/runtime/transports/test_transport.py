@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -12,10 +14,13 @@ from maniple.regions.error import RequestError, RunError
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.measurement import gather_bytes
+from maniple.runtime.transports.registry import TRANSPORTS
+from maniple.runtime.transports.shared_or_sockets import SharedOrSockets
 from maniple.runtime.transports.transport import REMEMBERED, Delivery, Meter, Transport
 from maniple.runtime.transports.zeromq import ZmqTransport
 
 TIMEOUT_S = 30.0
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "custom_transport.py"
 Made = Callable[[int], Sequence[Transport]]
 
 
@@ -29,14 +34,28 @@ def shuffled(size: int) -> list[Transport]:
     return [hub.endpoint(rank) for rank in range(size)]
 
 
-def zeromq(size: int) -> list[Transport]:
-    made = [ZmqTransport(rank, size, "secret") for rank in range(size)]
+def joined(kind: type[Transport], size: int) -> list[Transport]:
+    """Ends that have told each other their endpoints, as ranks do at the join."""
+    made = [kind(rank, size, "secret") for rank in range(size)]
     for transport in made:
         transport.connect([other.endpoint for other in made])
-    return list(made)
+    return made
 
 
-@pytest.fixture(params=[loopback, shuffled, zeromq])
+def zeromq(size: int) -> list[Transport]:
+    return joined(ZmqTransport, size)
+
+
+def example(size: int) -> list[Transport]:
+    found = importlib.util.spec_from_file_location("custom_transport", EXAMPLE)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return joined(module.UnixTransport, size)
+
+
+@pytest.fixture(params=[loopback, shuffled, zeromq, example])
 def ends(request: pytest.FixtureRequest) -> Iterator[Made]:
     made: list[Transport] = []
 
@@ -207,3 +226,30 @@ def test_bytes_of_a_run_too_long_ago_are_refused() -> None:
     assert gather_bytes(world, 1 + REMEMBERED) == 4
     with pytest.raises(RequestError, match="run 1 are known no more"):
         gather_bytes(world, 1)
+
+
+def test_transports_come_by_name() -> None:
+    assert {"shared", "zmq"} <= set(TRANSPORTS.names())
+    assert (TRANSPORTS.lookup("shared"), TRANSPORTS.lookup("zmq")) == (SharedOrSockets, ZmqTransport)
+    assert [TRANSPORTS.lookup(name).shares_memory for name in ("shared", "zmq")] == [True, False]
+    with pytest.raises(RequestError, match=r"transport 'zmp': there is no such transport; did you mean 'zmq'\?"):
+        TRANSPORTS.lookup("zmp")
+
+
+def test_a_transport_says_what_it_is() -> None:
+    class Mute(Transport):
+        way = "nothing"
+
+    with pytest.raises(RequestError, match="which lacks close, poll, send, wake"):
+        TRANSPORTS.register("mute", Mute)
+    with pytest.raises(RequestError, match=r"lacks .*way"):
+        TRANSPORTS.register("bare", Transport)  # type: ignore[type-abstract]
+    assert "bare" not in TRANSPORTS.names()
+
+
+def test_every_rank_is_told_the_endpoints_of_all() -> None:
+    (alone,) = joined(ZmqTransport, 1)
+    assert alone.endpoints == (alone.endpoint,)
+    with pytest.raises(RunError, match="expected the endpoints of 1 ranks, got 2"):
+        alone.connect(["a", "b"])
+    alone.close()

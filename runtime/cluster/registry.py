@@ -1,0 +1,36 @@
+"""The launchers by name, for ``--launcher``: built-ins and those of other packages come through one door."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from maniple.regions.error import RequestError
+from maniple.runtime.cluster.launcher import Launcher
+from maniple.runtime.process.registry import Registry, class_check
+
+if TYPE_CHECKING:
+    from maniple.runtime.cluster.launcher import LaunchRequest
+
+__all__: list[str] = []
+
+LAUNCHERS: Registry[type[Launcher]] = Registry(
+    "launcher",
+    class_check("launcher", Launcher, "see docs/extending.md, A launcher"),  # type: ignore[type-abstract]
+)
+"""What starts the processes of a run."""
+
+
+def make_launcher(request: LaunchRequest) -> Launcher:
+    """Make the launcher that a request names, such as `local`, or with an argument `ssh:alpha,beta`.
+
+    Raises:
+        RequestError: there is none of the name (names the nearest), it refuses its argument, or the request asks for
+            what it cannot give.
+    """
+    name, _, argument = request.launcher.partition(":")
+    made = LAUNCHERS.lookup(name)(argument)
+    if request.bind and not made.same_host:
+        raise RequestError(
+            f"--bind: the cores are those of this host, where launcher {name!r} may start nothing; leave --bind out"
+        )
+    return made
