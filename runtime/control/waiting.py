@@ -33,26 +33,18 @@ class Waiting:
         self.lock = threading.Lock()
         self.finished = threading.Condition(self.lock)
         self._world = world
-        self._error: BaseException | None = None
-        self._raised_in: TracebackType | None = None
-        self._told = False
-
-    @property
-    def error(self) -> BaseException | None:
+        self.error: BaseException | None = None
         """The first failure; None while there was none."""
-        return self._error
-
-    @property
-    def told(self) -> bool:
+        self._raised_in: TracebackType | None = None
+        self.told = False
         """Whether the failure was raised to anybody."""
-        return self._told
 
     def fail(self, error: BaseException) -> None:
         """Record the first failure, wake everybody who waits, and have the other ranks stopped."""
         with self.lock:
-            first = self._error is None
+            first = self.error is None
             if first:
-                self._error, self._raised_in = error, error.__traceback__
+                self.error, self._raised_in = error, error.__traceback__
             self.finished.notify_all()
         if first and not isinstance(error, RankStopped):
             self._world.control.fail("", f"{type(error).__name__}: {error}")
@@ -60,15 +52,15 @@ class Waiting:
     def close(self) -> None:
         """End all waits, for the runtime of the rank goes: a lane must not wait for one that is dropped."""
         with self.lock:
-            self._error = self._error or RankStopped("the runtime of this rank was closed")
+            self.error = self.error or RankStopped("the runtime of this rank was closed")
             self.finished.notify_all()
 
     def check(self) -> None:
         """Raise the failure, if there was one."""
-        if self._error is not None:
-            self._told = True
+        if self.error is not None:
+            self.told = True
             # One exception for all who ask; its traceback must not grow with each.
-            raise self._error.with_traceback(self._raised_in)
+            raise self.error.with_traceback(self._raised_in)
 
     def await_done(self, done: Callable[[], bool]) -> None:
         """Block until something is done at this rank.
@@ -81,7 +73,7 @@ class Waiting:
         """
         stepper = self._world.stepper
         if stepper is not None:
-            stepper.until(lambda: done() or self._error is not None)
+            stepper.until(lambda: done() or self.error is not None)
         with self._world.headway.waiting(), self.finished:
             while not done():
                 self.check()
@@ -94,7 +86,7 @@ class Waiting:
             RunError: a task failed, here or on another rank.
         """
         if self._world.stepper is not None:
-            self._world.stepper.until(lambda: event.is_set() or self._error is not None)
+            self._world.stepper.until(lambda: event.is_set() or self.error is not None)
         with self._world.headway.waiting():
             while not event.wait(PATIENCE_S):
                 self.check()

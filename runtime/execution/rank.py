@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from maniple.regions.error import ManipleError, RequestError
 from maniple.runtime.control.control import RankStopped
@@ -68,7 +68,8 @@ class RankRuntime:
         self.recovery = Recovery(world, barrier, self.under_way.drain, self.endings.release)
         self.memories = self.resources.memories
         self.processors = self.resources.processors
-        self._debugging = False
+        self.debugging = False
+        """Whether tasks are checked."""
         self._programs = 0
         world.control.on_stop(self.fail)
         # Registered after the world's own ending, so run before it: what is under way ends, then the wire is let go.
@@ -100,14 +101,9 @@ class RankRuntime:
         """The first failure; None while there was none."""
         return self.waiting.error
 
-    @property
-    def debugging(self) -> bool:
-        """Whether tasks are checked."""
-        return self._debugging
-
     def switch_debugging(self, *, on: bool) -> None:
         """Have tasks checked from now on, or no more."""
-        self._debugging = on
+        self.debugging = on
 
     def next_program(self) -> int:
         """Number a trainer; every rank numbers the same ones alike."""
@@ -149,8 +145,10 @@ class RankRuntime:
             TaskFailed: a task failed, of which a program of one rank has not heard.
             RunError: a failure ended the run, here or on another rank.
         """
-        self.refuse_inside_a_task(what)
-        self.recovery.hear()
+        if inside_task():
+            self._refuse(what)
+        if self.recovery.noted:
+            self.recovery.hear()
         self.waiting.check()
 
     def refuse_inside_a_task(self, what: str) -> None:
@@ -160,8 +158,11 @@ class RankRuntime:
             RequestError: this thread is a processor's.
         """
         if inside_task():
-            msg = f"{what} was called inside a task's body; launch, read and wait in the program, outside of tasks"
-            raise RequestError(msg)
+            self._refuse(what)
+
+    def _refuse(self, what: str) -> NoReturn:
+        msg = f"{what} was called inside a task's body; launch, read and wait in the program, outside of tasks"
+        raise RequestError(msg)
 
     def fail(self, error: BaseException) -> None:
         """Record the first failure, wake everybody who waits, and have the other ranks stopped."""

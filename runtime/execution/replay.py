@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError
 from maniple.runtime.execution.device_lane import DeviceLane
 from maniple.runtime.execution.poison import awaited, place_of
-from maniple.runtime.execution.run import Run, Share
+from maniple.runtime.execution.run import Share
 from maniple.runtime.lanes.binding import Binder, Storage
 from maniple.runtime.lanes.lane_program import LaneProgram
 from maniple.runtime.lanes.lane_step import LaneStep, Meeting, StepFailed
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.analysis.capacity import Resident
     from maniple.runtime.devices.event import Event
+    from maniple.runtime.execution.run import Run
     from maniple.runtime.execution.services import Services
     from maniple.runtime.lanes.lane_step import Pause
     from maniple.runtime.schedule.lane import Step
@@ -153,18 +154,16 @@ class Replay:
             serial: its number in a program of launches, if it is part of one.
         """
         slot = self._submitted % 2
-        number, base = self._under_way.reserve(self.lanes.lengths)
-        base.update({-1 - row: self._submitted for row in self.lanes.engine})
-        self._submitted += 1
         work = [processor for processor, steps in self.lanes.steps.items() if steps]
         movements, outgoing, incoming = self._moving[slot]
-        run = Run(self, number, slot, len(work) + len(movements), base, serial)
+        run = self._under_way.begin(self, slot, len(work) + len(movements), serial)
+        run.base.update({-1 - row: self._submitted for row in self.lanes.engine})
+        self._submitted += 1
         self._runs[slot] = run
-        self._under_way.follow(run)
         resources = self._resources
         if resources.engine is not None and movements:
             resources.engine.submit(outgoing, incoming)
-        self._progress.begin(number, self._storage.table)
+        self._progress.begin(run.number, self._storage.table)
         for processor in work:
             share = Share(self, processor, run)
             lent = share.lend if processor == work[0] and self._lends(processor) else None
@@ -178,7 +177,8 @@ class Replay:
             RunError: a task failed, here or on another rank.
         """
         self._resources.help()
-        self._waiting.await_done(lambda: not run.left)
+        if run.left:
+            self._waiting.await_done(lambda: not run.left)
 
     def _lends(self, processor: int) -> bool:
         """Say whether a lane may be taken by any thread: its steps are compiled, and were over soon the last time."""

@@ -13,13 +13,14 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, final
 
+from maniple.runtime.execution.run import Run
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from maniple.runtime.control.waiting import Waiting
     from maniple.runtime.execution.ready_queue import ReadyQueue
     from maniple.runtime.execution.replay import Replay
-    from maniple.runtime.execution.run import Run
 
 __all__: list[str] = []
 
@@ -74,23 +75,22 @@ class UnderWay:
         self.drain()
         self.current = None
 
-    def reserve(self, lengths: Mapping[int, int]) -> tuple[int, dict[int, int]]:
-        """Number a submission, and say from which values on its lanes raise the counters of their processors.
+    def begin(self, replay: Replay, slot: int, left: int, serial: int) -> Run:
+        """Make the next run of a replay; its lanes raise the counters of their processors on from where they are.
 
         Args:
-            lengths: by processor, how many steps its lane has.
-
-        Returns:
-            The number, which every rank gives alike, and the counters by processor.
+            replay: what runs.
+            slot: which of its two sets of times the run uses.
+            left: its lanes and movements between hosts.
+            serial: see `Run`.
         """
         self._submissions += 1
-        base = {processor: self._taken.get(processor, 0) for processor in lengths}
-        self._taken.update({processor: base[processor] + length for processor, length in lengths.items()})
-        return self._submissions, base
-
-    def follow(self, run: Run) -> None:
-        """Take note of a run that begins."""
-        self._last = run
+        base: dict[int, int] = {}
+        for processor, length in replay.lanes.lengths.items():
+            base[processor] = self._taken.get(processor, 0)
+            self._taken[processor] = base[processor] + length
+        self._last = run = Run(replay, self._submissions, slot, left, base, serial)
+        return run
 
     def retire(self, replays: Collection[Replay]) -> None:
         """Let go of replays that will not run again, and of their storage."""

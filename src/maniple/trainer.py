@@ -176,7 +176,8 @@ class Trainer:
             batch = {name: value.clone() for name, value in batch.items()}
         with self._watched():
             loaded.replay.prepare()
-        self._memory.begin()
+        if not self._steps:
+            self._memory.begin()
         with uninterrupted():
             loaded.feed(batch, self._runtime.memories, self._seed, self._steps)
             begun_ns = perf_counter_ns()

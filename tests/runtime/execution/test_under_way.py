@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,9 @@ def test_every_run_begins_where_the_one_before_has_raised_the_counters_to(lanes:
     under_way = UnderWay(Waiting(World.solo(cores=1)))
     raised = dict.fromkeys(range(4), 0)
     for number, lengths in enumerate(lanes, 1):
-        assert under_way.reserve(lengths) == (number, {processor: raised[processor] for processor in lengths})
+        replay = SimpleNamespace(lanes=SimpleNamespace(lengths=lengths), failure=None)
+        run = under_way.begin(replay, 0, 0, 0)  # type: ignore[arg-type]
+        assert (run.number, run.base) == (number, {processor: raised[processor] for processor in lengths})
         for processor, length in lengths.items():
             raised[processor] += length
 
