@@ -119,8 +119,8 @@ def stencil(words: int, steps: int) -> tuple[dict[str, Go], list[int]]:
         if side == SIDES[0]:
             found[SIDES[2]] = partial(_replay, name, buffers, fence=True)
         mp.fence()
-        runtime = buffers[0].session.runtime
-        counted.append(0 if runtime.current is None else waits(runtime.current))
+        current = buffers[0].session.runtime.under_way.current
+        counted.append(0 if current is None else waits(current))
     replay.Layout = Layout  # type: ignore[misc]
     return found, counted
 

@@ -64,11 +64,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "segmentation",
     ],
 }
-# What still points upwards: (importer, imported), with the reason. The list only becomes shorter.
-UPWARDS = {
-    ("runtime.program.call", "runtime.execution.rank"): "a result is awaited at its rank: to be a narrow protocol",
-    ("runtime.program.future", "runtime.execution.rank"): "as above",
-}
+# What points upwards all the same: (importer, imported), with the reason. Nothing does.
+UPWARDS: dict[tuple[str, str], str] = {}
+# What holds the state of a rank, by the names that others know it by. Only its own methods change it.
+OWNERS = frozenset({"runtime", "rank", "waiting", "resources", "under_way", "recovery", "journal", "endings"})
 MOST_MODULES = 20
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
@@ -117,6 +116,18 @@ def layer_faults(layer: str, names: Iterator[str]) -> list[str]:
         if is_bare(name) or (package == "maniple" and inner.split(".")[0] not in allowed):
             faults.append(name)
     return faults
+
+
+def foreign_assignments(tree: ast.Module) -> list[str]:
+    """The places that set what an owner of a rank's state holds, from outside: `runtime.x = 1`, `del a.rank.x`."""
+    return [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store | ast.Del)
+        and isinstance(node.value, ast.Name | ast.Attribute)
+        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr).lstrip("_") in OWNERS
+    ]
 
 
 def environment_uses(tree: ast.Module) -> list[int]:
@@ -214,6 +225,11 @@ def test_environment_variables_are_read_in_one_module(path: Path) -> None:
         assert environment_uses(tree_of(path)) == []
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_the_state_of_a_rank_is_changed_by_what_owns_it(path: Path) -> None:
+    assert foreign_assignments(tree_of(path)) == []
+
+
 @pytest.mark.parametrize("layer", sorted(MAY_IMPORT))
 def test_every_layer_has_its_tests(layer: str) -> None:
     assert list((ROOT / "tests" / layer).rglob("test_*.py"))
@@ -271,3 +287,13 @@ def test_a_long_function_is_seen() -> None:
     body = "def f():\n" + "    pass\n" * LONGEST_FUNCTION
     assert long_functions(ast.parse(body)) == [f"f at line 1: {LONGEST_FUNCTION + 1} lines"]
     assert long_functions(ast.parse("def f():\n" + "    pass\n" * (LONGEST_FUNCTION - 1))) == []
+
+
+def test_a_change_of_what_another_owns_is_seen() -> None:
+    body = "def f(self, runtime, rank):\n    self.rank = rank\n    runtime.last = 1\n    self._runtime.taken += 1\n"
+    body += "    del a.resources.engine\n    runtime.endings.add(f)\n    a = b.rank.world, rank.table[1]\n"
+    assert foreign_assignments(ast.parse(body)) == [
+        "line 3: runtime.last",
+        "line 4: self._runtime.taken",
+        "line 5: a.resources.engine",
+    ]

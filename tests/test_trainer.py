@@ -15,7 +15,9 @@ import torch.nn.functional as F
 import maniple as mp
 from maniple.program_loader import KEPT_SIZES
 from maniple.regions.error import RequestError, RunError
+from maniple.runtime.control.waiting import Waiting
 from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.execution import rank
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.program.mapper import LaunchView, Mapper
@@ -419,11 +421,34 @@ def test_a_trainer_says_first_what_failed_unseen() -> None:
         x = session.region((2,), name="x")
         x.fill(0.0)
         session.launch(fails, x)
-        session.untraced.drain()
+        session.runtime.drain()
         with pytest.raises(TaskFailed, match="of other regions"):
             trainer.step(**batch(0))
         assert trainer.step(**batch(0)) > 0
     session.runtime.close()
+
+
+def test_a_step_is_asked_once_whether_it_may_be_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    check, inside = Waiting.check, rank.inside_task
+
+    def checked(waiting: Waiting) -> None:
+        asked.append("failed?")
+        check(waiting)
+
+    def counted() -> bool:
+        asked.append("inside a task?")
+        return inside()
+
+    with make() as trainer:
+        for _ in range(3):
+            trainer.step(**batch(0))
+        with monkeypatch.context() as patch:
+            patch.setattr(Waiting, "check", checked)
+            patch.setattr(rank, "inside_task", counted)
+            step = trainer._submit((), batch(0))
+            assert asked == ["inside a task?", "failed?"]
+        trainer._collect(step)
 
 
 def test_weights_of_two_steps_are_named_and_not_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, final
 from maniple.runtime.lanes.progress import BARRIERS
 
 if TYPE_CHECKING:
-    from maniple.runtime.execution.rank import RankRuntime
+    from maniple.runtime.control.world import World
+    from maniple.runtime.lanes.progress import Progress
 
 __all__: list[str] = []
 
@@ -26,13 +27,15 @@ class Barrier:
     Ranks of several hosts do so by way of the launcher.
 
     Args:
-        runtime: this rank.
+        world: this rank.
+        progress: its counters.
     """
 
-    def __init__(self, runtime: RankRuntime) -> None:
-        self._runtime = runtime
-        shared = runtime.world.shared
-        self._shared = shared if shared is not None and len(shared.ranks) == runtime.world.size else None
+    def __init__(self, world: World, progress: Progress) -> None:
+        self._world = world
+        self._progress = progress
+        shared = world.shared
+        self._shared = shared if shared is not None and len(shared.ranks) == world.size else None
         self._number = 0
 
     def anybody(self, *, says: bool) -> bool:
@@ -41,11 +44,11 @@ class Barrier:
         Raises:
             RunError: the run was stopped or has failed.
         """
-        world = self._runtime.world
+        world = self._world
         if self._shared is None:
             return any(part != b" " for part in world.control.gather(b"!" if says else b" "))
         self._number += 1
-        progress, slot = self._runtime.progress, BARRIERS + self._number % 2
+        progress, slot = self._progress, BARRIERS + self._number % 2
         progress.tell(slot, 2 * self._number + says)
         with world.headway.waiting():
             told = [progress.hear(rank, slot, 2 * self._number) for rank in sorted(self._shared.ranks)]

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from maniple.runtime.devices.event import DONE
 from maniple.runtime.program.body import BoundTask
-from maniple.runtime.schedule.failure import TaskFailed
 from maniple.runtime.schedule.lane import StepKind
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.devices.event import Event
     from maniple.runtime.devices.processor import Processor
-    from maniple.runtime.execution.replay import Run
+    from maniple.runtime.execution.run import Run
     from maniple.runtime.program.call import Calls, Frames
     from maniple.runtime.schedule.lane import Step, Wait
 
@@ -189,15 +188,10 @@ class DeviceLane:
 
 def _note(run: Run, row: int, event: Event, error: BaseException | None) -> None:
     """Note when a row ran, or fail the run."""
-    replay = run.replay
     if error is not None:
-        replay.runtime.fail(
-            error
-            if isinstance(error, TaskFailed)
-            else TaskFailed.of(replay.schedule, row, replay.runtime.world.place(), error)
-        )
+        run.replay.fail(row, error)
         return
-    begun, ended = replay.times[run.slot]
+    begun, ended = run.replay.times[run.slot]
     begun[row], ended[row] = event.begun_ns, event.ended_ns
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis.capacity import Resident
     from maniple.runtime.analysis.dependence import Node
     from maniple.runtime.analysis.program_analysis import AnalysedUse
-    from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.execution.ready_row import ReadyRow
+    from maniple.runtime.execution.services import Services
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.call import Call
     from maniple.runtime.program.mapping import Mapping
@@ -74,28 +74,35 @@ class DynamicLaunches:
     `version` grows whenever what is valid where may have changed, so that whoever looked need not look again.
 
     Args:
-        runtime: the rank.
+        rank: the rank, which has the processors of the machine.
         machine: the machine whose processors run the launches.
         mapper: says which copies are the nearest.
     """
 
-    def __init__(self, runtime: RankRuntime, machine: Machine, mapper: Mapper) -> None:
-        self.runtime = runtime
+    def __init__(self, rank: Services, machine: Machine, mapper: Mapper) -> None:
+        self.runtime = rank
         self.machine = machine
         self.profiler = Profiler()
         self._mapper = mapper
         self._distance = distance(machine)
         self.analysis = ProgramAnalysis(machine)
         self.version = 0
-        self.recorded: Callable[[], bool] = bool  # whether launches are taken down, to be replayed later
-        runtime.employ(machine)
-        self._issuer = ReadyQueue(runtime, machine)
+        self._recorded: Callable[[], bool] = bool
+        self._waiting, self._under_way, self._recovery = rank.waiting, rank.under_way, rank.recovery
+        self._resources, self._here = rank.resources, rank.resources.memories
+        in_order = rank.world.deterministic
+        self._queue = ReadyQueue(machine, rank.resources, rank.waiting, rank.journal, in_order=in_order)
+        self._under_way.attend(self._queue)
         self._memories = [processor.memory for processor in machine.processors]
         self._bound: dict[int, BoundLaunch] = {}
         self._moved = 0
         self._live: dict[int, LiveRegion] = {}
         self._layouts: dict[tuple[int, int], tuple[int, ...]] = {}
         self._dropped: deque[int] = deque()
+
+    def measure_while(self, recorded: Callable[[], bool]) -> None:
+        """Have bodies measured while launches are taken down, to be replayed later; something says whether they are."""
+        self._recorded = recorded
 
     def add(self, region: LogicalRegion, handle: object) -> None:
         """Start to follow a region, until nobody holds its handle any more and its tasks are done."""
@@ -127,16 +134,16 @@ class DynamicLaunches:
     def free_dropped(self) -> list[int]:
         """Free the regions that the program can no longer name, once nothing that uses them is under way."""
         freed = []
-        traced = self.runtime.last is not None and self.runtime.last.left
+        replaying = self._under_way.replaying
         for _ in range(len(self._dropped)):
             number = self._dropped.popleft()
             live = self._live[number]
-            if traced or live.busy():
+            if replaying or live.busy():
                 self._dropped.append(number)
                 continue
             del self._live[number]
             self.analysis.drop(number)
-            for memory in self.runtime.memories.values():
+            for memory in self._here.values():
                 memory.forget(live.region)
             self._layouts = {place: order for place, order in self._layouts.items() if place[0] != number}
             freed.append(number)
@@ -153,7 +160,7 @@ class DynamicLaunches:
         together: bool = False,
         again: bool = False,
     ) -> None:
-        """Analyse a mapped launch and start what of it runs here.
+        """Analyse a mapped launch and start what of it runs here; the rank was asked whether it may.
 
         Args:
             launch: the launch.
@@ -166,20 +173,18 @@ class DynamicLaunches:
         Raises:
             RequestError: points that interfere, or a read before the first write; nothing was started.
         """
-        self.runtime.check()
-        if self.runtime.current is not None:
-            self.runtime.drain()  # what was replayed has left no rows that a launch could wait for
+        if self._under_way.current is not None:
+            self._under_way.leave()
         with uninterrupted():
-            self.runtime.current = None
             found = self.analysis.launch(launch, again=again)
             self.version += 1
             if serial:
-                self.runtime.recovery.follow(serial, (launch,))
+                self._recovery.follow(serial, (launch,))
             try:
                 self._start(launch, found, mapping, call, 0 if together else serial, together=together)
             except BaseException as error:
                 # The analysis counts the launch as done already, so nothing after it would be right.
-                self.runtime.fail(RunError(f"launch {launch.name} could not be started: {error}"))
+                self._waiting.fail(RunError(f"launch {launch.name} could not be started: {error}"))
                 raise
 
     def _start(
@@ -197,31 +202,31 @@ class DynamicLaunches:
         found = self._make_room(found)
         nodes: list[list[tuple[LiveRegion, Node]]] = [[] for _ in launch.points]
         bound = self._bound.get(id(launch)) if call is not None else None
-        fits = bound is not None and bound.fits(found, self._live, self.runtime.memories)
+        fits = bound is not None and bound.fits(found, self._live, self._here)
         views: list[list[torch.Tensor | None]] = [[None] * len(launch.requirements) for _ in launch.points]
-        local = [self._memories[point.processor] in self.runtime.memories for point in launch.points]
+        local = [self._memories[point.processor] in self._here for point in launch.points]
         for slot, use in enumerate(found):
             live = self._live[use.region]
             if use.moves:
-                rows += self._issuer.movements(live, use.moves, use.first)
+                rows += self._queue.movements(live, use.moves, use.first)
             for point, node, access in use.accesses:
                 if local[point]:
                     nodes[point].append((live, node))
                     if not fits:
-                        views[point][slot] = live.view(self.runtime, access.instance, access.rect)
+                        views[point][slot] = live.view(self._here, access.instance, access.rect)
         if bound is None or not fits:
             bound = self._bind(launch, found, views, local)
             if call is not None:
                 self._keep(bound)
         tasks = self._tasks(bound, nodes, mapping, call, serial)
         for use in found:
-            self._issuer.link(self._live[use.region], use.edges)
-        self._issuer.line_up(rows, tasks, together=together)
-        self._issuer.release([*rows, *tasks])
+            self._queue.link(self._live[use.region], use.edges)
+        self._queue.line_up(rows, tasks, together=together)
+        self._queue.release([*rows, *tasks])
         for use in found:
-            self._live[use.region].bound(self.runtime.memories, use.evicted)
+            self._live[use.region].bound(self._here, use.evicted)
             self._live[use.region].tidy()
-        moved = sum(memory.version for memory in self.runtime.memories.values())
+        moved = sum(memory.version for memory in self._here.values())
         if moved != self._moved:
             self._moved = moved
             self._bound.clear()  # or views would keep storage that was given up
@@ -256,18 +261,18 @@ class DynamicLaunches:
 
     def _evict(self, leaving: Sequence[AnalysedUse]) -> None:
         """Copy what is nowhere else, and let go of the rest."""
-        rows = [row for use in leaving for row in self._issuer.movements(self._live[use.region], use.moves, use.first)]
+        rows = [row for use in leaving for row in self._queue.movements(self._live[use.region], use.moves, use.first)]
         for use in leaving:
-            self._issuer.link(self._live[use.region], use.edges)
-        self._issuer.release(rows)
-        self.runtime.await_issued()
+            self._queue.link(self._live[use.region], use.edges)
+        self._queue.release(rows)
+        self._under_way.await_rows()
         self._bound.clear()  # views are kept there
         for use in leaving:
-            self._live[use.region].bound(self.runtime.memories, use.evicted)
+            self._live[use.region].bound(self._here, use.evicted)
             self._live[use.region].tidy()
 
     def _on_device(self, use: AnalysedUse) -> bool:
-        memory = self.runtime.memories.get(self._live[use.region].analysis.extents[use.evicted][0])
+        memory = self._here.get(self._live[use.region].analysis.extents[use.evicted][0])
         return memory is not None and memory.device is not None
 
     def _bind(
@@ -282,7 +287,7 @@ class DynamicLaunches:
         for number, point in enumerate(launch.points):
             if local[number] and launch.binder is not None:
                 cores = self.machine.processors[point.processor].cores
-                with self.runtime.binding(point.processor):
+                with self._resources.binding(point.processor):
                     bodies.append((number, point.processor, launch.binder(number, views[number], cores)))
         held: list[tuple[int, int, int, torch.Tensor]] = []
         # A fill uses an instance only where there is one, and contributions have instances of their own.
@@ -294,7 +299,7 @@ class DynamicLaunches:
                 if local[number]:
                     owned.setdefault(self._memories[launch.points[number].processor], place)
             for memory, own in owned.items():
-                storage = self._live[use.region].storage(self.runtime.memories[memory], use.accesses[own][2].instance)
+                storage = self._live[use.region].storage(self._here[memory], use.accesses[own][2].instance)
                 if storage is None:
                     return BoundLaunch(launch, tuple(bodies), None)
                 held.append((slot, own, memory, storage))
@@ -318,24 +323,25 @@ class DynamicLaunches:
         launch = bound.launch
         for number, processor, body in bound.bodies:
             run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
-            if number not in bound.heard and self.recorded():
-                watched = self.runtime.scratch.watched(launch, number, self.runtime.processors[processor], run)
+            if number not in bound.heard and self._recorded():
+                watched = self.runtime.scratch.watched(launch, number, self._resources.processors[processor], run)
                 if watched is run:
                     bound.heard.add(number)
                 run = watched
-            guarded = self.runtime.guard(run, launch, number)
-            if serial and call is not None and self.runtime.recovery.possible:
+            if serial and call is not None and self._recovery.possible:
                 ended = partial(call.put, body.point, None) if isinstance(body, BoundTask) else _nothing
-                guarded = self.runtime.recovery.attempt(run, launch, number, serial, ended)
+                guarded = self._recovery.attempt(run, launch, number, serial, ended)
+            else:
+                guarded = self._recovery.guard(run, launch, number)
             measure = None
             if mapping is not None and mapping.options.profile:
-                if self.runtime.processors[processor].device is None:
+                if self._resources.processors[processor].device is None:
                     guarded = self.profiler.measured(guarded, launch.name, processor)
                 else:
                     measure = self.profiler.told(launch.name, processor)
-            tell = self.runtime.teller(f"p{processor}", partial(launch.label, number), "task")
+            tell = self.runtime.journal.teller(f"p{processor}", partial(launch.label, number), "task")
             priority = 0 if mapping is None else mapping.priorities[number]
-            rows.append(self._issuer.task(processor, guarded, nodes[number], priority, tell, measure))
+            rows.append(self._queue.task(processor, guarded, nodes[number], priority, tell, measure))
         return rows
 
     def lay_out(self, launch: Launch, mapping: Mapping, mapper: Mapper) -> None:
@@ -359,8 +365,8 @@ class DynamicLaunches:
                         f"{region.name} in memory {memory}; legal: {held}, which its instance has there, or None"
                     )
                 self._layouts[region.id, memory] = layout
-                if memory in self.runtime.memories:
-                    self.runtime.memories[memory].lay_out(region, layout)
+                if memory in self._here:
+                    self._here[memory].lay_out(region, layout)
 
     def settle(self, regions: Iterable[LogicalRegion]) -> dict[int, Validity]:
         """Wait until nothing is under way here and nothing of these regions is left to fold; say what is valid where.
@@ -374,7 +380,7 @@ class DynamicLaunches:
             if launch is not None:
                 self.issue(launch)
             states[region.id] = self.analysis.regions[region.id].validity
-        self.runtime.drain()
+        self._under_way.drain()
         return states
 
     def succeed(self, states: Lookup[int, Validity]) -> None:
@@ -384,16 +390,8 @@ class DynamicLaunches:
             live = self._live[region]
             live.forget()
             enter(live.analysis, validity)
-            live.resume(self.runtime.memories)
+            live.resume(self._here)
             self.analysis.replayed(region)
-
-    def drain(self) -> None:
-        """Block until every row issued so far is done.
-
-        Raises:
-            RunError: a task failed, here or on another rank.
-        """
-        self._issuer.drain()
 
 
 def _nothing() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.control.world import World
     from maniple.runtime.execution.recorder import Recorder
-    from maniple.runtime.execution.replay import Run
+    from maniple.runtime.execution.run import Run
 
 __all__: list[str] = []
 

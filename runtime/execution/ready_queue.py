@@ -1,4 +1,4 @@
-"""The ready queue: rows of dynamic launches, which run as soon as what they wait for is done."""
+"""The ready queue: rows of launches as they come, which run as soon as what they wait for is done; see `ready_row`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from maniple.runtime.analysis.dependence import Node
 from maniple.runtime.execution.engine import CopyEngine
-from maniple.runtime.execution.ready_row import DeviceTask, ReadyRow, ReadyTask
+from maniple.runtime.execution.ready_row import DONE, DeviceTask, ReadyRow, ReadyTask, count_down
 from maniple.runtime.execution.recorder import silent
 from maniple.runtime.lanes.movement import BoundMove, Place, bind_movement
 from maniple.runtime.observe.timeline import Kind
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis.dependence import Move, RegionAnalysis
+    from maniple.runtime.control.waiting import Waiting
     from maniple.runtime.devices.event import Event
-    from maniple.runtime.execution.rank import RankRuntime
-    from maniple.runtime.execution.recorder import Tell
+    from maniple.runtime.execution.recorder import Journal, Tell
+    from maniple.runtime.execution.resources import Resources
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.storage.memory import Memory
     from maniple.runtime.storage.push import Incoming, Movement, Outgoing
@@ -59,10 +60,10 @@ class LiveRegion:
         self._former: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._tidy_at = FORGET_AT
 
-    def view(self, runtime: RankRuntime, instance: int, rect: IndexSpace) -> torch.Tensor:
-        """View the bounds of an index space in an instance in one of this rank's memories."""
+    def view(self, memories: Mapping[int, Memory], instance: int, rect: IndexSpace) -> torch.Tensor:
+        """View the bounds of an index space in an instance that lies in one of some memories."""
         number, kind, extent = self.analysis.extents[instance]
-        memory = runtime.memories[number]
+        memory = memories[number]
         if kind == InstanceKind.MAIN:
             covered, storage = self._former.get(instance) or self._valid(memory, instance, extent)
         else:
@@ -107,7 +108,7 @@ class LiveRegion:
 
     def busy(self) -> bool:
         """Say whether a row that uses the region is not done yet."""
-        return any(not row.done for row in self.rows.values())
+        return any(row.state is not DONE for row in self.rows.values())
 
     def has_instance(self, memory: int) -> bool:
         """Whether a memory has an instance of valid values."""
@@ -123,7 +124,7 @@ class LiveRegion:
         """Now and then drop what only rows that are done, or of other ranks, still refer to."""
         if len(self.rows) + len(self.temporary) < self._tidy_at:
             return
-        self.rows = {node: row for node, row in self.rows.items() if not row.done}
+        self.rows = {node: row for node, row in self.rows.items() if row.state is not DONE}
         self.analysis.forget(self.rows.__contains__)
         pending = self.analysis.pending_instances()
         self.temporary = {index: kept for index, kept in self.temporary.items() if index in pending}
@@ -134,13 +135,23 @@ class ReadyQueue:
     """Links rows to those they wait for and starts them; safe to call from the program's thread only.
 
     Args:
-        runtime: the rank.
         machine: whose memories there are.
+        resources: the rank's processors and memories.
+        waiting: how its threads wait.
+        journal: what records there.
+        in_order: whether every row waits for the one before.
     """
 
-    def __init__(self, runtime: RankRuntime, machine: Machine) -> None:
-        self.runtime = runtime
-        self._place = Place.of(machine, runtime.memories)
+    def __init__(
+        self, machine: Machine, resources: Resources, waiting: Waiting, journal: Journal, *, in_order: bool
+    ) -> None:
+        self.rows = 0
+        """How many rows were released and are not done."""
+        self._resources, self._memories = resources, resources.memories
+        self._waiting, self._lock = waiting, waiting.lock
+        self._journal = journal
+        self._in_order = in_order
+        self._place = Place.of(machine, resources.memories)
         self._last: Sequence[ReadyRow] = ()
         self._together: Sequence[ReadyRow] = ()
 
@@ -160,12 +171,12 @@ class ReadyQueue:
         return [row for row in rows if row is not None]
 
     def _fold(self, live: LiveRegion, node: Node, move: Move) -> ReadyRow | None:
-        if move.processor not in self.runtime.processors:
+        if move.processor not in self._resources.processors:
             return None
-        target, *parts = (live.view(self.runtime, access.instance, access.rect) for access in move.accesses)
-        with self.runtime.binding(move.processor):
+        target, *parts = (live.view(self._memories, access.instance, access.rect) for access in move.accesses)
+        with self._resources.binding(move.processor):
             call = bind_fold(move.op, target, parts, move.accesses[0].rect)
-        tell = self.runtime.teller(f"p{move.processor}", lambda: f"fold {live.region.name}", "fold")
+        tell = self._journal.teller(f"p{move.processor}", lambda: f"fold {live.region.name}", "fold")
         return self.task(move.processor, call, [(live, node)], 0, tell)
 
     def task(
@@ -177,7 +188,7 @@ class ReadyQueue:
         tell: Tell = silent,
         measure: Callable[[int], object] | None = None,
     ) -> ReadyRow:
-        """Make a row of a task or fold of this rank; `link` starts it.
+        """Make a row of a task or fold of this rank; `release` has it start.
 
         Args:
             processor: where it runs.
@@ -187,29 +198,24 @@ class ReadyQueue:
             tell: notes when it is ready, starts and ends.
             measure: told for how many nanoseconds it ran, on a device.
         """
-        place = self.runtime.processors[processor]
+        place = self._resources.processors[processor]
         if place.device is None:
             row: ReadyRow = ReadyTask(self, place, call, priority, tell)
         else:
             row = DeviceTask(self, place, call, priority, tell, measure)
-        self._enter(row, nodes)
-        return row
-
-    def _enter(self, row: ReadyRow, nodes: Sequence[tuple[LiveRegion, Node]]) -> None:
         for live, node in nodes:
             live.rows[node] = row
-        with self.runtime.lock:
-            self.runtime.under_way += 1
+        return row
 
     def _movement(self, live: LiveRegion, node: Node, move: Move) -> ReadyRow | None:
         bound = live.moves.get(id(move)) or self._bound(live, move)
-        here = not bound.memories.isdisjoint(self.runtime.memories)
-        engine = self.runtime.mover(bound.memories) if here else None
+        here = not bound.memories.isdisjoint(self._memories)
+        engine = self._resources.mover(bound.memories) if here else None
         if engine is None:
             return None
         movement, outgoing, incoming = self._share(live, node.item, bound)
         engine.submit(outgoing, incoming)
-        recorder = self.runtime.recorder
+        recorder = self._journal.recorder
         tell: Tell = silent
         if recorder is not None:
             kind = move.kind.name.lower()
@@ -231,7 +237,7 @@ class ReadyQueue:
 
         row = ReadyRow(start, takes=isinstance(engine, CopyEngine))
         movement.finished = finish
-        self._enter(row, [(live, node)])
+        live.rows[node] = row
         return row
 
     def _bound(self, live: LiveRegion, move: Move) -> BoundMove:
@@ -241,7 +247,7 @@ class ReadyQueue:
 
     def _share(self, live: LiveRegion, row: int, bound: BoundMove) -> tuple[Movement, list[Outgoing], list[Incoming]]:
         """Tie this rank's share of a movement to storage, or take what was tied the last time."""
-        move, memories, extents = bound.move, self.runtime.memories, live.analysis.extents
+        move, memories, extents = bound.move, self._memories, live.analysis.extents
         ends = [end for push in move.transfers for end in (push.source, push.target) if extents[end][0] in memories]
         memory = memories[extents[ends[0]][0]]
         if bound.storage is not None and bound.storage is live.storage(memory, ends[0]):
@@ -250,7 +256,7 @@ class ReadyQueue:
             row,
             move.transfers,
             move.pieces,
-            lambda instance, rect: live.view(self.runtime, instance, rect),
+            lambda instance, rect: live.view(memories, instance, rect),
             lambda instance: extents[instance][0],
             self._place,
         )
@@ -264,19 +270,11 @@ class ReadyQueue:
 
     def link(self, live: LiveRegion, edges: Sequence[tuple[Node, Node]]) -> None:
         """Link rows to those they wait for, as far as both run here."""
-        with self.runtime.lock:
+        with self._lock:
             for before, after in edges:
                 first, then = live.rows.get(before), live.rows.get(after)
-                if first is None or then is None or first is then or first.done:
-                    continue
-                if not (then.takes and isinstance(first, DeviceTask)):
-                    first.after.append(then)
-                elif first.event is None:
-                    first.behind.append(then)
-                else:
-                    then.events.append(first.event)
-                    continue
-                then.left += 1
+                if first is not None and then is not None and first is not then:
+                    first.lead(then)
 
     def line_up(self, moves: Sequence[ReadyRow], tasks: Sequence[ReadyRow], *, together: bool) -> None:
         """Order the rows of a launch after others that no dependence orders them after.
@@ -289,68 +287,44 @@ class ReadyQueue:
             tasks: its tasks here, in order.
             together: whether the tasks must run at the same time.
         """
-        with self.runtime.lock:
+        if not (together or self._in_order):
+            return
+        with self._lock:
             if together:
-                self._follow(self._together, tasks)
+                for row in self._together:
+                    row.precede(tasks)
                 self._together = tasks
-            if self.runtime.world.deterministic:
+            if self._in_order:
                 for group in (*([row] for row in moves), *([tasks] if together else ([row] for row in tasks))):
-                    self._follow(self._last, group)
+                    for row in self._last:
+                        row.precede(group)
                     self._last = group
-
-    def _follow(self, before: Sequence[ReadyRow], rows: Sequence[ReadyRow]) -> None:
-        for first in before:
-            if not first.done:
-                first.after += rows
-                for row in rows:
-                    row.left += 1
 
     def release(self, rows: Sequence[ReadyRow]) -> None:
         """Let rows start that are linked to all they wait for."""
-        with self.runtime.lock:
-            ready = []
-            for row in rows:
-                row.left -= 1
-                if not row.left:
-                    ready.append(row)
+        with self._lock:
+            self.rows += len(rows)
+            ready = count_down(rows)
         for row in ready:
             row.begin()
 
-    def submitted(self, row: DeviceTask, event: Event) -> None:
-        """Note the event of a row, and start what waited only for that."""
-        ready = []
-        with self.runtime.lock:
-            row.event = event
-            for later in row.behind:
-                later.events.append(event)
-                later.left -= 1
-                if not later.left:
-                    ready.append(later)
-            row.behind = []
+    def submit(self, row: DeviceTask, event: Event) -> None:
+        """Note the event of a row that its device was given, and start what waited only for that."""
+        with self._lock:
+            ready = row.submitted(event)
         for later in ready:
             later.begin()
 
     def complete(self, row: ReadyRow) -> None:
         """Mark a row done and start what waited only for it."""
-        ready = []
-        with self.runtime.lock:
-            row.end()
-            for later in row.after:
-                later.left -= 1
-                if not later.left:
-                    ready.append(later)
-            row.after = []
-            self.runtime.under_way -= 1
-            if not self.runtime.under_way:
-                self.runtime.finished.notify_all()
+        with self._lock:
+            ready = row.end()
+            self.rows -= 1
+            if not self.rows:
+                self._waiting.finished.notify_all()
         for later in ready:
             later.begin()
 
-    def drain(self) -> None:
-        """Block until every row issued so far is done.
-
-        Raises:
-            RunError: a task failed, here or on another rank.
-        """
-        self.runtime.await_issued()
-        self.runtime.check()
+    def fail(self, error: BaseException) -> None:
+        """End the rank with what broke a row off."""
+        self._waiting.fail(error)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, final
 
 from maniple.regions.error import RequestError
 from maniple.runtime.observe.timeline import Event, Kind, dependences_of_run, events_of_run
@@ -15,7 +15,7 @@ from maniple.runtime.observe.timeline import Event, Kind, dependences_of_run, ev
 if TYPE_CHECKING:
     import torch
 
-    from maniple.runtime.execution.replay import Run
+    from maniple.runtime.execution.run import Run
     from maniple.runtime.observe.timeline import Item
     from maniple.runtime.schedule.schedule import Schedule
 
@@ -114,6 +114,36 @@ class Recorder:
     def resize(self, kind: Kind, name: str, size: int) -> None:
         """Add that so many bytes were allocated or freed."""
         self.add(Event(kind, self.clock(), self.rank, "memory", name, "memory", 0, next(self._numbers), size))
+
+
+@final
+class Journal:
+    """What records at a rank, if anything does."""
+
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What records now."""
+        return self._recorder
+
+    def open(self, recorder: Recorder) -> None:
+        """Have something record from now on."""
+        self._recorder = recorder
+
+    def close(self) -> None:
+        """Record no more."""
+        self._recorder = None
+
+    def teller(self, lane: str, name: Callable[[], str], category: str) -> Tell:
+        """Give what notes the events of one thing, if anything records; takes what `Recorder.teller` takes."""
+        return silent if self._recorder is None else self._recorder.teller(lane, name(), category)
+
+    def ran(self, run: Run) -> None:
+        """Take note of a run that has ended here, if anything records."""
+        if self._recorder is not None:
+            self._recorder.ran(run)
 
 
 def _freed(recorder: weakref.ref[Recorder], name: str, size: int) -> None:

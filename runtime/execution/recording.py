@@ -12,7 +12,7 @@ from maniple.runtime.execution.recorder import CAPACITY, Recorder
 from maniple.runtime.observe.timeline import Kind
 
 if TYPE_CHECKING:
-    from maniple.runtime.execution.rank import RankRuntime
+    from maniple.runtime.execution.services import Services
     from maniple.runtime.observe.timeline import Timeline
 
 __all__: list[str] = []
@@ -36,57 +36,58 @@ class Recording:
         return self.found
 
 
-def start(runtime: RankRuntime, capacity: int = CAPACITY) -> Recorder:
+def start(rank: Services, capacity: int = CAPACITY) -> Recorder:
     """Record what happens at this rank from now on.
 
     Raises:
         RequestError: something records already.
     """
-    if runtime.recorder is not None:
+    if rank.journal.recorder is not None:
         raise RequestError("this program is recorded already; end that recording first, or run without --record")
-    recorder = Recorder(runtime.world.rank, capacity)
-    for memory in runtime.memories.values():
+    recorder = Recorder(rank.world.rank, capacity)
+    for memory in rank.resources.memories.values():
         recorder.resize(Kind.ALLOCATED, "held before", memory.kept_bytes())
         memory.recorder = recorder
-    runtime.recorder = recorder
+    rank.journal.open(recorder)
     return recorder
 
 
-def stop(runtime: RankRuntime) -> None:
+def stop(rank: Services) -> None:
     """Record no more at this rank."""
-    runtime.recorder = None
-    for memory in runtime.memories.values():
+    rank.journal.close()
+    for memory in rank.resources.memories.values():
         memory.recorder = None
 
 
-def save(runtime: RankRuntime, path: str) -> None:
+def save(rank: Services, path: str) -> None:
     """Collect what was recorded, on all ranks, and write it from rank 0.
 
     Raises:
         RequestError: the file cannot be written.
     """
-    if runtime.recorder is not None:
-        timeline = gather_recording(runtime.world, runtime.recorder)
-        if runtime.world.rank == 0:
+    recorder = rank.journal.recorder
+    if recorder is not None:
+        timeline = gather_recording(rank.world, recorder)
+        if rank.world.rank == 0:
             timeline.save(path)
 
 
 @contextmanager
-def record(runtime: RankRuntime, capacity: int) -> Iterator[Recording]:
+def record(rank: Services, capacity: int) -> Iterator[Recording]:
     """Record what happens inside, on all ranks, each of which does this.
 
     Args:
-        runtime: the rank.
+        rank: the rank.
         capacity: how many events a rank keeps; the oldest go first.
     """
-    runtime.refuse_inside_a_task("record")
-    runtime.drain()
-    runtime.world.control.call("record")
+    rank.refuse_inside_a_task("record")
+    rank.under_way.drain()
+    rank.world.control.call("record")
     recording = Recording()
-    recorder = start(runtime, capacity)
+    recorder = start(rank, capacity)
     try:
         yield recording
-        runtime.drain()
+        rank.under_way.drain()
     finally:
-        stop(runtime)
-    recording.found = gather_recording(runtime.world, recorder)
+        stop(rank)
+    recording.found = gather_recording(rank.world, recorder)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from maniple.runtime.execution.barrier import Barrier
 from maniple.runtime.execution.poison import Failure, Poison, awaited, place_of, reads_poison
 from maniple.runtime.schedule.failure import PoisonedRegion, TaskFailed
 from maniple.runtime.transports import record
@@ -27,8 +26,9 @@ from maniple.runtime.transports.message import MAX_INTEGER, MAX_STRING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from maniple.runtime.control.world import World
+    from maniple.runtime.execution.barrier import Barrier
     from maniple.runtime.execution.poison import Place
-    from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.schedule.launch import Launch, Point
 
 __all__: list[str] = []
@@ -51,18 +51,26 @@ class Recovery:
     """What a program of one rank, or this rank's part of one, knows of its failures.
 
     Args:
-        runtime: the rank.
+        world: the rank.
+        barrier: where it waits for the others of the world.
+        drain: blocks until nothing is under way at the rank.
+        release: starts what the program holds back.
     """
 
-    def __init__(self, runtime: RankRuntime) -> None:
+    def __init__(
+        self, world: World, barrier: Barrier, drain: Callable[[], object], release: Callable[[], object]
+    ) -> None:
         self.poison = Poison()
         """What the program knows to be poisoned, after all its launches so far."""
         self.noted: dict[Place, Failure] = {}
         """The failures of this rank that the program has not heard of; looked at by every lane."""
-        self.possible = runtime.world.size == 1 or runtime.world.stepper is None
+        self.possible = world.size == 1 or world.stepper is None
         """Whether the program can go on; not where one thread makes the programs of several ranks, none of which may
         wait for another."""
-        self._runtime = runtime
+        self._world = world
+        self._barrier = barrier
+        self._drain = drain
+        self._release_held = release
         self._lock = threading.Lock()
         self._serial = 0
         self._settling = False
@@ -71,7 +79,6 @@ class Recovery:
         self._causes: dict[Place, BaseException] = {}
         self._fates: dict[Place, Failure] = {}
         self._tally: _Tally | None = None
-        self._barrier = Barrier(runtime)
 
     def next_serial(self) -> int:
         """Number a launch, or a run of a trace; every rank numbers the same ones alike, from 1."""
@@ -88,6 +95,17 @@ class Recovery:
             for launch in launches:
                 self.poison, _ = self.poison.after(launch, {})
             self._prune()
+
+    def guard(self, call: Callable[[], object], launch: Launch, number: int) -> Callable[[], object]:
+        """Wrap a body of a launch that ends the run if it fails, so that its failure names the task."""
+
+        def guarded() -> None:
+            try:
+                call()
+            except BaseException as error:
+                raise TaskFailed.of_launch(launch, number, self._world.place(), error) from error
+
+        return guarded
 
     def attempt(
         self, call: Callable[[], object], launch: Launch, number: int, serial: int, ended: Callable[[], object]
@@ -110,7 +128,7 @@ class Recovery:
             try:
                 call()
             except BaseException as error:
-                failure = TaskFailed.of_launch(launch, number, self._runtime.world.place(), error)
+                failure = TaskFailed.of_launch(launch, number, self._world.place(), error)
                 if awaited(launch):
                     raise failure from error
                 self.note(place_of(serial, 0, point), failure)
@@ -122,7 +140,7 @@ class Recovery:
         """Note that a task failed; from any thread, before anybody can know that it has ended."""
         with self._lock:
             self._causes[place] = error.__cause__ or error
-            self.noted[place] = Failure(place, str(error), self._runtime.world.rank)
+            self.noted[place] = Failure(place, str(error), self._world.rank)
             self._tally = None
 
     def reached(self, serial: int, index: int, point: Point) -> bool:
@@ -139,7 +157,7 @@ class Recovery:
         Raises:
             TaskFailed: a task failed.
         """
-        if self.noted and self._runtime.world.size == 1:
+        if self.noted and self._world.size == 1:
             self._settle()
 
     def heed(self) -> None:
@@ -148,7 +166,7 @@ class Recovery:
         Raises:
             TaskFailed: a task failed, on whatever rank; the same on all.
         """
-        if self._runtime.world.size > 1:
+        if self._world.size > 1:
             self.agree()
         else:
             self.hear()
@@ -161,8 +179,8 @@ class Recovery:
         """
         if not self._log or not self.possible:
             return
-        self._runtime.drain()
-        if self._runtime.world.size == 1:
+        self._drain()
+        if self._world.size == 1:
             self.hear()
         elif self._barrier.anybody(says=bool(self.noted)):
             self._settle()
@@ -177,13 +195,13 @@ class Recovery:
         Raises:
             TaskFailed: a task failed, on whatever rank; the same on all.
         """
-        if self._runtime.world.size == 1:
+        if self._world.size == 1:
             self.hear()
             return [payload]
         if not self.possible:
-            return self._runtime.world.control.gather(payload)
-        self._runtime.drain()
-        parts = self._runtime.world.control.gather((b"!" if self.noted else b" ") + payload)
+            return self._world.control.gather(payload)
+        self._drain()
+        parts = self._world.control.gather((b"!" if self.noted else b" ") + payload)
         if any(part.startswith(b"!") for part in parts):
             self._settle()
         self._forget_log()
@@ -199,9 +217,9 @@ class Recovery:
     def _settle(self) -> None:
         """Work out with all ranks what is poisoned, and raise the failure that comes first in the program."""
         self._release()
-        self._runtime.drain()
+        self._drain()
         mine = [[*failure.place, failure.text[:MAX_STRING], failure.rank] for failure in self.noted.values()]
-        parts = self._runtime.world.control.gather(record.packed(mine))
+        parts = self._world.control.gather(record.packed(mine))
         told = [_failure(row) for part in record.parts(parts, "failures") for row in part.items()]
         with self._lock:
             tally = _Tally(self._before, {failure.place: failure for failure in told})
@@ -218,10 +236,10 @@ class Recovery:
 
     def _release(self) -> None:
         """Start what is held back: the program launched it before it heard."""
-        if self._runtime.before_end is not None and not self._settling:
+        if not self._settling:
             self._settling = True
             try:
-                self._runtime.before_end()
+                self._release_held()
             finally:
                 self._settling = False
 
@@ -231,7 +249,7 @@ class Recovery:
         more += f"\nand {len(others) - SHOWN} more" if len(others) > SHOWN else ""
         made = TaskFailed(failure.text + more)
         made.__cause__ = self._causes.get(failure.place)
-        made.here = failure.rank == self._runtime.world.rank
+        made.here = failure.rank == self._world.rank
         return made
 
     def _prune(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from maniple.regions.error import RequestError
 from maniple.runtime.execution.device_lane import DeviceLane
 from maniple.runtime.execution.poison import awaited, place_of
-from maniple.runtime.execution.run import Run as Run
+from maniple.runtime.execution.run import Share
 from maniple.runtime.lanes.binding import Binder, Storage
 from maniple.runtime.lanes.lane_program import LaneProgram
 from maniple.runtime.lanes.lane_step import LaneStep, Meeting, StepFailed
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from maniple.runtime.analysis.capacity import Resident
     from maniple.runtime.devices.event import Event
-    from maniple.runtime.execution.rank import RankRuntime
+    from maniple.runtime.execution.run import Run
+    from maniple.runtime.execution.services import Services
     from maniple.runtime.lanes.lane_step import Pause
     from maniple.runtime.schedule.lane import Step
     from maniple.runtime.schedule.schedule import Schedule
@@ -35,34 +36,6 @@ __all__: list[str] = []
 
 # A lane that was over sooner than this may be taken by the program's own thread, which is then not interrupted.
 LENT_NS = 10_000_000
-
-
-class Share:
-    """One processor's share of a run, as work for whoever takes it on.
-
-    Args:
-        replay: what runs.
-        processor: whose lane.
-        run: the run.
-    """
-
-    __slots__ = ("_begun", "_processor", "_replay", "_run")
-
-    def __init__(self, replay: Replay, processor: int, run: Run) -> None:
-        self._replay, self._processor, self._run = replay, processor, run
-        self._begun = False
-
-    def __call__(self) -> Pause | None:
-        """Take the steps of the lane; gives what says whether it can go on, where nothing may wait."""
-        return self._take(lent=False)
-
-    def lend(self) -> bool:
-        """Take what steps are compiled and need not wait; says whether that were all."""
-        return self._take(lent=True) is None
-
-    def _take(self, *, lent: bool) -> Pause | None:
-        begin, self._begun = not self._begun, True
-        return self._replay.take(self._processor, self._run, begin=begin, lent=lent)
 
 
 class Replay:
@@ -77,30 +50,32 @@ class Replay:
 
     Args:
         schedule: what to run.
-        runtime: the rank.
+        rank: the rank.
         lasting: ids of the regions whose valid instances outlive the schedule.
     """
 
     @gc_paused()
-    def __init__(self, schedule: Schedule, runtime: RankRuntime, lasting: Collection[int]) -> None:
+    def __init__(self, schedule: Schedule, rank: Services, lasting: Collection[int]) -> None:
         self.schedule = schedule
-        self.runtime = runtime
-        here = {number: runtime.memories[number] for number in schedule.machine.memories_of(runtime.world.rank)}
+        self._world, self._waiting, self._under_way = rank.world, rank.waiting, rank.under_way
+        self._recovery, self._journal = rank.recovery, rank.journal
+        resources = self._resources = rank.resources
+        here = {number: resources.memories[number] for number in schedule.machine.memories_of(self._world.rank)}
         devices = any(processor.kind == "gpu" for processor in schedule.machine.processors)
         # Where a rank has devices, tiles go through the copy engine, which knows their streams.
-        shared = None if devices else runtime.world.shared
+        shared = None if devices else self._world.shared
         near = frozenset(() if devices else here) if shared is None else shared.ranks
         self._storage = Storage(schedule, here, lasting, near)
         self.lanes = Layout(schedule, here, near, self._storage.temporary).lanes()
         self._storage.plan(self.lanes.lifetimes)
-        self._progress = runtime.progress
+        self._progress = resources.progress
         self._progress.employ(schedule.machine)
-        self._binder = Binder(self._storage, self.lanes, shared, runtime.binding)
+        self._binder = Binder(self._storage, self.lanes, shared, resources.binding)
         self._here = [not here.keys().isdisjoint(schedule.memories(row)) for row in range(len(schedule))]
         self._devices = {
-            processor: DeviceLane(runtime.processors[processor], runtime.milestones, self._start_behind)
+            processor: DeviceLane(resources.processors[processor], resources.milestones, self._start_behind)
             for processor in self.lanes.steps
-            if processor in runtime.milestones
+            if processor in resources.milestones
         }
         self._runs: list[Run | None] = [None, None]
         self._submitted = 0
@@ -114,7 +89,17 @@ class Replay:
         self._reserved = shared is None or not schedule.total_bytes
         self.failure: TaskFailed | None = None
         """The first failure of a run of a trainer's; from then on no task of it runs."""
-        self.besides: Mapping[int, Sequence[Resident]] = {}  # of all ranks, what a run takes beside what outlives it
+        self.besides: Mapping[int, Sequence[Resident]] = {}
+        """Of all ranks, what a run takes beside what outlives it."""
+
+    @property
+    def halted(self) -> bool:
+        """Whether a failure has ended all that runs at this rank."""
+        return self._waiting.error is not None
+
+    def take_besides(self, besides: Mapping[int, Sequence[Resident]]) -> None:
+        """Take note of what a run takes, on all ranks, beside what outlives it; by memory."""
+        self.besides = besides
 
     def needs(self) -> dict[int, int]:
         """Give the bytes that a run takes in each memory of this rank."""
@@ -129,12 +114,13 @@ class Replay:
         return self._here[row]
 
     def submit(self) -> Run:
-        """Start the next run; waits first until the run before the last has ended.
+        """Start the next run, unless the rank has failed; waits first until the run before the last has ended.
 
         Raises:
             RequestError: memory that ranks share is too small.
             RunError: a task failed, here or on another rank.
         """
+        self._waiting.check()
         self.prepare()
         with uninterrupted():
             return self.commit()
@@ -142,24 +128,23 @@ class Replay:
     def prepare(self) -> None:
         """Do all of a submission that may wait or fail; what is under way is as before if it does.
 
+        Whoever submits has asked whether the rank has failed; only what this waits for is looked at again.
+
         Raises:
             RequestError: memory that ranks share is too small.
             RunError: a task failed, here or on another rank.
         """
-        runtime = self.runtime
-        if runtime.current is not self:
-            runtime.drain()
-            runtime.current = self
+        if self._under_way.current is not self:
+            self._under_way.enter(self)
         before = self._runs[self._submitted % 2]
         if before is not None:
             before.finish()
-        runtime.check()
         if self.failure is not None:
             raise self.failure.again()
         if not self._reserved:
             self._reserve()
         if self._storage.stale():
-            runtime.drain()
+            self._under_way.drain()
             self._bind()
 
     def commit(self, serial: int = 0) -> Run:
@@ -168,26 +153,32 @@ class Replay:
         Args:
             serial: its number in a program of launches, if it is part of one.
         """
-        runtime = self.runtime
         slot = self._submitted % 2
-        base = {-1 - row: self._submitted for row in self.lanes.engine}
-        for processor, length in self.lanes.lengths.items():
-            base[processor] = runtime.taken.get(processor, 0)
-            runtime.taken[processor] = base[processor] + length
-        self._submitted += 1
         work = [processor for processor, steps in self.lanes.steps.items() if steps]
         movements, outgoing, incoming = self._moving[slot]
-        run = Run(self, runtime.next_submission(), slot, len(work) + len(movements), base, serial)
+        run = self._under_way.begin(self, slot, len(work) + len(movements), serial)
+        run.base.update({-1 - row: self._submitted for row in self.lanes.engine})
+        self._submitted += 1
         self._runs[slot] = run
-        runtime.last = run
-        if runtime.engine is not None and movements:
-            runtime.engine.submit(outgoing, incoming)
+        resources = self._resources
+        if resources.engine is not None and movements:
+            resources.engine.submit(outgoing, incoming)
         self._progress.begin(run.number, self._storage.table)
         for processor in work:
             share = Share(self, processor, run)
             lent = share.lend if processor == work[0] and self._lends(processor) else None
-            runtime.processors[processor].enqueue(share, 0, lent)
+            resources.processors[processor].enqueue(share, 0, lent)
         return run
+
+    def await_end(self, run: Run) -> None:
+        """Do what this thread may do of a run, and block until it has ended here.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        self._resources.help()
+        if run.left:
+            self._waiting.await_done(lambda: not run.left)
 
     def _lends(self, processor: int) -> bool:
         """Say whether a lane may be taken by any thread: its steps are compiled, and were over soon the last time."""
@@ -218,22 +209,25 @@ class Replay:
             if pause is not None:
                 return pause
         except StepFailed as failed:
-            error = failed.__cause__ or failed
-            if failed.row >= 0 and error is not self.runtime.error:
-                error = self._named(failed.row, error)
-            self.runtime.fail(error)
+            self.fail(failed.row, failed.__cause__ or failed)
             return None
         except BaseException as error:  # noqa: BLE001  (whatever a task's body raises is the task's failure)
-            self.runtime.fail(error)
+            self._waiting.fail(error)
             return None
-        shared, wire = self.runtime.world.shared, self._binder.wires[processor]
+        shared, wire = self._world.shared, self._binder.wires[processor]
         if shared is not None:
             shared.wrote(wire.take(), run.number)
         self._one_less(run)
         return None
 
+    def fail(self, row: int, error: BaseException) -> None:
+        """Fail the rank with what a row raised; -1 stands for a step of no row."""
+        if row >= 0 and error is not self._waiting.error and not isinstance(error, TaskFailed):
+            error = self._named(row, error)
+        self._waiting.fail(error)
+
     def _named(self, row: int, error: BaseException) -> TaskFailed:
-        return TaskFailed.of(self.schedule, row, self.runtime.world.place(), error)
+        return TaskFailed.of(self.schedule, row, self._world.place(), error)
 
     def reached(self, processor: int, row: int) -> bool:
         """Say whether a failure has reached the task of a row, in the run that a processor is at."""
@@ -242,10 +236,9 @@ class Replay:
         if point < 0:
             return False
         if not run.serial:
-            run.failure = run.failure or self.failure
-            return run.failure is not None
+            return run.reach(self.failure)
         index = int(self.schedule.launch[row])
-        return self.runtime.recovery.reached(run.serial, index, self.schedule.launches[index].points[point])
+        return self._recovery.reached(run.serial, index, self.schedule.launches[index].points[point])
 
     def note(self, processor: int, row: int, error: BaseException) -> bool:
         """Note that the body of a row raised; says whether the lane can go on all the same.
@@ -255,26 +248,26 @@ class Replay:
         """
         run = self._now[processor]
         point = int(self.schedule.point[row]) if row >= 0 else -1
-        if point < 0 or error is self.runtime.error or not self._goes_on(run):
+        if point < 0 or error is self._waiting.error or not self._goes_on(run):
             return False
         index, failure = int(self.schedule.launch[row]), self._named(row, error)
         launch = self.schedule.launches[index]
         if awaited(launch):
             return False
         if run.serial:
-            self.runtime.recovery.note(place_of(run.serial, index, launch.points[point]), failure)
+            self._recovery.note(place_of(run.serial, index, launch.points[point]), failure)
             return True
-        with self.runtime.lock:
+        with self._waiting.lock:
             self.failure = self.failure or failure
-            run.failure = run.failure or self.failure
+            run.reach(self.failure)
         return True
 
     def _goes_on(self, run: Run) -> bool:
-        return self.runtime.recovery.possible if run.serial else self.runtime.world.size == 1
+        return self._recovery.possible if run.serial else self._world.size == 1
 
     def troubled(self, processor: int) -> bool:
         """Say whether tasks of the run that a processor is at may have to be left out."""
-        return bool(self.runtime.recovery.noted) if self._now[processor].serial else self.failure is not None
+        return bool(self._recovery.noted) if self._now[processor].serial else self.failure is not None
 
     def _meet(self, processor: int, rank: int) -> int:
         """Wait until another rank has begun this run, and push to where it says that its instances are."""
@@ -294,8 +287,8 @@ class Replay:
     def _start_behind(self, run: Run, row: int, events: tuple[Event, ...]) -> None:
         """Hand a movement to the copy engine, to be made after events."""
         self.times[run.slot][0][row] = perf_counter_ns()
-        if self.runtime.engine is not None:
-            self.runtime.engine.start(self._moving[run.slot][0][row], run.number, events)
+        if self._resources.engine is not None:
+            self._resources.engine.start(self._moving[run.slot][0][row], run.number, events)
 
     def _moved(self, slot: int, row: int) -> None:
         """Note that the copy engine has moved a row: between which times, if a device did."""
@@ -305,9 +298,9 @@ class Replay:
             begun[row], ended[row] = moved.begun_ns, moved.ended_ns
         run = self._runs[slot]
         if run is not None:
-            with self.runtime.finished:
+            with self._waiting.finished:
                 self._moved_runs[row] = run.base[-1 - row] + 1
-                self.runtime.finished.notify_all()
+                self._waiting.finished.notify_all()
             self._one_less(run)
 
     def _await_moved(self, row: int, value: int) -> bool:
@@ -316,21 +309,19 @@ class Replay:
         Raises:
             RunError: the run was stopped or has failed.
         """
-        if self.runtime.world.stepper is not None:
+        if self._world.stepper is not None:
             return self._moved_runs[row] >= value
-        with self.runtime.progress.blocking(), self.runtime.finished:
+        with self._progress.blocking(), self._waiting.finished:
             while self._moved_runs[row] < value:
-                self.runtime.check()
-                self.runtime.finished.wait()
+                self._waiting.check()
+                self._waiting.finished.wait()
         return True
 
     def _one_less(self, run: Run) -> None:
-        with self.runtime.finished:
-            run.left -= 1
-            if not run.left:
-                if self.runtime.recorder is not None:
-                    self.runtime.recorder.ran(run)
-                self.runtime.finished.notify_all()
+        with self._waiting.finished:
+            if run.end_one():
+                self._journal.ran(run)
+                self._waiting.finished.notify_all()
 
     def _reserve(self) -> None:
         """Have all ranks reserve the memory that they share, and refuse on all what one of them cannot get.
@@ -339,13 +330,13 @@ class Replay:
             RequestError: a rank did not get what it needs.
         """
         refusal = ""
-        arena = None if self.runtime.world.shared is None else self.runtime.world.shared.arena
+        arena = None if self._world.shared is None else self._world.shared.arena
         try:
             if arena is not None:
                 arena.reserve(self._storage.shared_sizes())
         except RequestError as error:
-            refusal = f"{self.runtime.world.place()}: {error}"
-        told = [text.decode() for text in self.runtime.world.control.gather(refusal.encode()) if text]
+            refusal = f"{self._world.place()}: {error}"
+        told = [text.decode() for text in self._world.control.gather(refusal.encode()) if text]
         if told:
             raise RequestError(told[0])
         self._reserved = True

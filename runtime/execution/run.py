@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from maniple.runtime.execution.replay import Replay
+    from maniple.runtime.lanes.lane_step import Pause
     from maniple.runtime.schedule.failure import TaskFailed
 
 __all__: list[str] = []
@@ -35,6 +36,20 @@ class Run:
         self.failure: TaskFailed | None = replay.failure
         self._heard = False
 
+    def reach(self, failure: TaskFailed | None) -> bool:
+        """Take note of what failed before one of its tasks; says whether anything has, now or before."""
+        self.failure = self.failure or failure
+        return self.failure is not None
+
+    def end_one(self) -> bool:
+        """Take note, under the rank's lock, that a lane or movement has ended; says whether it was the last."""
+        self.left -= 1
+        return not self.left
+
+    def stopped(self) -> bool:
+        """Say whether a failure ended it, at this rank or before it got here."""
+        return self.failure is not None or (self.left > 0 and self.replay.halted)
+
     def wait(self) -> None:
         """Block until this rank's share is done.
 
@@ -51,10 +66,36 @@ class Run:
         Raises:
             RunError: a task failed, here or on another rank, of which nobody was told.
         """
-        runtime = self.replay.runtime
         if self.left:
-            runtime.help()
-            runtime.await_done(lambda: not self.left)
+            self.replay.await_end(self)
         if self.failure is not None and not self._heard:
             self._heard = True
             raise self.failure.again()
+
+
+class Share:
+    """One processor's share of a run, as work for whoever takes it on.
+
+    Args:
+        replay: what runs.
+        processor: whose lane.
+        run: the run.
+    """
+
+    __slots__ = ("_begun", "_processor", "_replay", "_run")
+
+    def __init__(self, replay: Replay, processor: int, run: Run) -> None:
+        self._replay, self._processor, self._run = replay, processor, run
+        self._begun = False
+
+    def __call__(self) -> Pause | None:
+        """Take the steps of the lane; gives what says whether it can go on, where nothing may wait."""
+        return self._take(lent=False)
+
+    def lend(self) -> bool:
+        """Take what steps are compiled and need not wait; says whether that were all."""
+        return self._take(lent=True) is None
+
+    def _take(self, *, lent: bool) -> Pause | None:
+        begin, self._begun = not self._begun, True
+        return self._replay.take(self._processor, self._run, begin=begin, lent=lent)

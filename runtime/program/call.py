@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.program.value_table import ValueTable
     from maniple.runtime.schedule.launch import Launch
 
@@ -74,8 +73,12 @@ class Call:
             self.results[point] = None  # compiled code, which puts nothing, has called the body
         return self.results[point]
 
-    def await_result(self, runtime: RankRuntime, point: int) -> object:
+    def await_result(self, wait: Callable[[threading.Event], object], point: int) -> object:
         """Block until a task of this rank has returned, and give its value.
+
+        Args:
+            wait: blocks until an event is set, or raises if it never will be.
+            point: which task.
 
         Raises:
             RunError: a task failed, here or on another rank.
@@ -87,7 +90,7 @@ class Call:
             if self._run is not None:
                 self._run.awaited.append((self, point))
             if self.look(point) is PENDING:
-                runtime.await_event(event)
+                wait(event)
         return self.look(point)
 
 

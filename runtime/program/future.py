@@ -12,10 +12,12 @@ from maniple.runtime.program.call import PENDING, Call
 from maniple.runtime.transports import record
 
 if TYPE_CHECKING:
-    from maniple.runtime.execution.rank import RankRuntime
+    import threading
+
+    from maniple.runtime.control.world import World
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.call import Calls
-    from maniple.runtime.schedule.launch import Launch
+    from maniple.runtime.schedule.launch import Launch, Point
 
 __all__: list[str] = []
 
@@ -27,11 +29,53 @@ _FOLDS: dict[str, Callable[..., Any]] = {
 }
 
 
+class Failures(Protocol):
+    """What futures ask of what has failed in a program."""
+
+    def fate(self, serial: int, index: int, point: Point) -> None:
+        """Raise what has reached a task, if anything has that the program has heard of."""
+        ...
+
+    def hear(self) -> None:
+        """Raise what failed, in a program of one rank."""
+        ...
+
+    def exchange(self, payload: bytes) -> list[bytes]:
+        """Give the bytes of all ranks, in rank order, unless something that was launched has failed."""
+        ...
+
+
+class Rank(Protocol):
+    """What futures ask of the rank that they wait at."""
+
+    @property
+    def world(self) -> World:
+        """Its place among the others."""
+        ...
+
+    @property
+    def recovery(self) -> Failures:
+        """What has failed."""
+        ...
+
+    def refuse_inside_a_task(self, what: str) -> None:
+        """Refuse what only the program may do."""
+        ...
+
+    def check(self) -> None:
+        """Raise what ended the rank, if anything has."""
+        ...
+
+    def await_event(self, event: threading.Event) -> None:
+        """Block until an event is set, or raise if it never will be."""
+        ...
+
+
 class Program(Protocol):
     """Where a launch was made."""
 
     @property
-    def runtime(self) -> RankRuntime:
+    def runtime(self) -> Rank:
         """The rank."""
         ...
 
@@ -170,16 +214,16 @@ def share(program: Program, call: Call) -> None:
     """
     if call.shared:
         return
-    runtime, machine = program.runtime, program.machine
-    runtime.refuse_inside_a_task("future.get")
+    rank, machine = program.runtime, program.machine
+    rank.refuse_inside_a_task("future.get")
     launch = started(call)
     mine = [
-        [number, call.await_result(runtime, number)]
+        [number, call.await_result(rank.await_event, number)]
         for number, point in enumerate(launch.points)
-        if machine.rank_of(point.processor) == runtime.world.rank
+        if machine.rank_of(point.processor) == rank.world.rank
     ]
-    runtime.check()
-    runtime.recovery.hear()
+    rank.check()
+    rank.recovery.hear()
     try:
         packed = cast("bytes", msgpack.packb(mine))
     except (TypeError, ValueError) as error:
@@ -188,7 +232,7 @@ def share(program: Program, call: Call) -> None:
             "return plain numbers, strings or lists of them, and write tensors to regions"
         )
         raise RunError(msg) from error
-    for part in runtime.recovery.exchange(packed):
+    for part in rank.recovery.exchange(packed):
         for number, value in (pair.items(2) for pair in record.unpacked(part, "results").items()):
             call.results[number.integer()] = value.value
     call.shared = True

@@ -14,6 +14,7 @@ from maniple.runtime.session.trace import Recording, Trace
 
 if TYPE_CHECKING:
     from maniple.runtime.execution.dynamic import DynamicLaunches
+    from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.program.operation import Operation
     from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.session.periods import Word
@@ -60,11 +61,13 @@ class AutomaticTracing:
     it, and started one by one if one does not. Where the program waits for a value no trace may go on.
 
     Args:
+        rank: the rank.
         untraced: the program's regions and the path of launches that are not replayed.
     """
 
-    def __init__(self, untraced: DynamicLaunches) -> None:
+    def __init__(self, rank: RankRuntime, untraced: DynamicLaunches) -> None:
         self.candidates: list[Candidate] = []
+        self._rank = rank
         self._untraced = untraced
         self._tokens: dict[object, int] = {}
         self._known: dict[int, tuple[Operation, Launch, tuple[type, ...]]] = {}
@@ -125,7 +128,7 @@ class AutomaticTracing:
                 for token in word:
                     recording.take_down(*self._known[token])
                 name = "automatic " + ".".join(map(str, word[:4]))
-                self.candidates.append(Candidate(word, Trace(name, recording, self._untraced)))
+                self.candidates.append(Candidate(word, Trace(name, recording, self._rank, self._untraced)))
         self.candidates.sort(key=lambda candidate: (-len(candidate.word), candidate.word))
 
 

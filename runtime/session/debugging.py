@@ -25,10 +25,7 @@ class Debugging(AbstractContextManager[None]):
         session.tracing.pause("debugging")
         self._session = session
         self._before = session.debugging
-        self._switch(on=on)
-
-    def _switch(self, *, on: bool) -> None:
-        self._session.debugging = self._session.runtime.debugging = on
+        session.switch_debugging(on=on)
 
     def __enter__(self) -> None:
         """Do nothing: it has begun."""
@@ -37,4 +34,4 @@ class Debugging(AbstractContextManager[None]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Go back to how it was."""
-        self._switch(on=self._before)
+        self._session.switch_debugging(on=self._before)

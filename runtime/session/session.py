@@ -12,7 +12,6 @@ import torch
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ
-from maniple.runtime.devices.processor import inside_task
 from maniple.runtime.execution.dynamic import DynamicLaunches
 from maniple.runtime.observe.timeline import Kind
 from maniple.runtime.process.digest import digest
@@ -59,11 +58,12 @@ class Session:
         self.runtime = runtime
         self.machine = machine
         self.mapper = mapper
-        self.debugging = False
+        self._debugging = False
+        runtime.employ(machine)
         self.untraced = DynamicLaunches(runtime, machine, mapper)
         self._board = Board(machine)
         self._mapped = MappedLaunches()
-        self.tracing = Tracing(self.untraced, self._start, self._free_dropped, lambda: self.debugging)
+        self.tracing = Tracing(runtime, self.untraced, self._start, self._free_dropped, lambda: self._debugging)
         owners = [machine.processors_of(memory.id)[0] for memory in machine.memories]
         self._replicas = tuple(Point((), owner, number) for number, owner in enumerate(owners))
 
@@ -85,7 +85,7 @@ class Session:
         space = shape if isinstance(shape, IndexSpace) else extents(name, shape)
         if space.is_empty:
             raise RequestError(f"region {name or ''}: expected an index space with at least one point, got {space}")
-        self._hear("region")
+        self.runtime.admit("region")
         asked = {"": dtype} if fields is None else fields
         types = {field: str(kind).removeprefix("torch.") for field, kind in asked.items()}
         if not types:
@@ -216,13 +216,13 @@ class Session:
         must_epoch: bool,
     ) -> Call:
         """Start a launch that no replay took."""
-        self._hear("launch")
+        self.runtime.admit("launch")
         if must_epoch:
             self.tracing.pause("a must-epoch launch")
         for region in handles(args):
             self._own(region)
         operation = state(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
-        if not (self.debugging or must_epoch):
+        if not (self._debugging or must_epoch):
             call = self.tracing.admit(operation, args)
             if call is not None:
                 return call
@@ -231,11 +231,11 @@ class Session:
         return call
 
     def _start(self, operation: Operation, call: Call) -> None:
-        """Map a launch, have it analysed, and start what of it runs here."""
+        """Map a launch that was admitted, have it analysed, and start what of it runs here."""
         mapper = operation.mapper or self.mapper
-        tell = self.runtime.teller("program", lambda: operation.task.name, "launch")
+        tell = self.runtime.journal.teller("program", lambda: operation.task.name, "launch")
         tell(Kind.LAUNCHED)
-        known = None if self.debugging or operation.must_epoch else self._mapped.find(operation, mapper)
+        known = None if self._debugging or operation.must_epoch else self._mapped.find(operation, mapper)
         mapped = known or self._place(operation, mapper)
         tell(Kind.MAPPED)
         launch, mapping, parts = mapped.launch, mapped.mapping, mapped.parts
@@ -252,10 +252,10 @@ class Session:
             )
         for requirement in launch.requirements:
             if requirement.fills:
-                self.runtime.fill(requirement.region, cast("float", call.values[0]))
+                self.runtime.resources.fill(requirement.region, cast("float", call.values[0]))
         tell(Kind.ANALYSED)
         call.launch = launch
-        if not (self.debugging or operation.must_epoch):
+        if not (self._debugging or operation.must_epoch):
             self.tracing.started(operation, launch, call, memoize=mapping.memoize and len(parts) == 1)
             if known is None and mapping.options.keep:
                 self._mapped.keep(operation, mapper, mapped)
@@ -273,7 +273,7 @@ class Session:
             mapping = self._map(operation, mapper, requirements)
             places = zip(operation.colors, mapping.processors, strict=True)
             points = tuple(Point(color, processor) for color, processor in places)
-        checked = self.debugging or mapping.options.check
+        checked = self._debugging or mapping.options.check
         return Mapped.of(operation, mapping, points, requirements, checked=checked)
 
     def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
@@ -283,21 +283,13 @@ class Session:
         uses = tuple(UseView(requirement, states[requirement.region.id].validity) for requirement in requirements)
         must_epoch = operation.must_epoch
         view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
-        kinds = {name: body.processor for name, body in task.variants.items() if self.runtime.runs(body)}
+        kinds = {name: body.processor for name, body in task.variants.items() if self.runtime.resources.runs(body)}
         return map_launch(mapper, view, kinds, self._board)
 
     def _tell(self, text: Callable[[], str], values: Callable[[], Sequence[object]]) -> None:
         """Tell what the program does, to be compared between ranks; alone there is nobody to tell."""
-        if inside_task():
-            self.runtime.refuse_inside_a_task(text().split(maxsplit=1)[0])
         if self.runtime.world.size > 1:
             self.runtime.world.control.call(text(), digest(values()))
-
-    def _hear(self, what: str) -> None:
-        """Raise what failed, before anything else is said or done; a task may not ask."""
-        if inside_task():
-            self.runtime.refuse_inside_a_task(what)
-        self.runtime.recovery.hear()
 
     def _own(self, region: Region) -> None:
         """Refuse a region of another program; its number may be that of one of ours."""
@@ -318,7 +310,7 @@ class Session:
         Raises:
             RequestError: the launches differ from the recording; none of this run was started.
         """
-        self._hear("trace")
+        self.runtime.admit("trace")
         return Traced(self.tracing, name, on_mismatch)
 
     def auto_trace(self, *, on: bool = True) -> None:
@@ -331,7 +323,7 @@ class Session:
 
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy; between the elements of a sparse one are zeros."""
-        self._hear("read")
+        self.runtime.admit("read")
         self._own(region)
         self.tracing.pause(f"read of {region}")
         found: list[torch.Tensor] = []
@@ -383,7 +375,7 @@ class Session:
         Raises:
             RequestError: the answer has another type.
         """
-        self._hear("tunable")
+        self.runtime.admit("tunable")
         value = ask_tunable(self.mapper, TunableView(name, default, self.machine))
         self._tell(lambda: f"tunable {name} is {value!r}", tuple)
         return value
@@ -394,5 +386,15 @@ class Session:
         Args:
             on: False to stop.
         """
-        self._hear("debug")
+        self.runtime.admit("debug")
         return Debugging(self, on=on)
+
+    @property
+    def debugging(self) -> bool:
+        """Whether tasks are checked."""
+        return self._debugging
+
+    def switch_debugging(self, *, on: bool) -> None:
+        """Have tasks checked from now on, those of steps too, or no more."""
+        self._debugging = on
+        self.runtime.switch_debugging(on=on)

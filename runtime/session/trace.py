@@ -26,6 +26,7 @@ from maniple.runtime.session.comparison import comparison
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.execution.dynamic import DynamicLaunches
+    from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.execution.replay import Replay
     from maniple.runtime.program.call import Call
     from maniple.runtime.program.future import Program
@@ -124,10 +125,11 @@ class Trace:
     Args:
         name: what the program calls it.
         recording: the launches.
+        rank: the rank.
         untraced: the program's regions, and the path of its other launches.
     """
 
-    def __init__(self, name: str, recording: Recording, untraced: DynamicLaunches) -> None:
+    def __init__(self, name: str, recording: Recording, rank: RankRuntime, untraced: DynamicLaunches) -> None:
         self.name = name
         self.records = tuple(recording.records)
         self.launches = tuple(record.launch for record in self.records)
@@ -137,6 +139,7 @@ class Trace:
         self._told = b""
         self._text = f"trace {name!r}: {len(self.records)} launches again"
         self._frames = recording.frames
+        self._rank = rank
         self._untraced = untraced
         self._loaded: list[_Loaded] = []  # the last one run comes first
         requirements = (requirement for record in self.records for requirement in record.launch.requirements)
@@ -164,17 +167,18 @@ class Trace:
         Raises:
             RunError: a task failed, here or on another rank.
         """
-        runtime = self._untraced.runtime
-        runtime.check()
+        rank = self._rank
         if hears:
-            runtime.recovery.hear()
-            runtime.recovery.check(self.launches)
-        calls.serial = runtime.recovery.next_serial()
+            rank.admit("trace")
+            rank.recovery.check(self.launches)
+        else:
+            rank.check()
+        calls.serial = rank.recovery.next_serial()
         table = self._frames.table
         if table is None or calls.values is not self._values:
             table = self._lay_out(calls.values)
-        if runtime.world.size > 1:
-            runtime.world.control.call(self._text, self._told, soon=False)
+        if rank.world.size > 1:
+            rank.world.control.call(self._text, self._told, soon=False)
         loaded = self._loaded[0] if self._loaded else None
         states = None
         if loaded is None or loaded.version != self._untraced.version:
@@ -189,15 +193,16 @@ class Trace:
                 calls.table = table.place(self._packed, self._frames.turn)
             self._frames.enter(calls)
             loaded.turn = self._frames.turn
-            runtime.recovery.follow(calls.serial, self.launches)
+            rank.recovery.follow(calls.serial, self.launches)
             run = loaded.replay.commit(calls.serial)
             if states is not None:
                 template = loaded.template
                 self._untraced.succeed({number: template.after(number, state) for number, state in states.items()})
                 loaded.version = self._untraced.version if template.recurrent else -1
-        if runtime.recorder is not None:
+        recorder = rank.journal.recorder
+        if recorder is not None:
             for number, record in enumerate(self.records):
-                runtime.recorder.teller("program", record.launch.name, "launch", (run.number, number))(Kind.LAUNCHED)
+                recorder.teller("program", record.launch.name, "launch", (run.number, number))(Kind.LAUNCHED)
 
     def _lay_out(self, values: list[tuple[object, ...]]) -> ValueTable:
         """Lay out the values of a run for compiled bodies, and for other ranks to compare; gives how."""
@@ -205,7 +210,7 @@ class Trace:
         if table is None:
             table = self._frames.table = ValueTable(values)
         self._values, self._packed = values, table.pack(values)
-        if self._untraced.runtime.world.size > 1:
+        if self._rank.world.size > 1:
             self._told = table.digest(values, self._packed)
         return table
 
@@ -216,16 +221,16 @@ class Trace:
                 self._loaded.insert(0, self._loaded.pop(position))
                 return loaded
         template = lower(self.launches, states, self._untraced.machine, self._untraced.near)
-        replay = self._untraced.runtime.load(template.schedule, self._regions)
+        replay = self._rank.load(template.schedule, self._regions)
         self._loaded.insert(0, _Loaded(template, replay))
         for old in self._loaded[KEPT_TEMPLATES:]:
-            self._untraced.runtime.retire([old.replay])
+            self._rank.retire([old.replay])
         del self._loaded[KEPT_TEMPLATES:]
         return self._loaded[0]
 
     def discard(self) -> None:
         """Let go of the templates and their storage; the trace will not run again."""
-        self._untraced.runtime.retire([loaded.replay for loaded in self._loaded])
+        self._rank.retire([loaded.replay for loaded in self._loaded])
         self._loaded.clear()
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from maniple.runtime.execution.dynamic import DynamicLaunches
+    from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.program.call import Call
     from maniple.runtime.program.operation import Operation
     from maniple.runtime.schedule.launch import Launch
@@ -69,6 +70,7 @@ class Tracing:
     """The traces of a program, and what the one around its present place makes of the next launch.
 
     Args:
+        rank: the rank.
         untraced: the path of launches that are not replayed.
         start: maps a launch and starts it there.
         before: done before a trace is looked for: frees what the program has dropped.
@@ -77,6 +79,7 @@ class Tracing:
 
     def __init__(
         self,
+        rank: RankRuntime,
         untraced: DynamicLaunches,
         start: Callable[[Operation, Call], None],
         before: Callable[[], None],
@@ -84,6 +87,7 @@ class Tracing:
     ) -> None:
         self.traces: dict[str, Trace] = {}
         self.automatic: AutomaticTracing | None = None
+        self._rank = rank
         self._untraced = untraced
         self._start = start
         self._before = before
@@ -93,7 +97,7 @@ class Tracing:
         self._recording: Recording | None = None
         self.replaying: Replaying | None = None  # asked first about every launch
         self._candidate: Candidate | None = None  # what is replayed, where no name is open
-        untraced.recorded = lambda: self._recording is not None or self.automatic is not None
+        untraced.measure_while(lambda: self._recording is not None or self.automatic is not None)
 
     def admit(self, operation: Operation, args: Sequence[object]) -> Call | None:
         """Make up one's mind about a launch that no replay took; a call if it begins a repeated sequence.
@@ -109,7 +113,7 @@ class Tracing:
             self._give_up()
         elif self.replaying is not None:
             self._diverge(self.replaying, operation)
-        if self.automatic is None or self._open is not None or self._untraced.runtime.recovery.poison:
+        if self.automatic is None or self._open is not None or self._rank.recovery.poison:
             return None  # one that reads poison is refused at once, so none is held back
         found = self.automatic.begun_by(operation)
         if found is None:
@@ -200,7 +204,7 @@ class Tracing:
         elif recording is not None:
             if name in self.traces:
                 self.traces.pop(name).discard()
-            self.traces[name] = Trace(name, recording, self._untraced)
+            self.traces[name] = Trace(name, recording, self._rank, self._untraced)
 
     def pause(self, what: str) -> None:
         """Have nothing held back, for the program waits.
@@ -228,8 +232,8 @@ class Tracing:
         """Look for repeated launches from now on, or stop to."""
         self.pause("automatic tracing")
         if automatic and self.automatic is None:
-            self._untraced.runtime.before_end = self._give_up
-            self.automatic = AutomaticTracing(self._untraced)
+            self._rank.endings.hold_back(self._give_up)
+            self.automatic = AutomaticTracing(self._rank, self._untraced)
         elif not automatic:
             self.automatic = None
 
@@ -256,7 +260,10 @@ class Tracing:
         """Start one by one the launches that a replay holds back."""
         replaying, self.replaying = self.replaying, None
         if replaying is not None:
-            for operation, call in replaying.release():
+            held = replaying.release()
+            self._rank.refuse_inside_a_task("launch")
+            self._rank.check()
+            for operation, call in held:
                 self._start(operation, call)
 
     def _begin(self, candidate: Candidate) -> Replaying:

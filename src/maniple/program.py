@@ -39,7 +39,7 @@ def session() -> Session:
     Raises:
         RunError: something failed that the program has not heard of.
     """
-    if _latest and _latest[0].runtime.error is None and is_current(_latest[0].runtime.world):
+    if _latest and _latest[0].runtime.waiting.error is None and is_current(_latest[0].runtime.world):
         return _latest[0]
     world = current()
     runtime = RankRuntime.of(world)

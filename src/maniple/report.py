@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import SGD
     from maniple.runtime.control.world import World
-    from maniple.runtime.execution.replay import Run
+    from maniple.runtime.execution.run import Run
     from maniple.runtime.machine.machine import Machine
     from maniple.step_log import LoggedStep, StepLog
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from maniple.operators.lowering.program import Port
-    from maniple.runtime.execution.replay import Replay, Run
+    from maniple.runtime.execution.replay import Replay
+    from maniple.runtime.execution.run import Run
     from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
@@ -63,10 +64,6 @@ class StepRun:
     begun_ns: int
     loss: float | None = None
 
-    def stopped(self) -> bool:
-        """Say whether a failure ended it, at this rank or before it got here."""
-        return self.run.failure is not None or (self.run.replay.runtime.error is not None and self.run.left > 0)
-
     def written(self) -> tuple[str, ...]:
         """Name what the updates of parameters and buffers write that have begun at this rank, one name for each."""
         replay = self.run.replay
@@ -97,8 +94,8 @@ class StoppedStep:
     @classmethod
     def first(cls, steps: Iterable[StepRun], error: BaseException) -> StoppedStep | None:
         """Give the first of some steps that a failure ended; None where there is none."""
-        stopped = min((step for step in steps if step.stopped()), key=lambda step: step.number, default=None)
-        return None if stopped is None else cls(stopped, str(error))
+        stopped = min((step for step in steps if step.run.stopped()), key=lambda step: step.number, default=None)
+        return None if stopped is None else cls(stopped, str(stopped.run.failure or error))
 
     def __str__(self) -> str:
         """What messages say."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import SGD
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.execution.replay import Run
+    from maniple.runtime.execution.run import Run
     from maniple.runtime.observe.timeline import Timeline
     from maniple.runtime.program.mapper import Mapper
     from maniple.runtime.schedule.schedule import Schedule
@@ -113,7 +113,7 @@ class Trainer:
         self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._bytes_before = gather_bytes(self._world, None)
         self._log = StepLog()
-        self._telling = Telling.of(self._runtime, graph.name, lambda: str(self.report()))
+        self._telling = Telling.of(self._world, self._runtime.endings, graph.name, lambda: str(self.report()))
 
     def _write(self, values: Callable[[TensorInfo, Rect], torch.Tensor], tensors: Iterable[TensorInfo]) -> None:
         """Write parameters and buffers at this rank's part of their home."""
@@ -176,7 +176,8 @@ class Trainer:
             batch = {name: value.clone() for name, value in batch.items()}
         with self._watched():
             loaded.replay.prepare()
-        self._memory.begin()
+        if not self._steps:
+            self._memory.begin()
         with uninterrupted():
             loaded.feed(batch, self._runtime.memories, self._seed, self._steps)
             begun_ns = perf_counter_ns()
@@ -341,15 +342,13 @@ class Trainer:
         return self._last
 
     def _check_open(self) -> None:
-        self._runtime.refuse_inside_a_task(self._name)
         if self._closed:
             msg = "the trainer is closed; make another"
             raise RequestError(msg)
         if broken := self._broken or (str(self._stopped) if self._stopped is not None else ""):
             raise RunError(f"this trainer goes no further: {broken}; make another, from a state before that step")
-        self._runtime.recovery.hear()
         with self._watched():
-            self._runtime.check()
+            self._runtime.admit(self._name)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

@@ -76,7 +76,8 @@ def test_bytes_in_flight_stay_within_the_credit(
         runtime = None if limit is None else tighten(world, limit)
         plan = mp.search(network.graph("float32"), host_machine(world), strategy=strategy, seed=seed)
         losses = trained(network, "float32", plan, world).losses
-        return losses, 0 if runtime is None or runtime.engine is None else runtime.engine.peak_in_flight
+        engine = None if runtime is None else runtime.resources.engine
+        return losses, 0 if engine is None else engine.peak_in_flight
 
     found = run_on_ranks(ranks, lambda world: body(world, credit), shuffle=credit)
     assert flight.faults == []

@@ -116,6 +116,6 @@ def test_a_box_that_is_full_holds_its_sender_back(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shared_memory, "ENTRIES", 2)
     worlds = local_worlds(2, shared=True)
     for world in worlds:
-        RankRuntime.of(world)._credit_bytes = 64
+        RankRuntime.of(world).resources._credit_bytes = 64
     found = run_on_worlds(worlds, program)
     assert found[0][1] == pytest.approx(alone()[1], rel=1e-12)

@@ -21,7 +21,7 @@ def meet(worlds: list[World], bits: list[list[bool]]) -> list[list[bool]]:
     runtimes = [RankRuntime(world) for world in worlds]
 
     def one(rank: int) -> list[bool]:
-        barrier = Barrier(runtimes[rank])
+        barrier = Barrier(worlds[rank], runtimes[rank].resources.progress)
         return [barrier.anybody(says=said[rank]) for said in bits]
 
     try:
@@ -46,7 +46,7 @@ def test_who_waits_at_a_barrier_of_a_run_that_was_stopped_is_told() -> None:
     worlds = local_worlds(2, shared=True)
     waiting, other = (RankRuntime(world) for world in worlds)
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(Barrier(waiting).anybody, says=False)
+        found = pool.submit(Barrier(worlds[0], waiting.resources.progress).anybody, says=False)
         other.fail(RuntimeError("no more"))
         with pytest.raises(RunError, match="no more"):
             found.result(TIMEOUT_S)

@@ -30,7 +30,7 @@ def test_a_world_has_one_runtime() -> None:
     runtime = RankRuntime.of(world)
     assert RankRuntime.of(world) is runtime
     assert RankRuntime.of(World.solo()) is not runtime
-    assert runtime.engine is None
+    assert runtime.resources.engine is None
     runtime.close()
 
 

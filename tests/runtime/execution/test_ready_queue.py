@@ -1,4 +1,4 @@
-"""Issue: rows that start when the last one that they wait for is done."""
+"""The ready queue: rows that start when the last one that they wait for is done."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from maniple.runtime.analysis.dependence import Node, PlacedUse, RegionAnalysis
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.execution.ready_queue import FORGET_AT, LiveRegion, ReadyQueue
+from maniple.runtime.execution.ready_row import RowState
 from maniple.runtime.machine.machine import Machine
 
 TIMEOUT_S = 30.0
@@ -31,6 +32,12 @@ def runtime() -> Iterator[RankRuntime]:
     made.close()
 
 
+def made(runtime: RankRuntime) -> ReadyQueue:
+    queue = ReadyQueue(Machine.cpu(2), runtime.resources, runtime.waiting, runtime.journal, in_order=False)
+    runtime.under_way.attend(queue)
+    return queue
+
+
 def live() -> LiveRegion:
     return LiveRegion(REGION, RegionAnalysis(WHOLE, {}))
 
@@ -40,7 +47,7 @@ def node(use: int) -> Node:
 
 
 def test_a_row_starts_when_all_that_it_waits_for_is_done(runtime: RankRuntime) -> None:
-    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
+    queue, region = made(runtime), live()
     gates = [threading.Event(), threading.Event()]
     ran: list[str] = []
 
@@ -48,86 +55,85 @@ def test_a_row_starts_when_all_that_it_waits_for_is_done(runtime: RankRuntime) -
         assert gates[number].wait(TIMEOUT_S)
         ran.append(f"held {number}")
 
-    rows = [issuer.task(number, lambda number=number: held(number), [(region, node(number))], 0) for number in (0, 1)]  # type: ignore[misc]
-    rows.append(issuer.task(0, lambda: ran.append("last"), [(region, node(2))], 0))
-    issuer.link(region, [(node(0), node(2)), (node(1), node(2))])
+    rows = [queue.task(number, lambda number=number: held(number), [(region, node(number))], 0) for number in (0, 1)]  # type: ignore[misc]
+    rows.append(queue.task(0, lambda: ran.append("last"), [(region, node(2))], 0))
+    queue.link(region, [(node(0), node(2)), (node(1), node(2))])
     assert ran == []
-    issuer.release(rows)
+    queue.release(rows)
     gates[1].set()
     gates[0].set()
-    issuer.drain()
+    runtime.drain()
     assert sorted(ran[:2]) == ["held 0", "held 1"]
     assert ran[2] == "last"
-    assert all(row.done for row in rows)
-    assert runtime.under_way == 0
+    assert all(row.state is RowState.DONE for row in rows)
+    assert runtime.under_way.rows == 0
 
 
 def test_nothing_starts_before_it_is_released(runtime: RankRuntime) -> None:
-    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
+    queue, region = made(runtime), live()
     done = threading.Event()
-    row = issuer.task(0, done.set, [(region, node(0))], 0)
-    assert (row.left, runtime.under_way) == (1, 1)
+    row = queue.task(0, done.set, [(region, node(0))], 0)
+    assert (row.left, row.state) == (1, RowState.WAITING)
     assert not done.is_set()
-    issuer.release([row])
+    queue.release([row])
     assert done.wait(TIMEOUT_S)
-    issuer.drain()
+    runtime.drain()
 
 
 def test_rows_that_are_done_or_elsewhere_are_not_waited_for(runtime: RankRuntime) -> None:
-    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
-    first = issuer.task(0, lambda: None, [(region, node(0))], 0)
-    issuer.release([first])
-    issuer.drain()
-    second = issuer.task(0, lambda: None, [(region, node(1))], 0)
-    issuer.link(region, [(node(0), node(1)), (node(7), node(1)), (node(1), node(1))])
+    queue, region = made(runtime), live()
+    first = queue.task(0, lambda: None, [(region, node(0))], 0)
+    queue.release([first])
+    runtime.drain()
+    second = queue.task(0, lambda: None, [(region, node(1))], 0)
+    queue.link(region, [(node(0), node(1)), (node(7), node(1)), (node(1), node(1))])
     assert second.left == 1
-    issuer.release([second])
-    issuer.drain()
+    queue.release([second])
+    runtime.drain()
 
 
 def test_a_row_that_stands_for_two_nodes_is_one_row(runtime: RankRuntime) -> None:
-    issuer, first, second = ReadyQueue(runtime, Machine.cpu(2)), live(), live()
-    row = issuer.task(0, lambda: None, [(first, node(0)), (second, node(3))], 0)
+    queue, first, second = made(runtime), live(), live()
+    row = queue.task(0, lambda: None, [(first, node(0)), (second, node(3))], 0)
     assert first.rows[node(0)] is second.rows[node(3)] is row
-    assert runtime.under_way == 1
-    issuer.release([row])
-    issuer.drain()
+    queue.release([row])
+    runtime.drain()
 
 
 def test_a_failure_ends_the_drain(runtime: RankRuntime) -> None:
-    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
+    queue, region = made(runtime), live()
 
     def explode() -> None:
         raise RunError("broken")
 
-    issuer.release([issuer.task(0, explode, [(region, node(0))], 0)])
+    queue.release([queue.task(0, explode, [(region, node(0))], 0)])
     with pytest.raises(RunError, match="broken"):
-        issuer.drain()
+        runtime.drain()
 
 
 def test_values_share_one_instance_and_contributions_have_their_own(runtime: RankRuntime) -> None:
     region = live()
     uses = [PlacedUse(0, (), 0, 0, WHOLE)]
     ((_, main),) = region.analysis.use(WRITE_DISCARD, uses)
-    region.view(runtime, main.instance, WHOLE).fill_(1.0)
+    region.view(runtime.memories, main.instance, WHOLE).fill_(1.0)
     ((_, part),) = region.analysis.use(reduce("+"), uses)
-    region.view(runtime, part.instance, WHOLE).fill_(9.0)
-    assert torch.equal(region.view(runtime, main.instance, Rect((1,), (3,))), torch.ones(2))
+    region.view(runtime.memories, part.instance, WHOLE).fill_(9.0)
+    assert torch.equal(region.view(runtime.memories, main.instance, Rect((1,), (3,))), torch.ones(2))
     assert list(region.temporary) == [part.instance]
 
 
 def test_what_is_done_is_forgotten_and_what_waits_is_kept(runtime: RankRuntime) -> None:
-    issuer, region = ReadyQueue(runtime, Machine.cpu(2)), live()
+    queue, region = made(runtime), live()
     uses = [PlacedUse(0, (), 0, 0, WHOLE)]
     ((_, waiting),) = region.analysis.use(reduce("+"), uses)
-    region.view(runtime, waiting.instance, WHOLE)
-    rows = [issuer.task(0, lambda: None, [(region, node(number))], 0) for number in range(FORGET_AT)]
-    issuer.release(rows[:-1])
+    region.view(runtime.memories, waiting.instance, WHOLE)
+    rows = [queue.task(0, lambda: None, [(region, node(number))], 0) for number in range(FORGET_AT)]
+    queue.release(rows[:-1])
     gone = threading.Event()
     runtime.processors[0].enqueue(gone.set, -1)
     assert gone.wait(TIMEOUT_S)
     region.tidy()
     assert list(region.rows) == [node(FORGET_AT - 1)]
     assert list(region.temporary) == [waiting.instance]
-    issuer.release(rows[-1:])
-    issuer.drain()
+    queue.release(rows[-1:])
+    runtime.drain()

@@ -125,7 +125,7 @@ def record_a_trace(world: World) -> tuple[Timeline, int]:
     with record(runtime, 1000) as recording:
         for _ in range(3):
             step()
-    assert runtime.recorder is None
+    assert runtime.journal.recorder is None
     return recording.timeline, session.machine.processors[0].id
 
 
@@ -171,6 +171,6 @@ def test_an_error_inside_ends_the_recording() -> None:
     runtime, session = program(World.solo(cores=1))
     with pytest.raises(ValueError, match="mine"), record(runtime, 10):
         raise ValueError("mine")
-    assert runtime.recorder is None
+    assert runtime.journal.recorder is None
     assert runtime.memories[0].recorder is None
     session.fence()

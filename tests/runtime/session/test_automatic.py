@@ -82,7 +82,7 @@ def test_a_value_asked_for_in_the_middle_starts_what_is_held_back(session: Sessi
     session.fill(sums, 7.0)
     assert sums.read().item() == 7.0
     session.fence()
-    assert session.runtime.under_way == 0
+    assert session.runtime.under_way.rows == 0
 
 
 def test_a_trace_that_is_never_finished_is_dropped(session: Session) -> None:

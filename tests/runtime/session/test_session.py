@@ -14,7 +14,9 @@ from launched import Place, add, explode, extremes, fill, made, on_ranks, summed
 
 import maniple as mp
 from maniple.regions.error import RequestError, RunError
+from maniple.runtime.control.waiting import Waiting
 from maniple.runtime.control.world import World
+from maniple.runtime.execution import rank
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.program.mapper import Mapper, TaskMapping, TaskView
 from maniple.runtime.schedule.failure import PoisonedRegion, TaskFailed
@@ -41,6 +43,30 @@ EXPECTED = ([1.0 + 6.0 * i for i in range(10)], 0.5 + 10.0 + 6.0 * 45)
 
 def test_launches_do_what_they_would_do_one_after_the_other(session: Session) -> None:
     assert program(session) == EXPECTED
+
+
+def test_a_launch_is_asked_once_whether_it_may_be_made(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, x, y = mp.blocks((3,)), session.region((9,)), session.region((9,))
+    x.fill(1.0)
+    y.fill(1.0)
+    session.index_launch(add, rows.colors, 2.0, x[rows], y[rows])
+    asked: list[str] = []
+    check, inside = Waiting.check, rank.inside_task
+
+    def checked(waiting: Waiting) -> None:
+        asked.append("failed?")
+        check(waiting)
+
+    def counted() -> bool:
+        asked.append("inside a task?")
+        return inside()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Waiting, "check", checked)
+        patch.setattr(rank, "inside_task", counted)
+        session.index_launch(add, rows.colors, 2.0, x[rows], y[rows])
+        assert asked == ["inside a task?", "failed?"]
+    assert y.read().tolist() == [5.0] * 9
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -107,7 +133,7 @@ def test_many_launches_leave_little_behind(session: Session) -> None:
     live = session.untraced.live(sums.logical.id)
     assert len(live.rows) + len(live.temporary) < 300
     session.fence()  # a read returns before its own row is done
-    assert session.runtime.under_way == 0
+    assert session.runtime.under_way.rows == 0
 
 
 # -------------------------------------------------------------------------------------------------------------- futures

@@ -15,15 +15,16 @@ def test_what_is_told_is_told_once(tmp_path: Path) -> None:
     path = tmp_path / "reports.txt"
     runtime = RankRuntime(replace(World.solo(), report=str(path)))
     try:
-        made = [Telling.of(runtime, name, lambda name=name: f"of {name}") for name in ("a", "b", "c")]  # type: ignore[misc]
+        told = runtime.world, runtime.endings
+        made = [Telling.of(*told, name, lambda name=name: f"of {name}") for name in ("a", "b", "c")]  # type: ignore[misc]
         made[1].tell()
         made[1].tell()
         made[2].forget()
         made[2].tell()
-        for ending in tuple(runtime.endings):
-            ending()
+        runtime.endings.call_all()
         assert path.read_text() == "of b\nof a\n"
-        assert runtime.endings == []
+        runtime.endings.call_all()
+        assert path.read_text() == "of b\nof a\n"
     finally:
         runtime.close()
 
@@ -36,7 +37,7 @@ def test_what_cannot_be_told_says_why(tmp_path: Path) -> None:
         raise RequestError("no step has run yet")
 
     try:
-        Telling.of(runtime, "net", refuse).tell()
+        Telling.of(runtime.world, runtime.endings, "net", refuse).tell()
         assert path.read_text() == "no report of net: no step has run yet\n"
     finally:
         runtime.close()
@@ -45,7 +46,8 @@ def test_what_cannot_be_told_says_why(tmp_path: Path) -> None:
 def test_without_a_file_nothing_is_held() -> None:
     runtime = RankRuntime(World.solo())
     try:
-        Telling.of(runtime, "net", lambda: "never").tell()
-        assert runtime.endings == []
+        telling = Telling.of(runtime.world, runtime.endings, "net", lambda: "never")
+        assert telling.tell not in runtime.endings
+        telling.tell()
     finally:
         runtime.close()

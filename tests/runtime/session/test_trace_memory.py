@@ -100,7 +100,8 @@ def test_a_thousand_replays_make_no_instance_and_leave_no_object_behind(where: s
         runtime = RankRuntime.of(world)
         run = stepping(Session(runtime, host_machine(world), mp.Mapper()))
         run(20)
-        recorder = runtime.recorder = Counting(world.rank, capacity=1)
+        recorder = Counting(world.rank, capacity=1)
+        runtime.journal.open(recorder)
         for memory in runtime.memories.values():
             memory.recorder = recorder
         together(world, tracemalloc.start)
