@@ -27,6 +27,7 @@ from maniple.runtime.program.region_table import extents
 from maniple.runtime.program.stock_task import copy, fill, write
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.session.debugging import Debugging
+from maniple.runtime.session.in_turn import in_turn
 from maniple.runtime.session.tracing import Traced, Tracing
 from maniple.runtime.storage.copy_kernels import check_values, torch_dtype
 from maniple.runtime.storage.footprint import whole
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from maniple.runtime.program.task import Task
 
 __all__: list[str] = []
-
 
 F = TypeVar("F", Future, FutureMap)
 
@@ -57,6 +57,7 @@ class Session:
 
     def __init__(self, runtime: RankRuntime, machine: Machine, mapper: Mapper) -> None:
         self.runtime = runtime
+        self.turn = runtime.world.turn
         self.machine = machine
         self.mapper = mapper
         self.debugging = False
@@ -205,6 +206,7 @@ class Session:
                 return future
         return kind(self, self._operate(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch))
 
+    @in_turn
     def _operate(
         self,
         task: Task[..., Any],
@@ -273,16 +275,14 @@ class Session:
             mapping = self._map(operation, mapper, requirements)
             places = zip(operation.colors, mapping.processors, strict=True)
             points = tuple(Point(color, processor) for color, processor in places)
-        checked = self.debugging or mapping.options.check
-        return Mapped.of(operation, mapping, points, requirements, checked=checked)
+        return Mapped.of(operation, mapping, points, requirements, checked=self.debugging or mapping.options.check)
 
     def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
         """Ask the mapper about a launch."""
         task = operation.task
         states = self.untraced.analysis.regions
         uses = tuple(UseView(requirement, states[requirement.region.id].validity) for requirement in requirements)
-        must_epoch = operation.must_epoch
-        view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
+        view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=operation.must_epoch)
         kinds = {name: body.processor for name, body in task.variants.items() if self.runtime.runs(body)}
         return map_launch(mapper, view, kinds, self._board)
 
@@ -329,6 +329,7 @@ class Session:
         """
         self.tracing.switch(automatic=on)
 
+    @in_turn
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy; between the elements of a sparse one are zeros."""
         self._hear("read")
@@ -356,6 +357,7 @@ class Session:
         self.runtime.recovery.heed()
         return found[0]
 
+    @in_turn
     def fence(self) -> None:
         """Wait until everything launched so far is done at this rank, and hear what failed of it on any.
 
