@@ -76,9 +76,7 @@ class Registry(Generic[Plugin]):
             RequestError: there is none (names the nearest), two packages announce one, or what is announced is none.
         """
         if not isinstance(name, str):
-            raise RequestError(
-                f"{self._kind}: expected a name, got {name!r}; register yours, and give its name"
-            )
+            raise RequestError(f"{self._kind}: expected a name, got {name!r}; register yours, and give its name")
         if name in self._registered:
             return self._registered[name]
         points = self._installed().get(name)
