@@ -96,7 +96,7 @@ def check_gradients(results: Iterable[torch.Tensor]) -> None:
             continue
         known.add(node)
         if isinstance(node, BackwardCFunction):
-            raise _refusal(f"{node.name().removesuffix('Backward')}, {_OWN}")
+            raise _refusal(f"{type(node).__name__.removesuffix('Backward')}, {_OWN}")
         left += [before for before, _ in node.next_functions]
 
 

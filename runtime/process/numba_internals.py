@@ -19,6 +19,7 @@ from numba.core.compiler_lock import global_compiler_lock as global_compiler_loc
 if TYPE_CHECKING:
     from numba import types
     from numba.core.dispatcher import Dispatcher as Dispatcher
+    from numba.core.types import Type as Type
 
 __all__: list[str] = []
 
