@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,6 +68,56 @@ ROOMS: dict[str, tuple[str, ...]] = {
 UPWARDS: dict[tuple[str, str], str] = {}
 # What holds the state of a rank, by the names that others know it by. Only its own methods change it.
 OWNERS = frozenset({"runtime", "rank", "waiting", "resources", "under_way", "recovery", "journal", "endings"})
+# Modules, one for each, that name what torch, numba and CPython keep to themselves.
+PRIVATE_NAMES_IN = frozenset(f"runtime/process/{package}_internals.py" for package in ("torch", "numba", "python"))
+# What a package says is not its face, beside all names with an underscore.
+NO_FACE = ("numba.core", "numba.np", "numba.misc")
+# Names with an underscore that are documented.
+DOCUMENTED = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
+# What stays elsewhere, with the reason. The list only becomes shorter.
+PRIVATE_ELSEWHERE = {
+    "strategies/lowering/compiled.py": frozenset({"numba.core.config", "numba.core.options", "_nrt"}),  # to move
+}
+# What a function keeps between calls, and every other object of a module that changes, with the reason.
+MODULE_STATE = {
+    "mappers.registry._registered": "the program's own mappers, by name",
+    "maniple.program._latest": "the program of this process: launches name no session",
+    "operators.library.catalogue.CATALOGUE": "the program's own operators, by name",
+    "operators.library.shapes.opaque._FUNCTIONS": "a graph file names functions of the program that wrote it",
+    "operators.lowering.program._HELD": "fragments of programs that live, found again by their key",
+    "operators.lowering.program._ONE_AT_A_TIME": "two threads would lower the same fragment twice",
+    "operators.proving.user_operator._REFUSED": "what a proof refused, of the context that proves",
+    "operators.torch_import.from_torch._ONE_AT_A_TIME": "torch's export changes torch's own globals",
+    "operators.torch_import.table.TABLE": "handlers, entered as their modules are imported",
+    "runtime.control.exit_hook._controls": "sys.excepthook is one of a process; it tells the launcher through these",
+    "runtime.control.exit_hook._installed": "as above: taken once",
+    "runtime.control.world._joined": "a process joins one world, once",
+    "runtime.control.world._lock": "as above: by one thread",
+    "runtime.devices.null_device._here": "which stream this thread is",
+    "runtime.devices.processor._SETTING": "torch's count of threads is set by one thread at a time",
+    "runtime.devices.processor._here": "which processor this thread is",
+    "runtime.execution.rank._RUNTIMES": "a world has one runtime, for trainers and launches together",
+    "runtime.process.digest._kept": "a thread's packer, which takes longer to make than to use",
+    "runtime.process.inventory._given": "the system forgets which cores a process had before it was bound",
+    "strategies.cost_model.body_name._NUMBERS": "numbers for what has no name, never the same twice",
+    "strategies.interface.registry._installed": "the strategies that packages announce, read once",
+}
+# What functions give is kept by functools: what a pure function gave, but for these.
+KEPT_EFFECTS = {
+    "runtime.process.inventory.announce": "a text is said once",
+    "runtime.process.malloc_tuning.keep_freed": "malloc is told once",
+    "strategies.exhaustive.exhaustive._search_small": "compiles, once",
+    "strategies.simulation.compilation.compile_all": "compiles, once",
+}
+CONTAINERS = frozenset(
+    {"list", "dict", "set", "bytearray", "deque", "defaultdict", "Counter", "OrderedDict"}
+    | {"WeakValueDictionary", "WeakKeyDictionary", "WeakSet"}
+)
+CHANGEABLE = frozenset({"local", "Lock", "RLock", "Condition", "Event", "Semaphore", "count", "cycle", "ContextVar"})
+CHANGES = frozenset(
+    {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove"}
+    | {"reverse", "setdefault", "sort", "update"}
+)
 MOST_MODULES = 20
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
@@ -253,6 +303,122 @@ def test_heavy_packages_are_imported_on_use() -> None:
     assert result.stdout.strip() == "[]"
 
 
+def is_private(name: str) -> bool:
+    """Whether a name begins with an underscore, and is none of Python's own."""
+    return name.startswith("_") and not (name.startswith("__") and name.endswith("__")) and name not in DOCUMENTED
+
+
+def own_attributes(trees: Iterable[ast.Module]) -> frozenset[str]:
+    """The attributes that classes of some modules define, or that the modules give to objects."""
+    found: set[str] = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+        elif isinstance(node, ast.ClassDef):
+            found |= {child.name for child in node.body if isinstance(child, ast.FunctionDef)}
+            found |= {child.target.id for child in node.body if isinstance(child, ast.AnnAssign)}  # type: ignore[union-attr]
+    return frozenset(found)
+
+
+def called(node: ast.expr) -> str:
+    """The last part of the name of what is called, without what stands in brackets after it."""
+    if isinstance(node, ast.Subscript):
+        return called(node.value)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def private_uses(tree: ast.Module, own: frozenset[str]) -> set[str]:
+    """What a module uses of others though it is not for it: imported, asked of an object, or looked up by its name."""
+    found = {
+        name
+        for name in imported(tree)
+        if not name.startswith("maniple") and (any(map(is_private, name.split("."))) or name.startswith(NO_FACE))
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own:
+            found.add(node.attr)
+        if isinstance(node, ast.Call) and called(node.func) in {"getattr", "hasattr", "setattr", "import_module"}:
+            texts = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            found |= {text for text in texts if (is_private(text) and text not in own) or text.startswith(NO_FACE)}
+    return found
+
+
+def changed_names(tree: ast.Module) -> set[str]:
+    """The names whose objects a module changes, or binds anew from within a function."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            found |= set(node.names)
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            found.add(called(node.value) if isinstance(node.value, ast.Name) else "")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+            found.add(called(node.func.value) if isinstance(node.func.value, ast.Name) else "")
+    return found
+
+
+def module_state(tree: ast.Module, changed: set[str]) -> set[str]:
+    """The names at a module's top that stand for what changes.
+
+    Args:
+        tree: The module.
+        changed: The names that it, or what imports them from it, changes.
+    """
+    kinds = {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and any(called(base) in CHANGEABLE for base in node.bases)
+    }
+    found = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        displayed = isinstance(value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+        made = called(value.func) if isinstance(value, ast.Call) else ""
+        for name in (target.id for target in targets if isinstance(target, ast.Name)):
+            if made in CHANGEABLE | kinds or ((displayed or made in CONTAINERS) and name in changed):
+                found.add(name)
+    return found
+
+
+def kept_results(tree: ast.Module) -> set[str]:
+    """The functions of a module whose results functools keeps."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {
+        node.name
+        for node in functions
+        for decorator in node.decorator_list
+        if called(decorator.func if isinstance(decorator, ast.Call) else decorator) in {"cache", "lru_cache"}
+    }
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix("src.")
+
+
+def test_private_names_of_others_are_used_in_one_module_each() -> None:
+    trees = {named(path): tree_of(path) for path in SOURCES}
+    own = own_attributes(trees.values())
+    for path, tree in trees.items():
+        if path not in PRIVATE_NAMES_IN:
+            assert private_uses(tree, own) - PRIVATE_ELSEWHERE.get(path, frozenset()) == set(), path
+
+
+def test_what_changes_in_a_module_is_named_with_its_reason() -> None:
+    trees = {dotted(path): tree_of(path) for path in SOURCES}
+    changed = {module: changed_names(tree) for module, tree in trees.items()}
+    for module, tree in trees.items():
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+            home = (node.module or "").removeprefix("maniple.")
+            if home in changed:
+                changed[home] |= {alias.name for alias in node.names if alias.name in changed_names(trees[module])}
+    found = {f"{module}.{name}" for module, tree in trees.items() for name in module_state(tree, changed[module])}
+    assert found - set(MODULE_STATE) == set(), "make it an object's, or say here why it is the process's"
+    kept = {f"{module}.{name}" for module, tree in trees.items() for name in kept_results(tree)}
+    assert set(KEPT_EFFECTS) <= kept
+
+
 # Each rule above, shown a program that breaks it.
 
 
@@ -297,3 +463,50 @@ def test_a_change_of_what_another_owns_is_seen() -> None:
         "line 4: self._runtime.taken",
         "line 5: a.resources.engine",
     ]
+
+
+def test_a_private_name_of_another_is_seen() -> None:
+    program = """
+import sys
+from numba.core import cgutils
+from torch._C import thing
+class Own:
+    _kept: int = 0
+    def _ask(self): self._made = 1
+def f(x, own):
+    own._ask(), own._made, own._kept, x._asdict(), x.__dict__
+    sys._getframe(1), getattr(x, "_hooks"), import_module("_signal")
+"""
+    tree = ast.parse(program)
+    found = private_uses(tree, own_attributes([tree]))
+    assert found == {
+        *("numba.core", "numba.core.cgutils", "torch._C", "torch._C.thing"),
+        *("_getframe", "_hooks", "_signal"),
+    }
+
+
+def test_state_of_a_module_is_seen() -> None:
+    program = """
+import threading
+table, constant, other, names, total, _lock = {}, [], (), set(), 0, None
+TABLE = {}
+CONSTANT: list[int] = [1]
+_lock = threading.Lock()
+class Here(threading.local): pass
+here = Here()
+QUEUE = deque[int]()
+total = 0
+kept = []
+def f():
+    global total
+    TABLE["a"] = 1
+    QUEUE.append(2)
+    kept[:] = [CONSTANT]
+    local = []
+    local.append(1)
+@cache
+def g(): ...
+"""
+    tree = ast.parse(program)
+    assert module_state(tree, changed_names(tree)) == {"TABLE", "_lock", "here", "QUEUE", "total", "kept"}
+    assert kept_results(tree) == {"g"}

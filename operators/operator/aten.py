@@ -1,4 +1,4 @@
-"""Operators of torch.ops.aten, below torch's documented surface: out= variants and backward kernels.
+"""Operators of torch.ops.aten: out= variants, backward kernels, and what torch says of each.
 
 Everything here exists in torch 2.11 and later; a torch that renames an overload fails at import, naming it.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from maniple.regions.error import RequestError
+from maniple.runtime.process import torch_internals
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +80,7 @@ class Schema:
     aliases: tuple[str, ...]
 
 
-Overload = torch._ops.OpOverload  # noqa: SLF001  (what an exported program calls; it has no public name)
+Overload = torch_internals.Overload
 
 
 def is_pointwise(target: Overload) -> bool:
@@ -95,7 +96,7 @@ def is_random(target: Overload) -> bool:
 @cache
 def schema(target: Overload) -> Schema:
     """What torch says about an operator."""
-    found = target._schema  # noqa: SLF001  (the only way to an operator's argument names)
+    found = torch_internals.schema_of(target)
     arguments = tuple(
         Argument(
             argument.name,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numba
 
 if TYPE_CHECKING:
-    from numba.core.dispatcher import Dispatcher
-    from numba.core.types import Type
+    from maniple.runtime.process.numba_internals import Dispatcher, Type
 
 
 def compiled(kernel: Dispatcher[Callable[..., None]], arguments: tuple[object, ...]) -> Callable[[], None]:

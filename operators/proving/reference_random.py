@@ -23,6 +23,7 @@ from maniple.operators.library.randomness.draw import Draw
 from maniple.operators.library.randomness.dropout import Dropout, DropoutVariant
 from maniple.operators.operator.operator import TileContext
 from maniple.operators.operator.random_stream import RandomStream
+from maniple.operators.operator.watched_call import call_watched
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
@@ -31,18 +32,17 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention
-_DRAWING_WITHIN = {
-    *(F.multi_head_attention_forward, F.gumbel_softmax, F.fractional_max_pool2d, F.fractional_max_pool3d),
-    *(torch.svd_lowrank, torch.pca_lowrank),
-}
-_CALLED_WITHIN: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-    (F, "dropout", _DROPOUT),
-    (F, "scaled_dot_product_attention", _ATTENTION),
-    (torch, "rand", torch.rand),
-    (torch, "randn", torch.randn),
-    (torch.Tensor, "exponential_", torch.Tensor.exponential_),
+# Functions in Python that draw inside, and the one whose code does it for them: it gives indices beside the result.
+_DRAWING_WITHIN = frozenset(
+    (
+        *(F.multi_head_attention_forward, F.gumbel_softmax, torch.svd_lowrank, torch.pca_lowrank),
+        *(F.fractional_max_pool2d_with_indices, F.fractional_max_pool3d_with_indices),
+    )
 )
+_WITH_INDICES = {
+    F.fractional_max_pool2d: F.fractional_max_pool2d_with_indices,
+    F.fractional_max_pool3d: F.fractional_max_pool3d_with_indices,
+}
 _IN_PLACE = frozenset((torch.Tensor.bernoulli_, torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.exponential_))
 _DRAWS = _IN_PLACE | {
     *(torch.rand, torch.rand_like, torch.randn, torch.randn_like, torch.randint, torch.randint_like),
@@ -82,7 +82,7 @@ class InjectedDropout(TorchFunctionMode):
         """A call of a function of torch; see ``torch.overrides.TorchFunctionMode``."""
         del types
         named = dict(kwargs or {})
-        if func is _DROPOUT:
+        if func is F.dropout:
             given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | named
             if given.get("training", True) and given.get("p", 0.5):
                 return self._dropout(given["input"], given.get("p", 0.5))
@@ -92,7 +92,7 @@ class InjectedDropout(TorchFunctionMode):
                 return self._variant(given["input"], given.get("p", 0.5))
         elif func in _DRAWS:
             return self._draw(func, args, named)
-        elif func is _ATTENTION:
+        elif func is F.scaled_dot_product_attention:
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             given = dict(zip(names, args, strict=False)) | named
             if given.get("dropout_p"):
@@ -103,22 +103,10 @@ class InjectedDropout(TorchFunctionMode):
             if given["train"] and given["dropout"] and given["num_layers"] > 1:
                 return self._recurrent(given["input"], given["hx"], given["params"])
         elif func in _DRAWING_WITHIN:
-            return self._within(func, args, named)
+            return call_watched(func, args, named, self.__torch_function__)
+        elif func in _WITH_INDICES:
+            return call_watched(_WITH_INDICES[func], args, named, self.__torch_function__)[0]
         return func(*args, **named)
-
-    def _within(self, func: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """A function of torch that draws inside: torch leaves the mode while it runs, so what it calls is replaced."""
-        for holder, name, called in _CALLED_WITHIN:
-            setattr(holder, name, self._caller(called))
-        try:
-            return func(*args, **named)
-        finally:
-            for holder, name, called in _CALLED_WITHIN:
-                setattr(holder, name, called)
-
-    def _caller(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """A function, for it stands for a method as well, that asks this mode."""
-        return lambda *args, **named: self.__torch_function__(func, (), args, named)
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         """End, and refuse a module that called dropout less often than the graph has it."""

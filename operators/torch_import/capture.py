@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from numba.core.compiler_lock import global_compiler_lock
 from torch import Tensor
 
-from maniple.operators.torch_import.hooks import users_frames, without_hooks
+from maniple.operators.torch_import.hooks import users_frames
 from maniple.operators.torch_import.request import Step
 from maniple.regions.error import RequestError
+from maniple.runtime.process.numba_internals import global_compiler_lock
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -35,7 +35,7 @@ def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
         RequestError: The module's Python asks for values that are not there, changes gradients, or fails; names the
             line.
     """
-    with exporting(), without_hooks():
+    with exporting():
         try:
             return torch.export.export(step, examples, strict=False)
         except RequestError:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from maniple.operators.graph.arguments import Arguments
 from maniple.operators.graph.nesting import check_plain, leaves, rebuilt, tensors
 from maniple.operators.torch_import.closure import Untrained, attributes
-from maniple.operators.torch_import.hooks import check_hooks
+from maniple.operators.torch_import.hooks import Unhooked, check_gradients, check_hooks
 from maniple.regions.error import RequestError
 
 Examples = Sequence[object] | Mapping[str, object]
@@ -147,7 +147,7 @@ class Step(nn.Module):
             return {name: rebuilt(name, value, values.get) for name, value in part.items()}
 
         before = dict(attributes(self.module))
-        with Untrained(request.name, before):
+        with Untrained(request.name, before), Unhooked():
             output = _call(self.module, self.module.forward, filled(request.given))
             named = _named(output)
             if request.loss is None:
@@ -156,6 +156,7 @@ class Step(nn.Module):
             else:
                 targets = dict(zip(request.targets, filled(request.judged).values(), strict=True))
                 loss = _scalar(_call(request.loss, _signed(request.loss), targets, output))
+            check_gradients((loss, *named.values()))
         request.assigned[:] = [path for path, value in attributes(self.module) if before.get(path, value) is not value]
         request.outputs[:] = named
         return loss, *named.values()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.cluster.coordinator import Coordinator
     from maniple.runtime.cluster.launcher import Launcher, RankCommand, RankProcess
+    from maniple.runtime.process.clock import Clock
 
 __all__: list[str] = []
 
@@ -67,13 +68,22 @@ class Supervisor:
         token: the run's secret.
         port: of the control socket; None lets the system choose.
         interface: the address of this host that it binds to.
+        clock: tells the head the time.
 
     Raises:
         RunError: the port is taken, or this process may open no more files.
     """
 
-    def __init__(self, head: Coordinator, token: str, port: int | None, interface: str = LOOPBACK) -> None:
+    def __init__(
+        self,
+        head: Coordinator,
+        token: str,
+        port: int | None,
+        interface: str = LOOPBACK,
+        clock: Clock = monotonic,
+    ) -> None:
         self._head = head
+        self._clock = clock
         self._processes: list[RankProcess] = []
         self._outputs: list[Tee] = []
         self._noticed: dict[int, float] = {}
@@ -138,7 +148,7 @@ class Supervisor:
         """Serve the coordinator until the run is over."""
         while True:
             for event in (*self._receive(), *self._exits(), *self._signals(), Tick()):
-                finish = self._carry_out(self._head.handle(event, monotonic()))
+                finish = self._carry_out(self._head.handle(event, self._clock()))
                 if finish is not None:
                     return finish
 
@@ -157,7 +167,7 @@ class Supervisor:
 
     def _exits(self) -> list[Event]:
         found: list[Event] = []
-        now = monotonic()
+        now = self._clock()
         for rank, process in enumerate(self._processes):
             if rank in self._told:
                 continue

@@ -45,6 +45,7 @@ from maniple.runtime.transports.zeromq import make_socket, milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from maniple.runtime.process.clock import Clock
     from maniple.runtime.process.environment import LaunchEnvironment
 
 __all__: list[str] = []
@@ -79,10 +80,19 @@ class CoordinatorClient(Control):
         data_endpoint: where this rank takes tiles.
         headway: how far this rank has come.
         stacks: the signal that has this process write its stacks, 0 for none.
+        clock: what silence is measured by.
     """
 
-    def __init__(self, launch: LaunchEnvironment, data_endpoint: str, headway: Headway, stacks: int = 0) -> None:
+    def __init__(
+        self,
+        launch: LaunchEnvironment,
+        data_endpoint: str,
+        headway: Headway,
+        stacks: int = 0,
+        clock: Clock = monotonic,
+    ) -> None:
         self._launch = launch
+        self._clock = clock
         self._headway = headway
         self._stacks = stacks
         self._data_endpoint = data_endpoint
@@ -251,7 +261,7 @@ class CoordinatorClient(Control):
         poller.register(socket, zmq.POLLIN)
         poller.register(self._alarm.fileno(), zmq.POLLIN)
         beat_at = 0.0
-        heard = seen = monotonic()
+        heard = seen = self._clock()
         while True:
             # Only `close` sets this, after the last message was queued.
             last_round = self._closing and self._farewell
@@ -261,7 +271,7 @@ class CoordinatorClient(Control):
                 sent = True
             if last_round:
                 return
-            now = monotonic()
+            now = self._clock()
             if now - seen > SUSPENDED_S:
                 heard = now
             seen = now

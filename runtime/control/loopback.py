@@ -16,6 +16,8 @@ from maniple.runtime.transports.transport import Delivery, Transport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from maniple.runtime.process.clock import Clock
+
 __all__: list[str] = []
 
 
@@ -123,9 +125,7 @@ class ControlHub:
         alone: whether one thread makes the programs of all ranks, so that none can wait for another's.
     """
 
-    def __init__(
-        self, size: int, ranks_per_node: int = 1, clock: Callable[[], float] = monotonic, *, alone: bool = False
-    ) -> None:
+    def __init__(self, size: int, ranks_per_node: int = 1, clock: Clock = monotonic, *, alone: bool = False) -> None:
         self.size = size
         self.alone = alone
         self.clock = clock

@@ -14,6 +14,7 @@ from maniple.regions.error import RequestError
 from maniple.runtime.control.control import Control, SoloControl, place
 from maniple.runtime.control.loopback import ControlHub, LoopbackHub
 from maniple.runtime.control.stepper import Stepper
+from maniple.runtime.control.turn import Turn
 from maniple.runtime.process import environment
 from maniple.runtime.process.headway import Headway
 from maniple.runtime.process.inventory import available_cores, bind_to
@@ -55,6 +56,7 @@ class World:
         local: counts the bytes that go from one memory of this rank to another.
         stepper: what takes on this rank together with others of the process; None where it has threads.
         headway: how far this rank has come, for whoever watches it.
+        turn: which thread makes its program.
     """
 
     rank: int
@@ -78,6 +80,7 @@ class World:
     local: Meter = field(default_factory=Meter)
     stepper: Stepper | None = None
     headway: Headway = field(default_factory=Headway)
+    turn: Turn = field(default_factory=Turn)
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:

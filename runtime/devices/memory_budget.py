@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections import deque
-from time import perf_counter, sleep
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RunError
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
     import torch
 
+    from maniple.runtime.process.clock import Clock
+
 __all__: list[str] = []
 
-# How long an allocation waits for room that others are about to make, and how often it looks.
+# How long an allocation waits for room that others are about to make.
 PATIENCE_S = 5.0
-NAP_S = 1e-3
+# How often it looks whether the device has room again, which tells nobody; what is let go of here wakes it at once.
+LOOK_S = 0.01
 
 
 @final
@@ -34,16 +38,20 @@ class MemoryBudget:
         name: what messages call the device.
         capacity: bytes that it may hold.
         reclaim: has those give back what is not in use who keep some of it.
+        clock: what patience is measured by.
     """
 
-    def __init__(self, name: str, capacity: int, reclaim: Callable[[], object] = gc.collect) -> None:
+    def __init__(
+        self, name: str, capacity: int, reclaim: Callable[[], object] = gc.collect, clock: Clock = monotonic
+    ) -> None:
         self.name = name
         self.capacity = capacity
         self.held = 0
         self.peak = 0
         self._reclaim = reclaim
-        # The collector may run on any thread and at any time, so it only leaves a note.
-        self._freed: deque[int] = deque()
+        self._clock = clock
+        # The collector may run on any thread and at any time, also inside of this queue, which is made for that.
+        self._freed: SimpleQueue[int] = SimpleQueue()
 
     def allocate(self, size: int, attempt: Callable[[], torch.Tensor | None]) -> torch.Tensor:
         """Allocate storage once there is room.
@@ -55,21 +63,27 @@ class MemoryBudget:
         Raises:
             RunError: it is more than the device holds, or nothing was let go of for long.
         """
-        end = perf_counter() + PATIENCE_S
+        end = self._clock() + PATIENCE_S
         while True:
             made = attempt() if self._in_use() + size <= self.capacity else None
             if made is not None:
                 break
-            if size > self.capacity or perf_counter() > end:
+            if size > self.capacity or self._clock() > end:
                 raise RunError(f"{self.name} has no room for {size} bytes: {self.held} of {self.capacity} are in use")
             self._reclaim()
-            sleep(NAP_S)  # a finalizer may run anywhere, so it can wake nobody
+            self._wait(LOOK_S)
         self.held += size
         self.peak = max(self.peak, self.held)
-        weakref.finalize(made.untyped_storage(), self._freed.append, size).atexit = False
+        weakref.finalize(made.untyped_storage(), self._freed.put, size).atexit = False
         return made
 
     def _in_use(self) -> int:
-        while self._freed:
-            self.held -= self._freed.popleft()
+        while not self._freed.empty():
+            self._wait(0.0)
         return self.held
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until something was let go of, but no longer than that."""
+        with suppress(Empty):
+            freed = self._freed.get(timeout=seconds)
+            self.held -= freed

@@ -25,9 +25,9 @@ from typing import Any, cast
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
+from maniple.runtime.process.numba_internals import alloca_once, raw_memcpy
 from maniple.runtime.transports.shared_counter import load, store
 
 __all__: list[str] = []
@@ -56,7 +56,7 @@ def _invoking(typing: object, function: object, block: object, values: object) -
 def _timing(typing: object, function: object, clock: object) -> tuple[object, Callable[..., Any]]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), _INT64.as_pointer()])
-        told = cgutils.alloca_once(builder, _INT64, size=2)
+        told = alloca_once(builder, _INT64, size=2)
         clock = builder.trunc(arguments[1], ir.IntType(32))
         builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [clock, told])
         seconds, rest = (builder.load(builder.gep(told, [_INT64(number)])) for number in range(2))
@@ -69,7 +69,7 @@ def _moving(typing: object, target: object, source: object, size: object) -> tup
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         ends = [builder.inttoptr(end, ir.IntType(8).as_pointer()) for end in arguments[:2]]
         # A size in bytes and no type: tiles of any dtype go through one compiled function.
-        cgutils.raw_memcpy(builder, ends[0], ends[1], arguments[2], 1)
+        raw_memcpy(builder, ends[0], ends[1], arguments[2], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate

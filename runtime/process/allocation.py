@@ -2,8 +2,8 @@
 
 torch has no statistic of its host allocator. `torch.profiler` hears of every allocation, but there is one such profiler
 in a process: two threads that use it at once end the process, and a program that profiles itself has it already. The
-profiler before it is each thread's own and hears the same. What it says in order is private to torch, and used here
-alone; where a release has none of it, nothing is measured.
+profiler before it is each thread's own and hears the same. What it says in order is private to torch;
+where a release has none of it, nothing is measured.
 
 A thread has one profiler, of whatever kind, at a time. Measuring must change no result, so it gives way:
 
@@ -11,27 +11,13 @@ A thread has one profiler, of whatever kind, at a time. Measuring must change no
     the work begins a profiler        what is heard ends just before that
 """
 
-# pyright: reportPossiblyUnboundVariable=false, reportPrivateImportUsage=false
-# (torch's own names are used only where HEARS says that they are there)
-
 from __future__ import annotations
 
 import sys
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
-try:
-    from torch.autograd import (  # type: ignore[attr-defined]
-        _disable_profiler_legacy,
-        _enable_profiler,
-        _enable_profiler_legacy,
-        _profiler_enabled,
-    )
-    from torch.autograd.profiler_legacy import profile
-except ImportError:  # a release of torch without them
-    HEARS = False
-else:
-    HEARS = True
+from maniple.runtime.process import torch_internals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +44,7 @@ class _Listening:
     def __enter__(self) -> None:
         self.heard = True
         self.sizes: list[int] = []
-        profile(profile_memory=True).__enter__()  # type: ignore[no-untyped-call]
+        torch_internals.begin_profile()
         sys.setprofile(self._give_way)  # this thread's calls alone
 
     def __exit__(self, *_: object) -> None:
@@ -71,16 +57,13 @@ class _Listening:
     def _give_way(self, frame: FrameType, event: str, called: object) -> None:
         """End if a profiler is about to begin; Python calls this around each of its calls."""
         del frame
-        if self.heard and event == "c_call" and (called is _enable_profiler or called is _enable_profiler_legacy):
+        if self.heard and event == "c_call" and torch_internals.begins_profile(called):
             self._end()
             self.heard = False
 
     def _end(self) -> None:
-        # As the profiler's __exit__ does, which then drops the order.
-        records = cast("Any", _disable_profiler_legacy())
-        self.sizes = [
-            record.cpu_memory_usage() for thread in records for record in thread if record.kind() == "memory_alloc"
-        ]
+        records = [record for thread in torch_internals.end_profile() for record in thread]
+        self.sizes = [record.cpu_memory_usage() for record in records if record.kind() == "memory_alloc"]
 
 
 def taken_on_host(work: Callable[[], object]) -> Taken | None:
@@ -96,7 +79,7 @@ def taken_on_host(work: Callable[[], object]) -> Taken | None:
     Returns:
         What it took; None where a profiler besides this module's was under way, of torch or of Python's calls.
     """
-    if not HEARS or _profiler_enabled() or sys.getprofile() is not None:
+    if not torch_internals.HEARS or torch_internals.is_profiled() or sys.getprofile() is not None:
         work()
         return None
     listening = _Listening()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from maniple.runtime.process.clock import Clock
+
 __all__: list[str] = []
 
 
@@ -19,9 +21,13 @@ class Headway:
 
     Progress is a sum of counts that only grow: it says nothing but whether anything has happened. A rank *waits* while
     its program is inside a wait of the runtime and none of its processors does anything but wait itself.
+
+    Args:
+        clock: what patience is measured by.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._steps = 0
         self._waits = 0
@@ -60,7 +66,7 @@ class Headway:
         """Say that the program expects no progress for so long, inside."""
         with self._lock:
             number = max(self._excuses, default=0) + 1
-            self._excuses[number] = monotonic() + seconds
+            self._excuses[number] = self._clock() + seconds
         try:
             yield
         finally:
@@ -80,4 +86,4 @@ class Headway:
         """Give for how long, from now, the program expects no progress."""
         with self._lock:
             latest = max(self._excuses.values(), default=0.0)
-        return max(0.0, latest - monotonic())
+        return max(0.0, latest - self._clock())

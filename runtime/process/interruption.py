@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, final
+
+from maniple.runtime.process.python_internals import handler_of, set_handler
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 __all__: list[str] = []
 
-# What `signal` wraps. In Python 3.11 the wrappers try in vain to make a member of an enumeration of every handler: a
-# block with them takes up to 60 us of a run of 200 tasks, without them 14 at most, most of it because caches are cold.
-_handling: Any = import_module("_signal")
 _SIGINT = int(signal.SIGINT)
 
 
@@ -46,8 +44,8 @@ class Hold:
 
     def __enter__(self) -> None:
         """Hold SIGINT back from here on."""
-        if threading.get_ident() == threading.main_thread().ident and callable(_handling.getsignal(_SIGINT)):
-            self._before = _handling.signal(_SIGINT, self)
+        if threading.get_ident() == threading.main_thread().ident and callable(handler_of(_SIGINT)):
+            self._before = set_handler(_SIGINT, self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -55,7 +53,7 @@ class Hold:
         """Let the program's handler have what was held back, once."""
         if self._before is None:
             return
-        _handling.signal(_SIGINT, self._before)
+        set_handler(_SIGINT, self._before)
         if self._held is None:
             return
         if callable(self._before):

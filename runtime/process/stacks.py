@@ -12,8 +12,6 @@ from pathlib import Path
 
 __all__: list[str] = []
 
-_open: list[object] = []
-
 
 def answer(log: str | None) -> int:
     """Have this process write its stacks to its log from now on, whenever a signal asks for them.
@@ -27,9 +25,8 @@ def answer(log: str | None) -> int:
     number = _asking()
     if log is None or not number or signal.getsignal(number) is not signal.SIG_DFL:
         return 0
-    file = Path(log).open("ab", buffering=0)  # noqa: SIM115  (open for as long as the process runs)
-    _open.append(file)
-    faulthandler.register(number, file, all_threads=True, chain=False)
+    # The handler keeps the file, which so stays open for as long as the process runs.
+    faulthandler.register(number, Path(log).open("ab", buffering=0), all_threads=True, chain=False)  # noqa: SIM115
     return number
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from llvmlite import ir
 from numba import cfunc, typeof, types
-from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array, populate_array
+
+from maniple.runtime.process.numba_internals import array_value
 
 if TYPE_CHECKING:
     from maniple.runtime.program.variant import CompiledBody
@@ -126,15 +126,5 @@ def _number(builder: Any, kind: types.Type, address: Any) -> Any:
 
 
 def _array(context: Any, builder: Any, kind: types.Array, words: list[Any]) -> Any:
-    array = make_array(kind)(context, builder)
     data = builder.inttoptr(words[0], context.get_data_type(kind.dtype).as_pointer())
-    shape, strides = words[1 : 1 + kind.ndim], words[1 + kind.ndim :]
-    populate_array(
-        array,
-        data=data,
-        shape=cgutils.pack_array(builder, shape, _INT64),
-        strides=cgutils.pack_array(builder, strides, _INT64),
-        itemsize=_INT64(context.get_abi_sizeof(context.get_data_type(kind.dtype))),
-        meminfo=None,
-    )
-    return array._getvalue()  # noqa: SLF001  (numba's documented way to the value of a struct)
+    return array_value(context, builder, kind, data, words[1 : 1 + kind.ndim], words[1 + kind.ndim :], _INT64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
+from maniple.runtime.process.python_internals import frame_above
 from maniple.runtime.program.future import Future, FutureMap
 from maniple.runtime.program.handle import PartitionedRegion, Region
 from maniple.runtime.program.mapper import Mapper, check_mapper
@@ -64,7 +64,7 @@ class Operation:
         named = tuple((index, tiles) for index, tiles in enumerate(self.arguments) if tiles is not None)
         object.__setattr__(self, "_count", len(self.arguments))
         object.__setattr__(self, "_named", named)
-        object.__setattr__(self, "_given", _picker([i for i, tiles in enumerate(self.arguments) if tiles is None]))
+        object.__setattr__(self, "_given", picker([i for i, tiles in enumerate(self.arguments) if tiles is None]))
 
     def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
         """Give the values of a launch that differs from this one in nothing else; None of another launch.
@@ -151,7 +151,7 @@ class Operation:
         return f"{self.task.name}{over} ({', '.join(shown)})"
 
 
-def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Give what takes the items at some places, as a tuple."""
     if len(places) > 1:
         return itemgetter(*places)
@@ -254,7 +254,7 @@ def handles(args: Sequence[object]) -> Iterator[Region]:
 
 def provenance() -> str:
     """Give the source line that called into this package."""
-    frame = sys._getframe(1)  # noqa: SLF001  (the documented way to find a caller without building a traceback)
+    frame = frame_above(1)
     package = __name__.partition(".")[0]
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(package):
         frame = frame.f_back

@@ -26,6 +26,7 @@ from maniple.runtime.program.region_table import extents
 from maniple.runtime.program.stock_task import copy, fill, write
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.session.debugging import Debugging
+from maniple.runtime.session.in_turn import in_turn
 from maniple.runtime.session.tracing import Traced, Tracing
 from maniple.runtime.storage.copy_kernels import check_values, torch_dtype
 from maniple.runtime.storage.footprint import whole
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from maniple.runtime.program.task import Task
 
 __all__: list[str] = []
-
 
 F = TypeVar("F", Future, FutureMap)
 
@@ -56,6 +56,7 @@ class Session:
 
     def __init__(self, runtime: RankRuntime, machine: Machine, mapper: Mapper) -> None:
         self.runtime = runtime
+        self.turn = runtime.world.turn
         self.machine = machine
         self.mapper = mapper
         self._debugging = False
@@ -64,8 +65,8 @@ class Session:
         self._board = Board(machine)
         self._mapped = MappedLaunches()
         self.tracing = Tracing(runtime, self.untraced, self._start, self._free_dropped, lambda: self._debugging)
-        owners = [machine.processors_of(memory.id)[0] for memory in machine.memories]
-        self._replicas = tuple(Point((), owner, number) for number, owner in enumerate(owners))
+        memories = enumerate(machine.memories)
+        self._replicas = tuple(Point((), machine.processors_of(held.id)[0], number) for number, held in memories)
 
     def region(
         self,
@@ -205,6 +206,7 @@ class Session:
                 return future
         return kind(self, self._operate(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch))
 
+    @in_turn
     def _operate(
         self,
         task: Task[..., Any],
@@ -273,16 +275,14 @@ class Session:
             mapping = self._map(operation, mapper, requirements)
             places = zip(operation.colors, mapping.processors, strict=True)
             points = tuple(Point(color, processor) for color, processor in places)
-        checked = self._debugging or mapping.options.check
-        return Mapped.of(operation, mapping, points, requirements, checked=checked)
+        return Mapped.of(operation, mapping, points, requirements, checked=self._debugging or mapping.options.check)
 
     def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
         """Ask the mapper about a launch."""
         task = operation.task
         states = self.untraced.analysis.regions
         uses = tuple(UseView(requirement, states[requirement.region.id].validity) for requirement in requirements)
-        must_epoch = operation.must_epoch
-        view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=must_epoch)
+        view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=operation.must_epoch)
         kinds = {name: body.processor for name, body in task.variants.items() if self.runtime.resources.runs(body)}
         return map_launch(mapper, view, kinds, self._board)
 
@@ -321,6 +321,7 @@ class Session:
         """
         self.tracing.switch(automatic=on)
 
+    @in_turn
     def read(self, region: Region) -> torch.Tensor:
         """Bring a whole region to every rank, wait, and give a copy; between the elements of a sparse one are zeros."""
         self.runtime.admit("read")
@@ -329,25 +330,24 @@ class Session:
         found: list[torch.Tensor] = []
         arrived = threading.Event()
         points = tuple(Point((rank,), self.machine.first_of(rank)) for rank in range(self.runtime.world.size))
-        space = region.space
-        requirement = Requirement(region.logical, READ, (space,) * len(points))
+        requirement = Requirement(region.logical, READ, (region.space,) * len(points))
 
         def binder(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], None]:
             def copy() -> None:
                 if views[0] is not None:
-                    found.append(whole(views[0], space))
+                    found.append(whole(views[0], region.space))
                 arrived.set()
 
             return copy
 
-        launch = Launch("read", points, (requirement,), binder)
-        self.runtime.recovery.check((launch,))
+        self.runtime.recovery.check((launch := Launch("read", points, (requirement,), binder),))
         self._tell(lambda: f"read {region}", tuple)
         self.untraced.issue(launch)
         self.runtime.await_event(arrived)
         self.runtime.recovery.heed()
         return found[0]
 
+    @in_turn
     def fence(self) -> None:
         """Wait until everything launched so far is done at this rank, and hear what failed of it on any.
 

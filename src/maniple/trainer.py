@@ -26,6 +26,7 @@ from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.process.digest import digest
 from maniple.runtime.process.interruption import uninterrupted
+from maniple.runtime.session.in_turn import in_turn
 from maniple.runtime.session.telling import Telling
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
@@ -84,6 +85,7 @@ class Trainer:
         self.graph = graph
         self._optimizer = optimizer
         self._world = world if world is not None else current()
+        self.turn = self._world.turn
         self.machine = host_machine(self._world, plan.processors_used())
         plan.validate(graph, self.machine)
         if mapper is None and self._world.mapper is not None:
@@ -164,6 +166,7 @@ class Trainer:
         while waiting:
             yield self._collect(waiting.popleft())
 
+    @in_turn
     def _submit(
         self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], *, keep: bool = False
     ) -> StepRun:
@@ -194,6 +197,7 @@ class Trainer:
             with self._watched():
                 self._world.control.call(f"{self._name}.{text}", given, soon=whole)
 
+    @in_turn
     def _collect(self, step: StepRun) -> float:
         with self._watched():
             step.run.wait()
@@ -264,6 +268,7 @@ class Trainer:
         self._call(call)
         return self._results(loaded, {})
 
+    @in_turn
     def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run a program and take its results, and no others: an interrupted call may have left some."""
         with self._watched():

@@ -21,9 +21,8 @@ from maniple.operators.operator.compiled_kernel import compiled
 from maniple.operators.operator.operator import Kernels, TileContext
 
 if TYPE_CHECKING:
-    from numba.core.dispatcher import Dispatcher
-
     from maniple.operators.library.windows.pooling import AvgPool2d, MaxPool2d
+    from maniple.runtime.process.numba_internals import Dispatcher
 
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
 Places = npt.NDArray[np.int64]

@@ -118,7 +118,7 @@ def test_a_handler_that_gives_way_to_the_system_as_a_block_begins(
     heard: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first Ctrl-C comes after the block has looked what is there, and is the program's last."""
-    look = interruption._handling.getsignal
+    look = signal.getsignal
 
     def last(*_: object) -> None:
         heard.append("last")
@@ -130,7 +130,7 @@ def test_a_handler_that_gives_way_to_the_system_as_a_block_begins(
         return found
 
     signal.signal(signal.SIGINT, last)
-    monkeypatch.setattr(interruption._handling, "getsignal", looked)
+    monkeypatch.setattr(interruption, "handler_of", looked)
     with uninterrupted():
         interrupt()
     assert heard == ["last"]

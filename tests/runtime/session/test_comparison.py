@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from launched import add, summed, total
 
 import maniple as mp
@@ -54,3 +56,27 @@ def test_the_recorded_launch_is_told_at_once(session: Session, monkeypatch: pyte
         assert comparison(state(task, None, args), ())(task, None, args) == ()
     with pytest.raises(AssertionError, match="at once"):
         comparison(state(summed, None, (x,)), ())(summed, None, ())
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_every_form_of_arguments_is_compared(session: Session, count: int) -> None:
+    """Values and regions in any order, as many as there are; a launch is told in which any one argument differs."""
+    x, y = session.region((9,), name="x"), session.region((9,), name="y")
+    for form in product((False, True), repeat=count):
+        recorded = Operation(summed, None, tuple(x.tiles if named else None for named in form), ())
+        take = comparison(recorded, (float,) * form.count(False))
+        same = tuple(x if named else float(place) for place, named in enumerate(form))
+        assert take(summed, None, same) == tuple(value for value in same if isinstance(value, float))
+        for place in range(count):
+            for other in (x, y, 2, None):
+                args = (*same[:place], other, *same[place + 1 :])
+                assert take(summed, None, args) == recorded.take(summed, None, args), (form, place, other)
+
+
+def test_a_value_that_is_not_plain_is_taken_as_well(session: Session) -> None:
+    x, y = session.region((9,), name="x"), session.region((9,), name="y")
+    recorded = state(add, 3, (torch.ones(2), x[ROWS], y[ROWS])).without_values()
+    other = torch.zeros(3)
+    found = comparison(recorded, (torch.Tensor,))(add, recorded.domain, (other, x[ROWS], y[ROWS]))
+    assert found is not None
+    assert found[0] is other
