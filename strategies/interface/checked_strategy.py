@@ -5,7 +5,7 @@
     terminate                     True or False      a search that never ends, or ends before it began
     progress                      a Progress         a missing attribute, far from here
     result, alternatives          a Plan; Plans      likewise
-    (any)                         no exception       a traceback through the search loop
+    (any)                         no exception       a traceback through the driver
 
 Strategies of this package are driven as they are: the type checker has read them.
 """
