@@ -67,18 +67,8 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
 
 
 def test_pages_that_messages_and_comments_name_are_there() -> None:
-    folders = [
-        "benchmarks",
-        "docs",
-        "examples",
-        "mappers",
-        "operators",
-        "regions",
-        "runtime",
-        "src",
-        "strategies",
-        "tests",
-    ]
+    layers = ("mappers", "operators", "regions", "runtime", "strategies")
+    folders = ("benchmarks", "docs", "examples", "src", "tests", *layers)
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in {".md", ".py"}]
     files += [path for path in ROOT.glob("*.md") if path.name != TELLS_OF_THE_PAST]
     assert len(files) > len(PAGES)

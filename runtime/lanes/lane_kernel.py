@@ -68,7 +68,6 @@ def _timing(typing: object, function: object, clock: object) -> tuple[object, Ca
 def _moving(typing: object, target: object, source: object, size: object) -> tuple[object, Callable[..., Any]]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         ends = [builder.inttoptr(end, ir.IntType(8).as_pointer()) for end in arguments[:2]]
-        # A size in bytes and no type: tiles of any dtype go through one compiled function.
         raw_memcpy(builder, ends[0], ends[1], arguments[2], 1)
         return context.get_dummy_value()
 
