@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import cast
 
 from maniple.regions.error import RequestError
 from maniple.runtime.process.registry import Registry, class_check
@@ -42,7 +43,7 @@ def make_mapper(name: str) -> Mapper:
             too much.
     """
     name, colon, argument = name.partition(":")
-    found: Callable[..., Mapper] = MAPPERS.lookup(name)
+    found = cast("Callable[..., Mapper]", MAPPERS.lookup(name))
     parameters = inspect.signature(found).parameters
     wanted = [each for each in parameters.values() if each.default is each.empty]
     if len(wanted) > bool(colon):
