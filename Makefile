@@ -1,5 +1,6 @@
 # make demo    set everything up, then train a small CNN on two local nodes
 # make test    every check: rules, format, types, import layers, documentation, tests
+# make quick   rules, format, types, and the tests of what the change touches: under two minutes
 # make lint, make docs, make bench, make clean    the parts
 #
 # PYTHON=python3.12            the interpreter to make .venv from (3.11 or newer); when it can import a torch that is new
@@ -14,7 +15,7 @@ SETUP := sh .ci/setup "$(PYTHON)" "$(TORCH_INDEX)"
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint docs bench clean
+.PHONY: help demo test quick lint rules docs bench clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -35,13 +36,19 @@ test: lint docs
 	@echo "== tests"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n 2 --dist loadgroup
 
-lint: $(VENV)/.ready-dev
+quick: rules
+	@echo "== tests of what the change touches"
+	@OMP_NUM_THREADS=1 $(PY) .ci/touched.py
+
+rules: $(VENV)/.ready-dev
 	@echo "== rules (ruff)"
 	@$(PY) -m ruff check --quiet .
 	@echo "== format (ruff)"
 	@$(PY) -m ruff format --quiet --check .
 	@echo "== types (mypy)"
 	@$(PY) -m mypy -p maniple
+
+lint: rules
 	@echo "== types (pyright)"
 	@$(PY) -m pyright --warnings --pythonpath $(PY)
 	@echo "== import layers (import-linter)"

@@ -65,17 +65,21 @@ def search(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
-    from maniple.costs import NamedCosts
+    from maniple.costs import ANALYTIC, NamedCosts
+    from maniple.kept_graph import planning_graph
     from maniple.request import amount, machine_of, model_of
     from maniple.search_loop import COSTS
     from maniple.search_loop import search as find
     from maniple.strategies.bound import lower_bound_s
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    graph = model_of(source, batch)
+    graph = planning_graph(source, batch) if costs == ANALYTIC else model_of(source, batch)
     if budget is None and proposals is None:
         budget = 10.0
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (watch, say):
+        from maniple.compile_beside import compile_on_two_cores
+
+        compile_on_two_cores()
         tasks = _Clocked(NamedCosts(costs, graph, machine), say)
         plan = find(
             graph,
@@ -201,11 +205,12 @@ def _live_line(*, shown: bool) -> Iterator[tuple[Watch | None, Callable[[str], N
     from rich.live import Live
     from rich.text import Text
 
-    from maniple.strategies.simulation.compilation import is_compiled
-
     last = [-REFRESH_S]
-    first = "searching" if is_compiled() else "compiling the simulator, once for this installation: a minute or two"
-    with Live(Text(first), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+    with Live(Text("loading the simulator"), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+        from maniple.strategies.simulation.compilation import told  # imports the compiler: a second
+
+        def say(text: str) -> None:
+            live.update(Text(text), refresh=True)
 
         def watch(progress: Progress, elapsed_s: float) -> None:
             if elapsed_s - last[0] < REFRESH_S:
@@ -219,7 +224,8 @@ def _live_line(*, shown: bool) -> Iterator[tuple[Watch | None, Callable[[str], N
                 line += f"  bound {progress.bound_s * 1e3:.3f} ms"
             live.update(Text(line), refresh=True)
 
-        yield watch, lambda text: live.update(Text(text), refresh=True)
+        with told(say):
+            yield watch, say
 
 
 @final

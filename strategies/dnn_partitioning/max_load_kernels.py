@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from maniple.strategies.lowering.compiled import kernel
 from maniple.strategies.pipeline.ideal_kernels import Index, Ticks, Words, holds
 from maniple.strategies.pipeline.pair_kernels import INFINITE
 
@@ -59,7 +59,7 @@ class LoadTables(NamedTuple):
     overlap: bool
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def steps_of(first: Index, larger: Index, members: Words) -> Index:
     """The atom that each step of a lattice adds."""
     steps = np.empty(larger.size, dtype=np.int32)
@@ -76,7 +76,7 @@ def steps_of(first: Index, larger: Index, members: Words) -> Index:
     return steps
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def grown(tables: LoadTables, start: int, inside: int, atom: int) -> tuple[int, int]:
     """How transfers change when an atom joins the stage from ideal ``start`` to ideal ``inside``.
 
@@ -108,7 +108,7 @@ def grown(tables: LoadTables, start: int, inside: int, atom: int) -> tuple[int, 
     return lasting, passing
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def least_load(
     tables: LoadTables, accelerators: int, cpus: int, ceiling: int, saving: float, best: Ticks, choice: Index
 ) -> int:
@@ -168,7 +168,7 @@ def least_load(
     return looked
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _spare(rest: int, best: Ticks, ceiling: int, saving: float) -> float:
     """How many devices, counted in accelerators, are left at most after one more stage; -1 where the rest is too much.
 
@@ -187,7 +187,7 @@ def _spare(rest: int, best: Ticks, ceiling: int, saving: float) -> float:
     return spare
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _end(start: int, load: int, hosted: int, ceiling: int, before: Ticks, best: Ticks, choice: Index) -> None:
     """End a stage on an accelerator or on a CPU, for every count of devices before it."""
     for a in range(best.shape[0]):
@@ -200,7 +200,7 @@ def _end(start: int, load: int, hosted: int, ceiling: int, before: Ticks, best: 
                 best[a, c + 1], choice[a, c + 1, 0], choice[a, c + 1, 1] = total, start, 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def least_serial(
     tables: LoadTables, atom_cpu: Ticks, blocks: int, ceiling: int, rest: Ticks, best: Ticks, choice: Index
 ) -> int:
@@ -258,7 +258,7 @@ def least_serial(
     return looked
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _extend(start: int, load: int, blocks: int, before: Ticks, best: Ticks, choice: Index) -> None:
     """Append a block on an accelerator (1), or an atom on a CPU (0)."""
     for a in range(best.size - blocks):

@@ -120,23 +120,11 @@ def _grid(layout: Column, home: Boxes, task_boxes: Boxes) -> tuple[Column, Colum
         used = start + 2
         for table in (home, task_boxes):
             for row in range(len(table)):
-                used = _cut(cuts, start, used, table[row, LOW + axis])
-                used = _cut(cuts, start, used, table[row, HIGH + axis])
+                used = validity.insert(cuts, start, used, table[row, LOW + axis])
+                used = validity.insert(cuts, start, used, table[row, HIGH + axis])
         starts[axis + 1] = used
         cells *= used - start - 1
     return cuts[:used], starts, cells
-
-
-@leaf
-def _cut(cuts: Column, start: int, stop: int, cut: int) -> int:
-    """Put a number among ascending ones, unless it is there; one past the last."""
-    place = validity.place(cuts, start, stop, cut)
-    if place < stop and cuts[place] == cut:
-        return stop
-    for later in range(stop, place, -1):
-        cuts[later] = cuts[later - 1]
-    cuts[place] = cut
-    return stop + 1
 
 
 @inner

@@ -86,6 +86,18 @@ def place(cuts: Column, start: int, stop: int, cut: int) -> int:
     return start
 
 
+@leaf
+def insert(cuts: Column, start: int, stop: int, cut: int) -> int:
+    """Put a number among ascending ones, unless it is there; one past the last."""
+    found = place(cuts, start, stop, cut)
+    if found < stop and cuts[found] == cut:
+        return stop
+    for later in range(stop, found, -1):
+        cuts[later] = cuts[later - 1]
+    cuts[found] = cut
+    return stop + 1
+
+
 @inner
 def labels(state: State) -> tuple[Column, Column]:
     """Number the needed cells by what is needed, held and waiting, alike ones alike; and one cell of each number."""

@@ -6,6 +6,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from maniple.strategies.lowering.compiled import kernel
+
 __all__: list[str] = []
 
 Words = npt.NDArray[np.uint64]
@@ -21,7 +23,7 @@ def holds(row: Words, node: int) -> bool:
     return bool(((row[node >> 6] >> np.uint64(node & 63)) & _ONE) != np.uint64(0))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _mixed(node: int) -> np.uint64:
     """A fixed random-looking word for a node (splitmix64)."""
     z = np.uint64(node + 1) * np.uint64(0x9E3779B97F4A7C15)
@@ -30,7 +32,7 @@ def _mixed(node: int) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _rehash(hashes: Words, count: int, slots: int) -> Index:
     table = np.full(slots, -1, dtype=np.int32)
     for i in range(count):
@@ -41,21 +43,21 @@ def _rehash(hashes: Words, count: int, slots: int) -> Index:
     return table
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _grown(array: Words, count: int, size: int) -> Words:
     larger = np.empty((size, array.shape[1]), dtype=np.uint64)
     larger[:count] = array[:count]
     return larger
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _longer(array: Index, count: int, size: int) -> Index:
     longer = np.empty(size, dtype=np.int32)
     longer[:count] = array[:count]
     return longer
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def enumerate_all(
     n: int, words: int, below: Index, sources: Index, above: Index, targets: Index, limit: int
 ) -> tuple[int, Words, Index, Index, Index, Index]:
@@ -117,7 +119,7 @@ def enumerate_all(
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _power_of_two(least: int) -> int:
     """The least power of two that is at least a number."""
     power = 1
@@ -126,7 +128,7 @@ def _power_of_two(least: int) -> int:
     return power
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _release_sources(below: Index, free: Words) -> None:
     """Mark the nodes without predecessors as free to join."""
     for node in range(below.size - 1):
@@ -134,7 +136,7 @@ def _release_sources(below: Index, free: Words) -> None:
             free[node >> 6] |= _ONE << np.uint64(node & 63)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _slot(table: Index, hashes: Words, members: Words, row: int, word: int, low: np.uint64, key: np.uint64) -> np.int64:
     """Where a set with one node more is in the table, or belongs."""
     slot = np.int64(key & np.uint64(table.size - 1))
@@ -146,7 +148,7 @@ def _slot(table: Index, hashes: Words, members: Words, row: int, word: int, low:
     return slot
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _trailing(low: np.uint64) -> int:
     """The place of the only bit that is set."""
     place = 0
@@ -157,7 +159,7 @@ def _trailing(low: np.uint64) -> int:
     return place
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _is_extension(candidate: Words, row: Words, word: int, low: np.uint64) -> bool:
     for w in range(row.size):
         expected = row[w] | low if w == word else row[w]
@@ -166,7 +168,7 @@ def _is_extension(candidate: Words, row: Words, word: int, low: np.uint64) -> bo
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _release(node: int, inside: Words, free: Words, below: Index, sources: Index, above: Index, targets: Index) -> None:
     """Mark the successors of a node that now have all their predecessors inside as free to join."""
     for e in range(above[node], above[node + 1]):
@@ -180,7 +182,7 @@ def _release(node: int, inside: Words, free: Words, below: Index, sources: Index
             free[target >> 6] |= _ONE << np.uint64(target & 63)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def totals(parent: Index, added: Index, weights: Ticks) -> Ticks:
     """Sums of node weights over each ideal, shape (ideals, k)."""
     sums = np.zeros((parent.size, weights.shape[1]), dtype=np.int64)
@@ -190,7 +192,7 @@ def totals(parent: Index, added: Index, weights: Ticks) -> Ticks:
     return sums
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def crossings(
     parent: Index,
     added: Index,

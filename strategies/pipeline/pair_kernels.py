@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from maniple.strategies.lowering.compiled import kernel
 from maniple.strategies.pipeline.ideal_kernels import Index, Ticks, Words
 from maniple.strategies.pipeline.sweep_kernels import contains
 
@@ -42,7 +42,7 @@ class Holdings(NamedTuple):
     limit: float
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def held(holdings: Holdings, start: int, end: int, after: int, m: int) -> float:
     """Bytes that each device of a stage holds."""
     weights = holdings.parameters[end] - holdings.parameters[start]
@@ -51,7 +51,7 @@ def held(holdings: Holdings, start: int, end: int, after: int, m: int) -> float:
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _load(work: Ticks, second: Ticks, transfer: Ticks, added: bool, i: int, j: int, m: int) -> int:  # noqa: FBT001
     load: int = max(work[j, m] - work[i, m], second[j, m] - second[i, m])
     if added:
@@ -61,7 +61,7 @@ def _load(work: Ticks, second: Ticks, transfer: Ticks, added: bool, i: int, j: i
     return load
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def least_maximum(
     members: Words,
     work: Ticks,
@@ -140,7 +140,7 @@ class Fill(NamedTuple):
     added: bool
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def slots(fill: Fill, i: int, j: int, m: int) -> tuple[int, int, int]:
     """The time between a stage's micro-batches in each of its two phases, and its synchronisation."""
     a, b = fill.first[j, m] - fill.first[i, m], fill.second[j, m] - fill.second[i, m]
@@ -154,7 +154,7 @@ def slots(fill: Fill, i: int, j: int, m: int) -> tuple[int, int, int]:
     return a, b, fill.synchronization[j, m] - fill.synchronization[i, m]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def least_sum(
     members: Words,
     fill: Fill,

@@ -7,10 +7,10 @@ looked for among all pairs of ideals.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from maniple.strategies.lowering.compiled import kernel
 from maniple.strategies.pipeline.ideal_kernels import Index, Ticks, Words
 
 __all__: list[str] = []
@@ -22,7 +22,7 @@ INFINITE = 1 << 61
 NEVER = np.iinfo(np.int16).max
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def sweep(
     first: Index,
     larger: Index,
@@ -66,7 +66,7 @@ def sweep(
     return 0 if need == INFINITE else need
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _reached(
     i: int,
     work: Ticks,
@@ -97,7 +97,7 @@ def _reached(
     return fewest, need
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _opened(
     i: int,
     work: Ticks,
@@ -123,7 +123,7 @@ def _opened(
     return need
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def previous_cut(
     members: Words,
     work: Ticks,
@@ -159,7 +159,7 @@ def previous_cut(
     return -1, 0
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def contains(larger: Words, smaller: Words) -> bool:
     """Whether a bit set holds another."""
     for w in range(larger.size):  # noqa: SIM110  (numba compiles no generator)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from maniple.strategies.lowering.compiled import kernel
 from maniple.strategies.pipeline.ideal_kernels import Index, Ticks, Words
 from maniple.strategies.pipeline.pair_kernels import INFINITE
 from maniple.strategies.pipeline.sweep_kernels import contains
@@ -40,7 +40,7 @@ class LevelCosts(NamedTuple):
     apart: bool
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def nesting(members: Words) -> Flags:
     """Whether each ideal is within each other one."""
     count = members.shape[0]
@@ -51,7 +51,7 @@ def nesting(members: Words) -> Flags:
     return inside
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def group(costs: LevelCosts, end: int, members: int, first: Index, later: Index, best: Ticks, whole: Ticks) -> None:
     """The best pipelines of one group of members, from every ideal to one end.
 
@@ -100,7 +100,7 @@ def group(costs: LevelCosts, end: int, members: int, first: Index, later: Index,
                         later[i, used, 0], later[i, used, 1] = k, m + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def groups(costs: LevelCosts, members: int) -> Ticks:
     """The slowest stage of the best pipeline of one group between all pairs of ideals, shape (ideals, ideals)."""
     count = costs.inside.shape[0]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from maniple.strategies.lowering.compiled import kernel
 from maniple.strategies.pipeline.ideal_kernels import Index, Ticks
 
 __all__: list[str] = []
@@ -39,7 +39,7 @@ class Stages(NamedTuple):
     group: Index
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def keeps(
     first: Index,
     larger: Index,
@@ -91,7 +91,7 @@ def keeps(
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _ended(
     work: Ticks,
     shared: Ticks,
@@ -129,7 +129,7 @@ def _ended(
             reached[begin + 1] = max(reached[begin + 1], reached[begin])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _opened(
     work: Ticks,
     shared: Ticks,

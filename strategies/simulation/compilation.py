@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
 
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import OperatorPlan
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.lowering import compiled
+from maniple.strategies.lowering.history import room
+from maniple.strategies.lowering.network import Network, traffic
 from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.timing.ledger import Ledger, RowBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 __all__: list[str] = []
 
-
-def is_compiled() -> bool:
-    """Whether this version was compiled here before; otherwise `compile_all` takes a minute or more."""
-    return compiled.is_warm()
+events: Any = import_module("numba.core.event")
+"""What numba tells of what it does."""
 
 
 @cache
@@ -36,4 +45,47 @@ def compile_all() -> None:
             simulation.accept()
         else:
             simulation.reject()
-    compiled.note_compiled()
+    compiled.remove_unused()
+
+
+def compile_timing() -> None:
+    """Compile what times rows and movements, or load it: the part of a process beside one that compiles all."""
+    network = Network.of(Machine.preset("p100x4"))
+    moves, members = (table[:0].copy() for table in room(1)[:2])
+    traffic(network.wires, 1, network.processors, 4, moves, members, moves[:, 0].copy())
+    ledger = Ledger(2)
+    columns, one = np.asarray([(0, 1, 1), (1, 1, 1)]), np.ones((2, 3), dtype=np.int64)
+    rows = [ledger.add_rows(RowBlock(columns, one[:, :width].copy(), np.asarray([width]) << 1)) for width in (2, 3)]
+    edges = ledger.add_edges(np.asarray([(0, 1)]))
+    ledger.settle()
+    ledger.keep()
+    ledger.remove(rows[:1], [edges])
+    ledger.settle()
+    ledger.undo()
+
+
+@final
+class _Compiling(events.Listener):  # type: ignore[misc]
+    """Hears when numba begins to compile a function.
+
+    Args:
+        say: is told how many are compiled.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def on_start(self, event: object) -> None:
+        """Say how many functions were compiled before this one."""
+        done, functions = compiled.progress()
+        self._say(f"compiling the simulator, once for this installation: {done} of {functions} functions")
+
+    def on_end(self, event: object) -> None:
+        """Say nothing; the next function does."""
+
+
+@contextmanager
+def told(say: Callable[[str], None]) -> Iterator[None]:
+    """A time in which somebody is told that, and how far, functions are compiled; loading is quick, and not told."""
+    with events.install_listener("numba:compile", _Compiling(say)):
+        yield

@@ -12,7 +12,7 @@ from maniple.operators.rules.configuration import WeightPlan
 from maniple.operators.rules.tile import split_range
 from maniple.regions.rectangle import Rect
 from maniple.runtime.schedule.launch import Point
-from maniple.strategies.lowering import boxes
+from maniple.strategies.lowering import boxes, validity
 from maniple.strategies.lowering.access import boxes_of
 from maniple.strategies.lowering.boxes import AXES, HIGH, LOW, Boxes
 from maniple.strategies.lowering.compiled import inner, kernel
@@ -151,11 +151,8 @@ def _in_place(tiles: Boxes, users: Boxes, shape: Column) -> tuple[Column, Column
     rank = np.empty((count, len(shape)), dtype=np.int64)
     blocks = 1
     for axis in range(len(shape)):
-        lows = np.unique(tiles[first[:count], LOW + axis])
-        degrees[axis] = len(lows)
-        blocks *= len(lows)
-        for number in range(count):
-            rank[number, axis] = np.searchsorted(lows, tiles[first[number], LOW + axis])
+        degrees[axis] = _number(tiles, first[:count], axis, rank)
+        blocks *= degrees[axis]
     if blocks != count:
         return nothing, nothing, nothing
     for number in range(count):
@@ -166,6 +163,17 @@ def _in_place(tiles: Boxes, users: Boxes, shape: Column) -> tuple[Column, Column
             if tiles[first[number], LOW + axis] != low or tiles[first[number], HIGH + axis] != high:
                 return nothing, nothing, nothing
     return first[:count], degrees, owners[:count]
+
+
+@inner
+def _number(tiles: Boxes, first: Column, axis: int, rank: Table) -> int:
+    """Number the lows of some tiles on an axis by size; how many differ. np.unique would take seconds to compile."""
+    lows, used = np.empty(len(first), dtype=np.int64), 0
+    for tile in first:
+        used = validity.insert(lows, 0, used, tiles[tile, LOW + axis])
+    for number in range(len(first)):
+        rank[number, axis] = validity.place(lows, 0, used, tiles[first[number], LOW + axis])
+    return used
 
 
 @inner

@@ -57,8 +57,16 @@ def test_a_program_without_a_fence_still_runs_what_it_launched(command: list[str
     assert program.with_name("output").read_text().count("done") == 5
 
 
-@pytest.mark.parametrize("command", [ALONE, LAUNCHED])
-@pytest.mark.parametrize(("kind", "cause"), [("raise", "broken"), ("exit", "SystemExit"), ("nested", "inside a task")])
+# How a task failed is told in one process as in several; that it is told is seen in both.
+@pytest.mark.parametrize(
+    ("command", "kind", "cause"),
+    [
+        (ALONE, "raise", "broken"),
+        (LAUNCHED, "raise", "broken"),
+        (ALONE, "exit", "SystemExit"),
+        (ALONE, "nested", "inside a task"),
+    ],
+)
 def test_a_task_that_failed_unseen_fails_the_program(command: list[str], program: Path, kind: str, cause: str) -> None:
     ended = run(command, program, kind)
     assert ended.returncode == 1
