@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -63,7 +64,31 @@ def test_a_type_checker_sees_the_names_that_are_loaded() -> None:
     assert declared == set(mp.__all__)
 
 
-def test_no_public_name_is_that_of_a_module() -> None:
+def test_no_public_name_is_that_of_another_module() -> None:
     # Whoever imports a module makes it an attribute of the package, in place of what has the same name there.
     folder = Path(mp.__file__ or "").parent
-    assert [name for name in mp.__all__ if (folder / name).exists() or (folder / f"{name}.py").exists()] == []
+    names = [name for name in mp.__all__ if not isinstance(getattr(mp, name), ModuleType)]
+    assert [name for name in names if (folder / name).exists() or (folder / f"{name}.py").exists()] == []
+
+
+@pytest.mark.parametrize("name", mp.testing.__all__)
+def test_every_name_of_testing_loads_and_is_documented(name: str) -> None:
+    found = getattr(mp.testing, name)
+    assert found is getattr(mp.testing, name)
+    assert found.__doc__
+    assert found.__name__ == name
+    assert f"``{name}``" in (mp.testing.__doc__ or "")
+
+
+def test_testing_repeats_no_name_of_the_face() -> None:
+    assert set(mp.testing.__all__) & set(mp.__all__) == set()
+    assert set(dir(mp.testing)) == set(mp.testing.__all__)
+    assert loaded("import maniple as mp; mp.testing.local_worlds(2)") & {"torch", "numba"} == set()
+    with pytest.raises(AttributeError, match=r"module 'maniple\.testing' has no attribute 'Stopper'"):
+        _ = mp.testing.Stopper  # type: ignore[attr-defined]
+
+
+def test_a_type_checker_sees_the_names_of_testing() -> None:
+    text = Path(mp.testing.__file__ or "").read_text(encoding="utf-8")
+    declared = {line.rpartition(" as ")[2].strip() for line in text.splitlines() if line.startswith("    from maniple")}
+    assert declared == set(mp.testing.__all__)

@@ -80,6 +80,7 @@ HEAVY = ("numba", "matplotlib", "sklearn", "IPython")
 SOURCES = (
     sorted(path for layer in MAY_IMPORT for path in (ROOT / layer).rglob("*.py"))
     + sorted(FACE.glob("*.py"))
+    + sorted(FACE.glob("testing/*.py"))
     + sorted(FACE.glob("zoo/*.py"))
 )
 
