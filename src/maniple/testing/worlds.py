@@ -131,7 +131,7 @@ def run_on_worlds(worlds: list[World], body: Callable[[World], T], deadline_s: f
         thread.join(max(0.0, end - monotonic()))
     stuck = [thread.name for thread in threads if thread.is_alive()]
     if stuck:
-        faulthandler.dump_traceback(sys.__stderr__, all_threads=True)
+        faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
         for world in worlds:
             world.control.fail("", "the deadline of the test has passed")
         raise RunError(f"{', '.join(stuck)} did not end within {deadline_s:.0f} s; errors elsewhere: {errors}")
