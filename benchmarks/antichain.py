@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import antichain_tables
 import click
+from antichain_baselines import MEASURES, baseline
 
 from maniple.models import model
 from maniple.runtime.machine.machine import Machine
@@ -34,7 +35,6 @@ from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.pipeline_timing import StageTimes, pipeline_s
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem, Stage
 from maniple.strategies.pipeline.profile import read_profile
-from maniple.strategies.segmentation.baselines import MEASURES, baseline
 from maniple.strategies.segmentation.order_search import stage_times
 from maniple.strategies.segmentation.segment import load_compiled, segment
 

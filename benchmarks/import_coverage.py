@@ -121,7 +121,7 @@ def tried(function: object, arguments: tuple[object, ...], options: dict[str, ob
         return Outcome("refused", str(error).splitlines()[0][:160])
     if any(node.operator.random for node in graph.nodes):
         try:
-            with mp.InjectedDropout(graph, seed=SEED, step=0):
+            with mp.testing.InjectedDropout(graph, seed=SEED, step=0):
                 expected = stepped(module, x)
         except ManipleError as error:  # nothing to compare with
             return Outcome("refused", str(error).splitlines()[0][:160])

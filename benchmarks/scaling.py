@@ -28,11 +28,12 @@ import torch
 
 import maniple as mp
 from maniple.mappers.default import DefaultMapper
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.handle import PartitionedRegion
 from maniple.runtime.session.session import Session
+from maniple.testing import local_worlds
 
 POINTS = 10
 WARM_UP = 3

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.storage.memory import Memory
+from maniple.testing import local_worlds
 
 # A weight of 36 MiB is mapped alone: smaller ones lie on the heap, between what else the process has freed there.
 WIDTH, BATCH = 3072, 64

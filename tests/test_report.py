@@ -12,9 +12,10 @@ import torch
 import maniple as mp
 from maniple.regions.error import RequestError
 from maniple.report import RankMemory, Report
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.observe.decomposition import Terms
+from maniple.testing import local_worlds
 
 TIMEOUT_S = 120.0
 EQUAL = Report(

@@ -16,7 +16,7 @@ import maniple as mp
 from maniple.program_loader import KEPT_SIZES
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.control.waiting import Waiting
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution import rank
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.world_machine import host_machine
@@ -24,6 +24,7 @@ from maniple.runtime.program.mapper import LaunchView, Mapper
 from maniple.runtime.schedule.failure import TaskFailed
 from maniple.runtime.session.session import Session
 from maniple.step_run import LoadedProgram
+from maniple.testing import local_worlds
 
 TIMEOUT_S = 60.0
 SGD = mp.SGD(lr=0.1)

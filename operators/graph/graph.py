@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.graph import differentiation, graph_file
+from maniple.operators.graph.convolution_methods import ConvolutionMethods
 from maniple.operators.graph.graph_table import table
+from maniple.operators.graph.layer_methods import LayerMethods
+from maniple.operators.graph.layout_methods import LayoutMethods
+from maniple.operators.graph.loss_methods import LossMethods
 from maniple.operators.graph.node import Node, TensorInfo, TensorKind
-from maniple.operators.graph.writer import GraphWriter
+from maniple.operators.graph.normalization_methods import NormalizationMethods
+from maniple.operators.graph.pool_methods import PoolMethods
+from maniple.operators.graph.sequence_methods import SequenceMethods
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.operator import AbstractOperator
 from maniple.operators.rules.rule import BoundRule
@@ -25,7 +31,9 @@ __all__ = ["Graph", "Node", "Tensor", "TensorInfo", "TensorKind"]
 
 
 @final
-class Graph(GraphWriter):
+class Graph(
+    LayerMethods, LayoutMethods, ConvolutionMethods, PoolMethods, NormalizationMethods, SequenceMethods, LossMethods
+):
     """A model as a task graph: nodes in the order of their creation, which is a topological order.
 
     Dimension 0 of every input is the sample dimension.
@@ -155,10 +163,6 @@ class Graph(GraphWriter):
     def producer(self, tensor: int) -> Node | None:
         """The node that writes a tensor; None for inputs and parameters."""
         return next((node for node in self._nodes if tensor in node.results), None)
-
-    def consumers(self, tensor: int) -> tuple[Node, ...]:
-        """The nodes that read a tensor."""
-        return tuple(node for node in self._nodes if tensor in node.operands)
 
     def differentiated(self) -> frozenset[int]:
         """The tensors whose gradient a training step computes: on a path from a trained parameter to the loss."""

@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import final
 
+from maniple.operators.graph.writer import GraphWriter
 from maniple.operators.library.dense.linear import Linear
 from maniple.operators.library.elementwise.pointwise import Add, ReLU
 from maniple.operators.library.shapes.opaque import Opaque, source_of, traced_results
 from maniple.operators.library.shapes.shape import Flatten, Reshape
-from maniple.operators.operator.builder import AbstractBuilder, Tensor, shared
+from maniple.operators.operator.builder import Tensor, shared
 from maniple.regions.error import RequestError
 
 
-class LayerMethods(AbstractBuilder):
+class LayerMethods(GraphWriter):
     """The methods that add layers."""
 
     @final

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
+from maniple.operators.graph.writer import GraphWriter
 from maniple.operators.library.elementwise.aten import Aten
 from maniple.operators.library.shapes.layout import END, Pad, Triangle, gathered, joined, permuted, sliced
-from maniple.operators.operator.builder import AbstractBuilder, Tensor
+from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.pattern_text import broadcast, text
 from maniple.regions.error import RequestError
 
 
-class LayoutMethods(AbstractBuilder):
+class LayoutMethods(GraphWriter):
     """The methods that pick, join and reorder elements."""
 
     @final

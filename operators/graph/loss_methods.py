@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import final
 
+from maniple.operators.graph.writer import GraphWriter
 from maniple.operators.library.losses.loss import CrossEntropy
 from maniple.operators.library.losses.pointwise_loss import NegativeLogLikelihood, PointwiseLoss
 from maniple.operators.library.norms.softmax import Softmax
-from maniple.operators.operator.builder import AbstractBuilder, Tensor
+from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.operator import FLOAT_DTYPES
 
 
-class LossMethods(AbstractBuilder):
+class LossMethods(GraphWriter):
     """The methods that add losses; a mean is over the whole batch, however it is cut."""
 
     @final

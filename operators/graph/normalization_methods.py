@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
+from maniple.operators.graph.writer import GraphWriter
 from maniple.operators.library.norms.feature_norm import GroupNorm, RMSNorm
 from maniple.operators.library.norms.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.norms.softmax import Softmax
-from maniple.operators.operator.builder import AbstractBuilder, Tensor
+from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.operator import Initial
 from maniple.regions.error import RequestError
 
 
-class NormalizationMethods(AbstractBuilder):
+class NormalizationMethods(GraphWriter):
     """The methods that add normalizations."""
 
     @final

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
+from maniple.operators.graph.writer import GraphWriter
 from maniple.operators.library.dense.attention import Attention
 from maniple.operators.library.dense.embedding import Embedding
 from maniple.operators.library.dense.recurrent import Recurrent, RecurrentCell
 from maniple.operators.library.randomness.dropout import Dropout, DropoutVariant
-from maniple.operators.operator.builder import AbstractBuilder, Tensor
+from maniple.operators.operator.builder import Tensor
 from maniple.regions.error import RequestError
 
 Parameters = Sequence[Tensor | None]
 
 
-class SequenceMethods(AbstractBuilder):
+class SequenceMethods(GraphWriter):
     """The methods that add what models of sequences are made of."""
 
     @final

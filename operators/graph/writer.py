@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
-from maniple.operators.graph.convolution_methods import ConvolutionMethods
-from maniple.operators.graph.layer_methods import LayerMethods
-from maniple.operators.graph.layout_methods import LayoutMethods
-from maniple.operators.graph.loss_methods import LossMethods
 from maniple.operators.graph.node import Node, TensorInfo
-from maniple.operators.graph.normalization_methods import NormalizationMethods
-from maniple.operators.graph.pool_methods import PoolMethods
-from maniple.operators.graph.sequence_methods import SequenceMethods
 from maniple.operators.graph.tensor_table import TensorTable
-from maniple.operators.operator.builder import Tensor
+from maniple.operators.operator.builder import AbstractBuilder, Tensor
 from maniple.operators.operator.operator import FLOAT_DTYPES, AbstractOperator, Initial
 from maniple.regions.error import RequestError, nearest
 
@@ -24,9 +17,7 @@ if TYPE_CHECKING:
 DTYPES = (*FLOAT_DTYPES, "int64", "int32", "uint8", "bool")
 
 
-class GraphWriter(
-    LayerMethods, LayoutMethods, ConvolutionMethods, PoolMethods, NormalizationMethods, SequenceMethods, LossMethods
-):
+class GraphWriter(AbstractBuilder):
     """Declares tensors and applies operators, in an order that is a topological one.
 
     Args:
@@ -214,8 +205,19 @@ class GraphWriter(
         return shared
 
     def fresh(self, stem: str) -> str:
-        """See ``AbstractBuilder.fresh``."""
+        """A name that is free: the stem, with the first free counter where it is taken."""
         return self._table.fresh(stem)
+
+    @final
+    def append(
+        self,
+        operator: AbstractOperator,
+        operands: Sequence[Tensor | None],
+        parameters: Sequence[Tensor | None] = (),
+        name: str | None = None,
+    ) -> Tensor:
+        """Apply an operator and give its first result; see ``apply``."""
+        return self.apply(operator, operands, parameters, name)[0]
 
     def adopt(self, tensor: TensorInfo) -> Tensor:
         """Declare an input, parameter or buffer as another graph has it."""

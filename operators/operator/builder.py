@@ -1,4 +1,4 @@
-"""The builder: what the methods that write a graph by hand need of it, and the handles that they pass around."""
+"""The handles of tensors that a graph passes around while it is built, and what they know of the graph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from maniple.operators.operator.operator import AbstractOperator, Initial
+from maniple.operators.operator.operator import AbstractOperator
 from maniple.operators.rules.rule import Shape
 
 
@@ -35,7 +35,7 @@ class Tensor:
 
 
 class AbstractBuilder(ABC):
-    """What the methods need of the graph that they write: one door for nodes, which checks everything."""
+    """A graph as its tensors know it: one door for nodes, which checks everything."""
 
     @abstractmethod
     def apply(
@@ -59,37 +59,6 @@ class AbstractBuilder(ABC):
         Raises:
             RequestError: A tensor of another graph, a shape or dtype that does not fit, or a duplicate name.
         """
-
-    @abstractmethod
-    def buffer(
-        self,
-        name: str,
-        shape: Sequence[int],
-        dtype: str = "float32",
-        initial: Initial | None = None,
-        *,
-        persistent: bool = True,
-    ) -> Tensor:
-        """Declare a buffer; see ``GraphWriter.buffer``."""
-
-    @abstractmethod
-    def assign(self, buffer: Tensor, value: Tensor) -> None:
-        """Make a tensor the next value of a buffer; see ``GraphWriter.assign``."""
-
-    @abstractmethod
-    def fresh(self, stem: str) -> str:
-        """A name that is free: the stem, with the first free counter where it is taken."""
-
-    @final
-    def append(
-        self,
-        operator: AbstractOperator,
-        operands: Sequence[Tensor | None],
-        parameters: Sequence[Tensor | None] = (),
-        name: str | None = None,
-    ) -> Tensor:
-        """Apply an operator and give its first result; see ``apply``."""
-        return self.apply(operator, operands, parameters, name)[0]
 
 
 def shared(weight: Tensor | None, *, bias: Tensor | bool) -> tuple[Tensor | None, ...]:

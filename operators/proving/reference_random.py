@@ -4,7 +4,7 @@ Dropout here is a function of (seed, step, operator, element), which torch's gen
 the calls that a module makes of dropout, of attention and of recurrent layers with dropout, and of what gives random
 tensors, are answered in their order by the graph's operators, run whole:
 
-    with mp.InjectedDropout(graph, seed=0, step=3):
+    with mp.testing.InjectedDropout(graph, seed=0, step=3):
         loss = module(x, y)          # the loss of step 3 of a trainer with seed 0
 """
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self, final
 
 from maniple.regions.error import RequestError
 from maniple.runtime.control.control import Control, SoloControl, place
-from maniple.runtime.control.loopback import ControlHub, LoopbackHub
 from maniple.runtime.control.stepper import Stepper
 from maniple.runtime.control.turn import Turn
 from maniple.runtime.process import environment
@@ -158,74 +157,6 @@ def leave() -> None:
             if world.transport is not None:
                 world.transport.close()
         _joined.clear()
-
-
-def local_worlds(
-    size: int,
-    nodes: int | None = None,
-    processors: int = 1,
-    cores: int = 1,
-    shuffle: int | None = None,
-    *,
-    shared: bool = False,
-    hosts: int = 1,
-    device: str = "cpu",
-    stepped: bool = False,
-) -> list[World]:
-    """Worlds for ranks that are threads of this process, connected by loopback; for tests.
-
-    Args:
-        size: number of ranks.
-        nodes: number of nodes that they pretend to be; default one per rank.
-        processors: of each rank.
-        cores: of each processor.
-        shuffle: a seed, to have deliveries of different peers overtake each other.
-        shared: whether they share memory, as processes of one host do.
-        hosts: number of hosts over which they spread; those of one share memory.
-        device: what their processors are.
-        stepped: whether they are taken on by the thread that makes their programs; see `Stepper`.
-    """
-    nodes = size if nodes is None else nodes
-    per_node, per_host = size // nodes, size // hosts
-    for count, kind in ((nodes, "nodes"), (hosts, "hosts")):
-        if size % count:
-            raise ValueError(f"expected ranks that spread evenly over {count} {kind}, got {size}")
-    if shared and stepped:
-        raise ValueError("expected ranks that share memory or are stepped, got both")
-    memories = [
-        memory
-        for first in range(0, size if shared and per_host > 1 else 0, per_host)
-        for memory in _sharing(range(first, first + per_host))
-    ]
-    stepper = Stepper() if stepped else None
-    hub, control = LoopbackHub(size, shuffle), ControlHub(size, per_node, alone=stepped)
-    return [
-        World(
-            rank=rank,
-            size=size,
-            node=rank // per_node,
-            nodes=nodes,
-            ranks_per_node=per_node,
-            processors=processors,
-            cores=cores,
-            hosts=tuple(f"host{rank // (per_node if hosts == 1 else per_host)}" for rank in range(size)),
-            control=control.endpoint(rank),
-            transport=hub.endpoint(rank) if size > 1 else None,
-            shared=memories[rank] if memories else None,
-            device=device,
-            stepper=stepper,
-        )
-        for rank in range(size)
-    ]
-
-
-def _sharing(ranks: range) -> list[SharedMemory]:
-    """The memory of each of some ranks that share it."""
-    from maniple.runtime.transports.shared_memory import SharedMemory, bells, shared_files
-
-    with shared_files(len(ranks)) as files, bells(len(ranks)) as pipes:
-        of_ranks = dict(zip(ranks, files, strict=True)), dict(zip(ranks, pipes, strict=True))
-        return [SharedMemory(rank, *of_ranks) for rank in ranks]
 
 
 def _join(launch: LaunchEnvironment) -> World:

@@ -13,12 +13,12 @@ from maniple.runtime.process import environment
 
 if TYPE_CHECKING:
     from maniple import plugins as plugins
+    from maniple import testing as testing
     from maniple.mappers.registry import register_mapper as register_mapper
     from maniple.models import model as model
     from maniple.operators.graph.graph import Graph as Graph
     from maniple.operators.graph.graph import Tensor as Tensor
     from maniple.operators.plan.plan import Plan as Plan
-    from maniple.operators.proving.reference_random import InjectedDropout as InjectedDropout
     from maniple.operators.proving.user_operator import operator as operator
     from maniple.operators.rules.window import Halo as Halo
     from maniple.operators.torch_import.from_torch import from_torch as from_torch
@@ -72,7 +72,6 @@ _HOMES = {
     "mappers.registry": ("register_mapper",),
     "models": ("model",),
     "operators.graph.graph": ("Graph", "Tensor"),
-    "operators.proving.reference_random": ("InjectedDropout",),
     "operators.training.optimizer": ("SGD",),
     "operators.plan.plan": ("Plan",),
     "operators.torch_import.from_torch": ("from_torch",),
@@ -120,7 +119,7 @@ _HOMES = {
     "trainer": ("Trainer",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("plugins",)
+_MODULES = ("plugins", "testing")
 
 __all__ = [*_HOME, *_MODULES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]  # each imported above
 

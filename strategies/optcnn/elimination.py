@@ -150,16 +150,6 @@ def _width(tables: Sequence[_Table], operators: Sequence[Costs]) -> int:
     return prod(len(operators[other]) for other in {other for table in tables for other in table.operators})
 
 
-def minimize(
-    operators: Sequence[Costs], edges: Mapping[tuple[int, int], Costs], entries: int = TABLE_ENTRIES
-) -> Assignment:
-    """The assignment of least cost; the arguments are those of `Elimination.of`."""
-    elimination = Elimination.of(operators, edges, entries)
-    while not elimination.finished:
-        elimination = elimination.advance()
-    return elimination.assignment()
-
-
 def total(chosen: Sequence[int], operators: Sequence[Costs], edges: Mapping[tuple[int, int], Costs]) -> float:
     """The cost of an assignment: its operators' and edges', in order."""
     cost = sum(float(costs[choice]) for costs, choice in zip(operators, chosen, strict=True))

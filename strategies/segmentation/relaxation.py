@@ -111,7 +111,7 @@ class _Sweep:
     """The sweeps for one way of dealing the groups."""
 
     def __init__(self, space: Space, slots: Slots) -> None:
-        self._space, self._slots = space, slots
+        self._slots = slots
         problem, tick = space.problem, space.costs.clock.tick_s
         inner, outer = problem.levels
         kinds = sorted(set(zip(slots.outer.tolist(), slots.replicas.tolist(), strict=True)))
@@ -119,11 +119,13 @@ class _Sweep:
         pairs = zip(slots.outer.tolist(), slots.replicas.tolist(), strict=True)
         kind: Index = np.array([place[pair] for pair in pairs], dtype=np.int32)
         nodes = np.stack([node_ticks(problem, tick, shared, count) for shared, count in kinds], axis=1)
-        self._work: Ticks = space.lattice.total(space.coarse.gathered(nodes))
+        work: Ticks = space.lattice.total(space.coarse.gathered(nodes))
         copies = sorted(set(slots.outer.tolist()))
         group: Index = np.array([copies.index(outer) for outer in slots.outer.tolist()], dtype=np.int32)
         groups = np.stack([group_ticks(problem, tick, outer) for outer in copies], axis=1)
-        self._shared: Ticks = space.lattice.total(space.coarse.gathered(groups))
+        shared_evenly: Ticks = space.lattice.total(space.coarse.gathered(groups))
+        lattice, crossing = space.lattice, space.crossing.astype(np.float64)
+        self._ideals = kernels.Ideals(lattice.first, lattice.larger, work, shared_evenly, crossing)
         given = problem.assumptions
         inside = np.array([transfer_s(given, inner, m, 1.0) / shared / tick for shared, m in kinds])
         outside = np.array([transfer_s(given, outer, shared, 1.0) / tick for shared, _ in kinds])
@@ -131,19 +133,7 @@ class _Sweep:
 
     def keeps(self, bound: int) -> bool:
         """Whether a pipeline may keep a bottleneck."""
-        lattice, slots = self._space.lattice, self._slots
-        return bool(
-            kernels.keeps(
-                lattice.first,
-                lattice.larger,
-                self._work,
-                self._shared,
-                self._space.crossing.astype(np.float64),
-                self._stages,
-                slots.count,
-                bound,
-            )
-        )
+        return bool(kernels.keeps(self._ideals, self._stages, self._slots.count, bound))
 
 
 def node_ticks(problem: SegmentationProblem, tick_s: float, outer: int, replicas: int) -> Ticks:

@@ -39,18 +39,8 @@ class Stages(NamedTuple):
     group: Index
 
 
-@kernel
-def keeps(
-    first: Index,
-    larger: Index,
-    work: Ticks,
-    shared: Ticks,
-    crossing: Floats,
-    stages: Stages,
-    slots: int,
-    bound: int,
-) -> bool:
-    """Whether the whole graph can be computed with no stage above a bound.
+class Ideals(NamedTuple):
+    """The ideals of a graph in order of size, and what their nodes cost.
 
     Args:
         first: where the steps from each ideal start in ``larger``.
@@ -58,11 +48,47 @@ def keeps(
         work: ticks of each ideal by kind of stage, shape (ideals, kinds).
         shared: ticks of each ideal by replicas of a group, all devices of which share it evenly, (ideals, groups).
         crossing: bytes over the cut of each ideal.
+    """
+
+    first: Index
+    larger: Index
+    work: Ticks
+    shared: Ticks
+    crossing: Floats
+
+
+class Here(NamedTuple):
+    """What is known at one ideal.
+
+    Args:
+        work: its ticks by kind of stage.
+        shared: its ticks by replicas of a group.
+        crossing: bytes over its cut.
+        start: of each stage that is open, the most work that it can have had behind it; written.
+        began: the same of its group; written.
+        reached: of each number of slots that are used, the most work that their last group can have begun after;
+            written.
+    """
+
+    work: Ticks
+    shared: Ticks
+    crossing: float
+    start: Ticks
+    began: Ticks
+    reached: Ticks
+
+
+@kernel
+def keeps(ideals: Ideals, stages: Stages, slots: int, bound: int) -> bool:
+    """Whether the whole graph can be computed with no stage above a bound.
+
+    Args:
+        ideals: of the graph.
         stages: see there.
         slots: how many there are.
         bound: ticks that no stage may exceed.
     """
-    count = crossing.size
+    first, larger, count = ideals.first, ideals.larger, ideals.crossing.size
     # Steps lead to ideals of the next size only, which are near by: rows are used again.
     rows = 1
     for i in range(count):
@@ -76,47 +102,37 @@ def keeps(
         reached[:] = NONE
         if i == 0:
             reached[0] = 0
-        here = i % rows
-        _ended(work[i], shared[i], crossing[i], stages, bound, start[here], began[here], reached)
+        row = i % rows
+        here = Here(ideals.work[i], ideals.shared[i], ideals.crossing[i], start[row], began[row], reached)
+        _end(here, stages, bound)
         if i == count - 1:
             return bool(reached[slots] != NONE)
-        _opened(work[i], shared[i], crossing[i], stages, bound, start[here], began[here], reached)
+        _open(here, stages, bound)
         for e in range(first[i], first[i + 1]):
             there = larger[e] % rows
             for c in range(start.shape[1]):
-                start[there, c] = max(start[there, c], start[here, c])
-                began[there, c] = max(began[there, c], began[here, c])
-        start[here] = NONE
-        began[here] = NONE
+                start[there, c] = max(start[there, c], here.start[c])
+                began[there, c] = max(began[there, c], here.began[c])
+        here.start[:] = NONE
+        here.began[:] = NONE
     return False
 
 
 @kernel
-def _ended(
-    work: Ticks,
-    shared: Ticks,
-    crossing: float,
-    stages: Stages,
-    bound: int,
-    start: Ticks,
-    began: Ticks,
-    reached: Ticks,
-) -> None:
-    """The slots that are used when stages end at an ideal; a group may leave devices idle, and so may the machine.
-
-    ``reached`` is, of each such slot, the most work that its group can have begun after.
-    """
+def _end(here: Here, stages: Stages, bound: int) -> None:
+    """End stages at an ideal; a group may leave devices idle, and so may the machine."""
+    start, began, reached = here.start, here.began, here.reached
     for c in range(start.size):
         kind = stages.kind[c]
         if start[c] == NONE:
             continue
-        if work[kind] - start[c] > bound or shared[stages.group[c]] - began[c] > bound:
+        if here.work[kind] - start[c] > bound or here.shared[stages.group[c]] - began[c] > bound:
             start[c] = NONE
             continue
         after = stages.begin[c] + stages.replicas[c]
-        if after < stages.last[c] and crossing * stages.inside[kind] <= bound + 1:
+        if after < stages.last[c] and here.crossing * stages.inside[kind] <= bound + 1:
             reached[after] = max(reached[after], began[c])
-        if crossing * stages.outside[kind] <= bound + 1:
+        if here.crossing * stages.outside[kind] <= bound + 1:
             reached[stages.last[c]] = 0
     size = stages.last[0]
     for c in range(start.size):
@@ -130,22 +146,14 @@ def _ended(
 
 
 @kernel
-def _opened(
-    work: Ticks,
-    shared: Ticks,
-    crossing: float,
-    stages: Stages,
-    bound: int,
-    start: Ticks,
-    began: Ticks,
-    reached: Ticks,
-) -> None:
+def _open(here: Here, stages: Stages, bound: int) -> None:
     """Open stages at an ideal that some slots have reached."""
+    start, began, reached = here.start, here.began, here.reached
     size = stages.last[0]
     for c in range(start.size):
         kind, begin = stages.kind[c], stages.begin[c]
         leads = begin == stages.last[c] - size
         per_byte = stages.outside[kind] if leads else stages.inside[kind]
-        if reached[begin] != NONE and crossing * per_byte <= bound + 1:
-            start[c] = max(start[c], work[kind])
-            began[c] = max(began[c], shared[stages.group[c]] if leads else reached[begin])
+        if reached[begin] != NONE and here.crossing * per_byte <= bound + 1:
+            start[c] = max(start[c], here.work[kind])
+            began[c] = max(began[c], here.shared[stages.group[c]] if leads else reached[begin])

@@ -22,10 +22,11 @@ from thread_ranks import run_on_worlds
 
 import maniple as mp
 from maniple.models import model
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.strategies.interface.space import Space
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.evaluation import NS
+from maniple.testing import local_worlds
 
 FILES = ("one.toml", "two.toml")
 

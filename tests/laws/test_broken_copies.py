@@ -31,7 +31,7 @@ import maniple as mp
 from maniple.regions.error import RunError
 from maniple.runtime.analysis.access import AnalysedUse
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution import mailbox
 from maniple.runtime.lanes import movement
 from maniple.runtime.session.session import Session
@@ -39,6 +39,7 @@ from maniple.runtime.storage import copy_kernels, staging
 from maniple.runtime.storage.copy_kernels import Push
 from maniple.runtime.transports.transport import Delivery, Transport
 from maniple.runtime.transports.zeromq import ZmqTransport
+from maniple.testing import local_worlds
 
 BREAKS = ("short", "twice", "missing")
 SIGNS = {"whole": 0, "short": -1, "twice": 1, "missing": -1}

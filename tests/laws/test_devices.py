@@ -16,9 +16,10 @@ from thread_ranks import run_on_worlds
 from trained_networks import NETWORKS, Training, trained
 
 import maniple as mp
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.devices.host_device import HostDevice
 from maniple.runtime.devices.registry import DEVICES
+from maniple.testing import local_worlds
 
 # (ranks, CPU processors of each, GPU processors of each)
 WORLDS = ((1, 0, 1), (1, 0, 2), (1, 1, 1), (2, 0, 1), (2, 0, 2), (2, 1, 1))

@@ -20,7 +20,7 @@ from trained_networks import NETWORKS, OPTIMIZER, Training, trained
 
 import maniple as mp
 from maniple.operators.lowering.program import FragmentCache, lower
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.lanes import binding
 from maniple.runtime.lanes.binding import Storage
@@ -31,6 +31,7 @@ from maniple.runtime.schedule.memory_plan import MemoryPlan, plan_memory
 from maniple.runtime.schedule.schedule import Schedule
 from maniple.runtime.storage.memory import Memory
 from maniple.strategies.simulation.simulation import Simulation
+from maniple.testing import local_worlds
 
 Drawn = tuple[str, Schedule, Collection[int], bool]
 

@@ -13,10 +13,11 @@ from trained_networks import NETWORKS, Training, trained
 
 import maniple as mp
 from maniple.regions.index_space import IndexSpace
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.lanes import binding
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.storage.copy_kernels import Wire
+from maniple.testing import local_worlds
 
 Bits = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 

@@ -15,12 +15,13 @@ import maniple as mp
 from maniple.mappers.default import DefaultMapper
 from maniple.runtime.analysis.access import AnalysedUse
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution import mailbox
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.session.session import Session
 from maniple.runtime.transports import shared_memory
+from maniple.testing import local_worlds
 
 ROWS, COLUMNS, ROUNDS = 12, 5, 6
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
 import maniple as mp
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.program.mapper import LaunchView, Mapper, TaskView
 from maniple.runtime.session.session import Session
+from maniple.testing import local_worlds, run_on_worlds
 
 TIMEOUT_S = 90.0  # programs that take a third of a second have taken 8 s on a machine where others come first
 
@@ -91,18 +91,4 @@ def made(world: World) -> Session:
 
 def on_ranks(size: int, body: Callable[[Session], object]) -> list[object]:
     """Run one program on several ranks that are threads."""
-    worlds = local_worlds(size)
-
-    def main(world: World) -> object:
-        try:
-            return body(made(world))
-        except BaseException as error:
-            world.control.fail("", repr(error))
-            raise
-
-    try:
-        with ThreadPoolExecutor(size) as pool:
-            return list(pool.map(main, worlds, timeout=TIMEOUT_S))
-    finally:
-        for world in worlds:
-            RankRuntime.of(world).close()
+    return run_on_worlds(local_worlds(size), lambda world: body(made(world)), TIMEOUT_S)

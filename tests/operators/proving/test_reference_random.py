@@ -45,7 +45,7 @@ def test_a_module_with_injected_masks_has_the_losses_of_the_trainer() -> None:
     descent = torch.optim.SGD(module.parameters(), lr=0.1)
     with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), seed=2**63 + 7) as trainer:
         for step in range(3):
-            with mp.InjectedDropout(graph, seed=2**63 + 7, step=step):
+            with mp.testing.InjectedDropout(graph, seed=2**63 + 7, step=step):
                 loss = module(x, y)
             descent.zero_grad()
             loss.backward()
@@ -74,7 +74,7 @@ def test_recurrent_layers_are_injected() -> None:
     x, y = batch()
     graph = mp.from_torch(module, (x, y))
     plan = mp.search(graph, mp.Machine.cpu(2), strategy="data_parallel")
-    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), seed=1) as trainer, mp.InjectedDropout(graph, 1, 0):
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), seed=1) as trainer, mp.testing.InjectedDropout(graph, 1, 0):
         assert trainer.step(x, y) == pytest.approx(module(x, y).item(), rel=0, abs=1e-12)
 
 
@@ -101,7 +101,7 @@ def test_torch_s_own_attention_is_injected() -> None:
     x, y = batch()
     graph = mp.from_torch(module, (x, y))
     plan = mp.search(graph, mp.Machine.cpu(2), strategy="data_parallel")
-    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), seed=1) as trainer, mp.InjectedDropout(graph, 1, 0):
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), seed=1) as trainer, mp.testing.InjectedDropout(graph, 1, 0):
         assert trainer.step(x, y) == pytest.approx(module(x, y).item(), rel=0, abs=1e-12)
 
 
@@ -111,12 +111,12 @@ def test_a_module_that_drops_otherwise_is_refused() -> None:
     graph = mp.from_torch(module, (x, y))
     with (
         pytest.raises(RequestError, match=r"has p=0\.4, the module calls it with 0.9"),
-        mp.InjectedDropout(graph, 0, 0),
+        mp.testing.InjectedDropout(graph, 0, 0),
     ):
         F.dropout(x, 0.9)
-    with pytest.raises(RequestError, match=r"did not call .* nor 1 others"), mp.InjectedDropout(graph, 0, 0):
+    with pytest.raises(RequestError, match=r"did not call .* nor 1 others"), mp.testing.InjectedDropout(graph, 0, 0):
         module.drop(x)
-    with mp.InjectedDropout(graph, 0, 0):
+    with mp.testing.InjectedDropout(graph, 0, 0):
         module(x, y)
         with pytest.raises(RequestError, match="has no more"):
             module.drop(x)
@@ -125,7 +125,7 @@ def test_a_module_that_drops_otherwise_is_refused() -> None:
 def test_what_drops_nothing_is_left_alone() -> None:
     graph = mp.Graph()
     x = torch.ones(3)
-    with mp.InjectedDropout(graph, 0, 0):
+    with mp.testing.InjectedDropout(graph, 0, 0):
         assert torch.equal(F.dropout(x, 0.5, training=False), x)
         assert torch.equal(nn.Dropout(0.0)(x), x)
 
@@ -160,7 +160,7 @@ def test_a_module_with_injected_draws_has_the_losses_of_the_trainer(tmp_path: Pa
         losses = [trainer.step(x) for _ in range(2)]
     assert losses[0] != losses[1]
     for step, loss in enumerate(losses):
-        with mp.InjectedDropout(graph, seed=5, step=step):
+        with mp.testing.InjectedDropout(graph, seed=5, step=step):
             assert module(x).item() == pytest.approx(loss, rel=1e-12)
 
 
@@ -205,5 +205,5 @@ def test_the_channels_of_one_sample_are_injected() -> None:
     graph = mp.from_torch(module, (x,))
     with mp.Trainer(graph, mp.search(graph, mp.Machine.cpu(1)), optimizer=mp.SGD(lr=0.1), seed=3) as trainer:
         ours = trainer.step(x)
-    with mp.InjectedDropout(graph, seed=3, step=0):
+    with mp.testing.InjectedDropout(graph, seed=3, step=0):
         assert module(x).item() == pytest.approx(ours, rel=1e-12)

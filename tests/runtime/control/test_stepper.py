@@ -10,12 +10,11 @@ from launched import on_ranks
 
 import maniple as mp
 from maniple.regions.error import RunError
-from maniple.runtime.control.stepper import Stepper
-from maniple.runtime.control.world import local_worlds
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.mapper import Mapper
 from maniple.runtime.session.session import Session
+from maniple.testing import Stepper, local_worlds
 
 CELLS, RUNS = 8, 3
 TILES = mp.blocks((CELLS // 2,))

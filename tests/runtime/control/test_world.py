@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from maniple.runtime.control.control import SoloControl
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.process.inventory import available_cores
+from maniple.testing import local_worlds
 
 
 def test_a_world_alone() -> None:
@@ -41,24 +40,6 @@ def test_a_launched_world_has_the_processors_it_was_launched_with() -> None:
     assert len(host_machine(world, [7]).processors) == 2
 
 
-def test_local_worlds_number_their_nodes() -> None:
-    worlds = local_worlds(4, nodes=2, processors=3, cores=2)
-    assert [(world.rank, world.node, world.ranks_per_node) for world in worlds] == [
-        (0, 0, 2),
-        (1, 0, 2),
-        (2, 1, 2),
-        (3, 1, 2),
-    ]
-    assert [world.place() for world in worlds] == [
-        "node 0 (rank 0)",
-        "node 0 (rank 1)",
-        "node 1 (rank 2)",
-        "node 1 (rank 3)",
-    ]
-    assert {world.hosts for world in worlds} == {("host0", "host0", "host1", "host1")}
-    assert [world.transport.rank for world in worlds if world.transport is not None] == [0, 1, 2, 3]
-
-
 def test_every_rank_sees_the_same_machine() -> None:
     worlds = local_worlds(2, processors=2)
     with ThreadPoolExecutor(2) as pool:
@@ -66,16 +47,6 @@ def test_every_rank_sees_the_same_machine() -> None:
     assert isinstance(first, Machine)
     assert first == second
     assert [processor.memory for processor in first.processors] == [0, 0, 1, 1]
-
-
-def test_ranks_spread_evenly_over_nodes_or_not_at_all() -> None:
-    with pytest.raises(ValueError, match="evenly over 2 nodes, got 3"):
-        local_worlds(3, nodes=2)
-
-
-def test_one_rank_needs_no_transport() -> None:
-    (world,) = local_worlds(1)
-    assert world.transport is None
 
 
 def test_worlds_are_equal_only_to_themselves() -> None:

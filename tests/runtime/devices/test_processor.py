@@ -9,9 +9,9 @@ import pytest
 import torch
 from interrupted import interruptions
 
-from maniple.runtime.control.stepper import Stepper
 from maniple.runtime.devices.processor import CpuProcessor, Processor
 from maniple.runtime.process.interruption import Hold
+from maniple.testing import Stepper
 
 TIMEOUT_S = 30.0
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.regions.error import RunError
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution.barrier import Barrier
 from maniple.runtime.execution.rank import RankRuntime
+from maniple.testing import local_worlds
 
 TIMEOUT_S = 30.0
 

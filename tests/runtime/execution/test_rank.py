@@ -14,13 +14,14 @@ from maniple.regions.error import RunError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import WRITE_DISCARD
 from maniple.regions.rectangle import Rect
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.program.mapper import Mapper
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.session.session import Session
+from maniple.testing import local_worlds
 
 TIMEOUT_S = 30.0
 

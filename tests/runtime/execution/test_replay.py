@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -13,13 +12,14 @@ from maniple.operators.lowering.program import FragmentCache, Program, lower
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import Rect
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.schedule.failure import TaskFailed
 from maniple.runtime.schedule.launch import Binder, Launch, Point, Requirement
 from maniple.runtime.schedule.schedule import RowKind, Schedule
+from maniple.testing import local_worlds, run_on_worlds
 
 TIMEOUT_S = 30.0
 WHOLE = Rect((0,), (4,))
@@ -100,20 +100,7 @@ def test_steps_with_two_under_way_add_up_on_one_rank() -> None:
 
 def on_ranks(size: int, shuffle: int | None, body: Callable[[RankRuntime, Machine], object]) -> list[object]:
     worlds = local_worlds(size, shuffle=shuffle)
-
-    def main(world: World) -> object:
-        try:
-            return body(RankRuntime.of(world), host_machine(world))
-        except BaseException as error:
-            world.control.fail("", repr(error))
-            raise
-
-    try:
-        with ThreadPoolExecutor(size) as pool:
-            return list(pool.map(main, worlds, timeout=TIMEOUT_S))
-    finally:
-        for world in worlds:
-            RankRuntime.of(world).close()
+    return run_on_worlds(worlds, lambda world: body(RankRuntime.of(world), host_machine(world)), TIMEOUT_S)
 
 
 @pytest.mark.parametrize("shuffle", [None, 1, 2])

@@ -9,7 +9,8 @@ from launched import TIMEOUT_S, Place, made, tell, wait
 from thread_ranks import run_on_worlds
 
 import maniple as mp
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
+from maniple.testing import local_worlds
 
 RUNS = 6
 

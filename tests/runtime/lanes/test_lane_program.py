@@ -17,7 +17,6 @@ from launched import TIMEOUT_S, made, on_ranks
 
 import maniple as mp
 from maniple.regions.error import RunError
-from maniple.runtime.control.world import local_worlds
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.lanes.compiled_lane import CompiledLane
 from maniple.runtime.lanes.lane_kernel import COPY_AXES, copy_box
@@ -25,6 +24,7 @@ from maniple.runtime.lanes.lane_step import LaneStep, Meeting
 from maniple.runtime.program.variant import CompiledBody
 from maniple.runtime.session.session import Session
 from maniple.runtime.storage.copy_kernels import Push, Wire
+from maniple.testing import local_worlds
 
 CELLS, PIECES = 8, 4
 OWN = mp.blocks((PIECES,))

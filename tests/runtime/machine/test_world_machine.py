@@ -62,7 +62,7 @@ def test_every_rank_is_told_where_the_machine_is(tmp_path: Path) -> None:
 def test_a_world_that_was_given_a_machine_is_it(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from maniple.runtime.control.world import local_worlds
+    from maniple.testing import local_worlds
 
     (world,) = local_worlds(1)
     machine = mp.Machine.cpu(1, name="mine")

@@ -14,12 +14,13 @@ import torch
 import maniple as mp
 from maniple.mappers.registry import make_mapper
 from maniple.regions.error import RequestError
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.devices.null_device import NullDevice
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.execution.recording import record
 from maniple.runtime.schedule.failure import TaskFailed
 from maniple.runtime.session.session import Session
+from maniple.testing import local_worlds
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "laws"))
 

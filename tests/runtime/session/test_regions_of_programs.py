@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Annotated
 
@@ -16,10 +15,11 @@ import maniple as mp
 from maniple.regions.error import RequestError, RunError
 from maniple.regions.index_space import RectSet
 from maniple.regions.partition import weights
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.session.session import Session
+from maniple.testing import local_worlds, run_on_worlds
 
 TIMEOUT_S = 30.0
 
@@ -106,21 +106,7 @@ def session() -> Iterator[Session]:
 
 
 def on_ranks(size: int, body: Callable[[Session], object], capacity: int | None = None) -> list[object]:
-    worlds = local_worlds(size)
-
-    def main(world: World) -> object:
-        try:
-            return body(opened(world, capacity))
-        except BaseException as error:
-            world.control.fail("", repr(error))
-            raise
-
-    try:
-        with ThreadPoolExecutor(size) as pool:
-            return list(pool.map(main, worlds, timeout=TIMEOUT_S))
-    finally:
-        for world in worlds:
-            RankRuntime.of(world).close()
+    return run_on_worlds(local_worlds(size), lambda world: body(opened(world, capacity)), TIMEOUT_S)
 
 
 def sparse(*ends: tuple[int, int]) -> RectSet:

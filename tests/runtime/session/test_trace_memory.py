@@ -14,13 +14,14 @@ from launched import Place, add, summed, total
 from thread_ranks import run_on_worlds
 
 import maniple as mp
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.execution import recording
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.execution.recorder import Recorder
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.observe.timeline import Event, Kind
 from maniple.runtime.session.session import Session
+from maniple.testing import local_worlds
 
 ROWS = mp.blocks((4,))
 NAMES = ("x", "sums", "beside")

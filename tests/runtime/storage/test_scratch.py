@@ -17,7 +17,7 @@ import maniple as mp
 from maniple import trainer as trainer_module
 from maniple.mappers.default import DefaultMapper
 from maniple.regions.error import RequestError, RunError
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
 from maniple.runtime.devices.processor import CpuProcessor, Processor
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.lanes.binding import Binder
@@ -29,6 +29,7 @@ from maniple.runtime.schedule.schedule import RowKind
 from maniple.runtime.session.session import Session
 from maniple.runtime.storage import scratch
 from maniple.runtime.storage.scratch import ScratchTable
+from maniple.testing import local_worlds
 
 SIZE = 100  # elements of four bytes
 INSTANCE = 4 * SIZE

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.strategies.optcnn.elimination import Costs, Elimination, minimize, total
+from maniple.strategies.optcnn.elimination import TABLE_ENTRIES, Assignment, Costs, Elimination, total
 
 Graphs = tuple[list[Costs], dict[tuple[int, int], Costs]]
 
@@ -28,6 +28,14 @@ def graphs(draw: st.DrawFn) -> Graphs:
 def least(operators: list[Costs], edges: dict[tuple[int, int], Costs]) -> float:
     """The oracle."""
     return min(total(chosen, operators, edges) for chosen in product(*(range(len(costs)) for costs in operators)))
+
+
+def minimize(operators: list[Costs], edges: dict[tuple[int, int], Costs], entries: int = TABLE_ENTRIES) -> Assignment:
+    """The assignment of least cost: one operator out after another."""
+    elimination = Elimination.of(operators, edges, entries)
+    while not elimination.finished:
+        elimination = elimination.advance()
+    return elimination.assignment()
 
 
 @given(graphs())

@@ -12,7 +12,6 @@ from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.costs import Assumptions, Level
 from maniple.strategies.pipeline.pipeline_timing import StageTimes, actions, pipeline_s
 from maniple.strategies.pipeline.problem import SegmentationProblem
-from maniple.strategies.segmentation.baselines import MEASURES, baseline
 from maniple.strategies.segmentation.order_search import VARIATIONS, explore, stage_times
 from maniple.strategies.segmentation.segment import segment
 
@@ -96,30 +95,12 @@ def test_the_latency_formula_against_events(make_graph: Fixture) -> None:
     assert met > 20
 
 
-# -- baselines and BaPipe ---------------------------------------------------------------------------------------------
+# -- orders ----------------------------------------------------------------------------------------------------------
 
 
 def line(*layers: tuple[float, int, int]) -> CostGraph:
     nodes = [CostNode(f"n{i}", "", s / 2, s / 2, b, w, b) for i, (s, b, w) in enumerate(layers)]
     return CostGraph.of("line", nodes, [(f"n{i}", f"n{i + 1}") for i in range(len(layers) - 1)])
-
-
-def test_the_baselines() -> None:
-    graph = line((8.0, 1, 1), (1.0, 10, 1), (1.0, 1, 1), (1.0, 1, 30), (1.0, 1, 1), (1.0, 1, 1))
-    problem = SegmentationProblem(graph, (Level(2),))
-    cuts = {m: [len(stage.nodes) for stage in baseline(problem, m).stages] for m in MEASURES}
-    assert cuts == {"layers": [3, 3], "memory": [3, 3], "compute": [1, 5]}
-    assert baseline(problem, "layers").bottleneck_s == 10.0
-    assert baseline(problem, "compute").bottleneck_s == segment(problem).bottleneck_s == 8.0
-    assert baseline(problem, "layers").balance == pytest.approx(10 / 6.5)
-
-
-def test_no_baseline_beats_the_search(make_graph: Fixture) -> None:
-    for seed in range(60):
-        graph = make_graph(seed)
-        problem = SegmentationProblem(graph, (Level(min(3, len(graph.nodes)), 700.0),))
-        for measure in MEASURES:
-            assert baseline(problem, measure).bottleneck_s >= segment(problem).bottleneck_s * (1 - 1e-9)
 
 
 def names(candidates: Any) -> set[str]:
