@@ -62,8 +62,10 @@ def parameter_bytes(graph: mp.Graph) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------------- data parallelism
 
 
-@pytest.mark.parametrize("dtype", ITEM)
-@pytest.mark.parametrize("name", ["digits", "mlp7", "mlp13", "residual"])
+# The bytes of an element are a factor of all that moves: a network with either.
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("digits", "float32"), ("mlp7", "float64"), ("mlp13", "float32"), ("residual", "float64")]
+)
 @pytest.mark.parametrize(("ranks", "processors"), [(1, 1), (2, 1), (3, 1), (4, 1), (1, 3), (2, 2)])
 def test_data_parallelism_moves_the_parameters_twice(name: str, dtype: str, ranks: int, processors: int) -> None:
     """A value and its gradient, as a ring all-reduce moves them, and the mean loss, as a sum that all get back.

@@ -76,7 +76,7 @@ def test_named_strategies_train_as_torch_does(strategy: str, name: str, world: t
     check(name, "float64", train(name, "float64", strategy, 0, *world))
 
 
-@pytest.mark.parametrize("seed", range(settings().max_examples // 50))
+@pytest.mark.parametrize("seed", range(settings().max_examples // 100))
 @pytest.mark.parametrize("world", WORLDS, ids=each)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_random_plans_train_as_torch_does(name: str, world: tuple[int, int], seed: int) -> None:
