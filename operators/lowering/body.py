@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from maniple.operators.operator.operator import TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
 from maniple.operators.operator.random_stream import RandomStream
 from maniple.regions.error import RunError
 from maniple.runtime.storage.copy_kernels import to_host, torch_dtype
@@ -65,7 +65,7 @@ class ForwardBinder(PureBinder):
         stream = RandomStream.of(node.name, rest.pop()) if node.operator.random else None
         extents = self.graph.bound(node).extents()
         context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream)
-        body = node.operator.variant(views).bind_forward(context, operands, results, tuple(rest))
+        body = node.operator.variant(views).bind_forward(context, ForwardTensors(operands, results, tuple(rest)))
         if not self.checked:
             return body
 
@@ -116,14 +116,14 @@ class BackwardBinder(PureBinder):
         stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
         context = TileContext(self.tiles[point], extents, node.operator, cores, training=True, stream=stream)
-        return node.operator.variant(views).bind_backward(
-            context,
+        tensors = BackwardTensors(
             tuple(parts.get(("result_gradient", place)) for place in results),
             tuple(parts.get(("operand", place)) for place in operands),
             tuple(parts.get(("result", place)) for place in results),
             saved,
             tuple(parts.get(("operand_gradient", place)) for place in operands),
         )
+        return node.operator.variant(views).bind_backward(context, tensors)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from maniple.operators.operator.operator import Kernels, TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.regions.error import RunError
 from maniple.regions.rectangle import Rect
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from maniple.operators.operator.torch_operator import TorchOperator
 
 
-def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """The operator's forward; see ``maniple.operators.operator.operator.BindForward``."""
+def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+    """The operator's forward."""
+    operands, results = tensors.operands, tensors.results
     forward = _forward(context)
 
     def run() -> None:
@@ -31,15 +30,10 @@ def bind_forward(
     return run
 
 
-def bind_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """The gradients by autograd; see ``maniple.operators.operator.operator.BindBackward``."""
+def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+    """The gradients by autograd."""
+    operands, result_gradients = tensors.operands, tensors.result_gradients
+    operand_gradients = tensors.operand_gradients
     forward = _forward(context)
     known = _with_zeros(context, operands, result_gradients)
     targets = gradient_targets(context, known, operand_gradients)

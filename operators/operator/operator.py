@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from math import sqrt
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, final
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, final
 
 from maniple.operators.rules.rule import Rule, Shape
 from maniple.operators.rules.tile import Tile
@@ -112,64 +112,83 @@ class TileContext:
         return dict(self.extents)[factor]
 
 
-class BindForward(Protocol):
-    """Binds a forward kernel to tensors."""
+@final
+@dataclass(frozen=True, slots=True)
+class ForwardTensors:
+    """What a forward kernel works on. The tensors stay where they are between calls; they may be strided views.
 
-    def __call__(
-        self,
-        context: TileContext,
-        operands: tuple[Tensor | None, ...],
-        results: tuple[Tensor, ...],
-        saved: tuple[Tensor, ...],
-    ) -> Callable[[], None]:
-        """A function that computes the tile each time that it is called.
+    Args:
+        operands: One per operand, of the tile's operand rect; None where that is None.
+        results: One per result, of its rect: this tile's contribution, written entirely.
+        saved: One per saved region, written entirely.
+    """
 
-        The tensors stay where they are between calls; they may be strided views. Every result and every saved tensor is
-        written entirely. Called with grad mode disabled.
+    operands: tuple[Tensor | None, ...]
+    results: tuple[Tensor, ...]
+    saved: tuple[Tensor, ...] = ()
 
-        Args:
-            context: The tile.
-            operands: One per operand, of the tile's operand rect; None where that is None.
-            results: One per result, of its rect: this tile's contribution.
-            saved: One per saved region.
-        """
-        ...
+    def operand(self, place: int) -> Tensor:
+        """An operand that the kernel cannot do without."""
+        return _there("operand", place, self.operands)
 
 
-class BindBackward(Protocol):
-    """Binds a backward kernel to tensors."""
+@final
+@dataclass(frozen=True, slots=True)
+class BackwardTensors:
+    """What a backward kernel works on.
 
-    def __call__(
-        self,
-        context: TileContext,
-        result_gradients: tuple[Tensor | None, ...],
-        operands: tuple[Tensor | None, ...],
-        results: tuple[Tensor | None, ...],
-        saved: tuple[Tensor, ...],
-        operand_gradients: tuple[Tensor | None, ...],
-    ) -> Callable[[], None]:
-        """A function that computes the tile's contributions to the operands' gradients each time that it is called.
+    Args:
+        result_gradients: One per result, of its rect (1 for the loss itself); None where nobody uses the result, or it
+            has no gradient.
+        operands: One per operand; None where ``backward_reads`` does not name it or the tile does not use it.
+        results: One per result; None where ``backward_reads`` does not name it.
+        saved: One per saved region.
+        operand_gradients: Written entirely: one per operand, of the tile's gradient rect (its operand rect is accepted
+            as well); None where it is not wanted.
+    """
 
-        Args:
-            context: The tile.
-            result_gradients: One per result, of its rect (1 for the loss itself); None where nobody uses the result, or
-                it has no gradient.
-            operands: One per operand; None where ``backward_reads`` does not name it or the tile does not use it.
-            results: One per result; None where ``backward_reads`` does not name it.
-            saved: One per saved region.
-            operand_gradients: Written entirely: one per operand, of the tile's gradient rect (its operand rect is
-                accepted as well); None where it is not wanted.
-        """
-        ...
+    result_gradients: tuple[Tensor | None, ...]
+    operands: tuple[Tensor | None, ...]
+    results: tuple[Tensor | None, ...]
+    saved: tuple[Tensor, ...]
+    operand_gradients: tuple[Tensor | None, ...]
+
+    def gradient(self, place: int = 0) -> Tensor:
+        """A result's gradient that the kernel cannot do without."""
+        return _there("gradient of result", place, self.result_gradients)
+
+    def operand(self, place: int) -> Tensor:
+        """An operand that the kernel cannot do without."""
+        return _there("operand", place, self.operands)
+
+    def result(self, place: int = 0) -> Tensor:
+        """A result that the kernel cannot do without."""
+        return _there("result", place, self.results)
+
+    def target(self, place: int = 0) -> Tensor:
+        """Where an operand's gradient goes, of a kernel that computes no other."""
+        return _there("gradient of operand", place, self.operand_gradients)
+
+
+def _there(what: str, place: int, tensors: tuple[Tensor | None, ...]) -> Tensor:
+    found = tensors[place]
+    if found is None:
+        raise TypeError(f"the kernel needs {what} {place}, and is given none")
+    return found
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The pair of binders of an operator."""
+    """The kernels of an operator: each is bound to a tile and its tensors once, and then called again and again.
 
-    bind_forward: BindForward
-    bind_backward: BindBackward
+    Args:
+        bind_forward: Gives a function that computes the tile. It is called with grad mode disabled.
+        bind_backward: Gives a function that computes the tile's contributions to the operands' gradients.
+    """
+
+    bind_forward: Callable[[TileContext, ForwardTensors], Callable[[], None]]
+    bind_backward: Callable[[TileContext, BackwardTensors], Callable[[], None]]
 
 
 class AbstractOperator(ABC):
@@ -289,26 +308,6 @@ class AbstractOperator(ABC):
         """
         del before, after
         return self
-
-    @final
-    def bytes_touched(self, tile: Tile, itemsize: int) -> Cost:
-        """Bytes that forward and backward of one tile read and write, were every element touched once.
-
-        Args:
-            tile: The tile.
-            itemsize: Bytes of one element (of all operands alike).
-        """
-        operands = [0 if rect is None else rect.volume for rect in tile.operand_rects]
-        saved = [rect.volume for rect in tile.saved_rects]
-        results = [rect.volume for rect in tile.result_rects]
-        reads = self.backward_reads
-        forward = sum(operands) + sum(saved) + sum(results)
-        backward = sum(operands[place] for place in reads.operand_places(len(operands)))
-        backward += sum(saved[place] for place in reads.saved)
-        backward += sum(results) + sum(results[place] for place in reads.results)
-        places = range(len(operands)) if self.differentiable is None else self.differentiable
-        backward += sum(operands[place] for place in places if place < len(operands))
-        return Cost(forward * itemsize, backward * itemsize)
 
 
 def float_dtype(dtypes: tuple[str | None, ...], where: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from maniple.operators.graph.differentiation import gradient_operands, gradient_results
-from maniple.operators.operator.operator import TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
 from maniple.operators.operator.random_stream import RandomStream
 from maniple.regions.error import RunError
 from maniple.runtime.storage.copy_kernels import torch_dtype
@@ -118,7 +118,7 @@ class TileRun:
                 _unwritten(rect.shape, item.dtype or first)
                 for (item, _), rect in zip(bound.rule.saved, tile.saved_rects, strict=True)
             )
-            node.operator.kernels().bind_forward(context, operands, parts, saved)()
+            node.operator.kernels().bind_forward(context, ForwardTensors(operands, parts, saved))()
             _check_unchanged(node, operands, before)
             self._saved[node.id, tile.index] = saved
             for place, (target, part, seen) in enumerate(zip(whole, parts, written, strict=True)):
@@ -156,7 +156,8 @@ class TileRun:
                 for place, rect in enumerate(tile.gradient_rects)
             )
             saved = self._saved[node.id, tile.index]
-            node.operator.kernels().bind_backward(context, given, operands, results, saved, targets)()
+            tensors = BackwardTensors(given, operands, results, saved, targets)
+            node.operator.kernels().bind_backward(context, tensors)()
             for place, (target, rect) in enumerate(zip(targets, tile.gradient_rects, strict=True)):
                 if target is not None and rect is not None:
                     self._add(gradients, slots[place], values[slots[place]], rect, target)

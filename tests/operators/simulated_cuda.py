@@ -18,6 +18,7 @@ from numba import config, cuda
 from torch.nn import functional as F
 
 import maniple as mp
+from maniple.operators.library.losses import loss_cuda_kernels
 from maniple.operators.library.losses.cross_entropy_cuda_kernels import bind_cross_entropy, bind_cross_entropy_backward
 from maniple.operators.library.randomness import dropout_cuda_kernels
 from maniple.operators.library.randomness.dropout_cuda_kernels import bind_dropout
@@ -25,15 +26,15 @@ from maniple.operators.library.randomness.dropout_kernels import Mask
 from maniple.operators.library.randomness.dropout_kernels import bind_dropout as bind_dropout_on_cpu
 from maniple.operators.library.windows import pooling_cuda_kernels as on_cuda
 from maniple.operators.library.windows import pooling_kernels
-from maniple.operators.operator.operator import AbstractOperator, Kernels
+from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, Kernels
 from maniple.operators.training.descent_cuda_kernels import bind_descent
 from maniple.operators.training.optimizer import SGD
 from maniple.regions.rectangle import Rect
-from maniple.runtime.control.world import local_worlds
 from maniple.runtime.devices import cuda_kernels
 from maniple.runtime.devices.cuda_kernels import THREADS
 from maniple.runtime.devices.null_device import NullTensor
 from maniple.runtime.execution.rank import RankRuntime
+from maniple.testing import local_worlds
 
 Floats = npt.NDArray[np.float64]
 
@@ -144,9 +145,10 @@ def test_pooling_is_the_cpus(
         found = []
         for variant in variants:
             result, saved = torch.full_like(gradient, 9), [torch.zeros(gradient.shape, dtype=torch.int64)] * count
-            variant.bind_forward(context, (x,), (result,), tuple(saved))()  # type: ignore[arg-type]
+            variant.bind_forward(context, ForwardTensors((x,), (result,), tuple(saved)))()  # type: ignore[arg-type]
             back = torch.full_like(x, 9)
-            variant.bind_backward(context, (gradient,), (x,), (result,), tuple(saved), (back,))()  # type: ignore[arg-type]
+            tensors = BackwardTensors((gradient,), (x,), (result,), tuple(saved), (back,))
+            variant.bind_backward(context, tensors)()  # type: ignore[arg-type]
             found.append((result, back))
         tolerance = 0 if count else {"float32": 1e-6, "float64": 1e-15}[dtype]  # of averages: the CPU divides in double
         for on_cpu, on_gpu in zip(*found, strict=True):
@@ -190,11 +192,7 @@ def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.Monkey
     assert losses == pytest.approx(expected, rel=0, abs=1e-12)
     for name, value in weights.items():
         assert torch.allclose(found[name], value, rtol=0, atol=1e-12), name
-    modules = {kernels.bind_forward.__module__ for kernels in chosen}
-    assert {
-        "maniple.operators.library.windows.pooling_cuda_kernels",
-        "maniple.operators.library.losses.loss_cuda_kernels",
-    } <= modules
+    assert {on_cuda.MAX_POOL_KERNELS, on_cuda.AVG_POOL_KERNELS, loss_cuda_kernels.KERNELS} <= chosen
     assert dropout_cuda_kernels.KERNELS in chosen
 
 

@@ -1,7 +1,5 @@
 """Kernels of the embedding: rows of the tile's part of the table; the gradient is never as large as the batch."""
 
-# kernels have one signature, whatever they use of it
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
-from maniple.operators.operator.operator import Kernels, TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.regions.error import RunError
 
 if TYPE_CHECKING:
@@ -35,14 +33,9 @@ def _rows(context: TileContext, numbers: Tensor) -> tuple[Tensor, Tensor | None]
     return (flat - low).clamp_(0, high - low - 1), inside
 
 
-def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """The rows that the tile has, zeros for others; see ``maniple.operators.operator.operator.BindForward``."""
-    numbers, table = operands
-    (result,) = results
-    if numbers is None or table is None:
-        raise TypeError("embedding: forward needs the numbers and the table")
+def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+    """The rows that the tile has, zeros for others."""
+    numbers, table, (result,) = tensors.operand(0), tensors.operand(1), tensors.results
 
     def run() -> None:
         rows, inside = _rows(context, numbers)
@@ -54,19 +47,9 @@ def bind_forward(
     return run
 
 
-def bind_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """Each gradient added to its row; see ``maniple.operators.operator.operator.BindBackward``."""
-    (gradient,) = result_gradients
-    numbers, target = operands[0], operand_gradients[1]
-    if gradient is None or numbers is None or target is None:
-        raise TypeError("embedding: backward needs the numbers, the result's gradient and a place for the table's")
+def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+    """Each gradient added to its row."""
+    gradient, numbers, target = tensors.gradient(), tensors.operand(0), tensors.target(1)
     padding = cast("Embedding", context.operator).padding_idx
 
     def run() -> None:

@@ -1,28 +1,20 @@
 """Kernels of linear: one matrix product each, written straight into the result."""
 
-# kernels have one signature, whatever they use of it
-
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from maniple.operators.operator.kernel_scratch import Steps, in_matrix, out_matrix
-from maniple.operators.operator.operator import Kernels, TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 
-def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """``x W^T + b``; see ``maniple.operators.operator.operator.BindForward``."""
-    (result,) = results
-    x, weight, bias = operands
-    if x is None or weight is None:
-        raise TypeError("linear: forward needs its input and its weight")
+def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+    """``x W^T + b``."""
+    weight, bias = tensors.operand(1), tensors.operands[2]
     before, after = Steps(), Steps()
-    rows, matrix = in_matrix(x, before), out_matrix(result, after)
+    rows, matrix = in_matrix(tensors.operand(0), before), out_matrix(tensors.results[0], after)
     transposed = weight.t()
     if bias is None:
         before.then(lambda: torch.mm(rows, transposed, out=matrix))
@@ -31,22 +23,12 @@ def bind_forward(
     return before.then(after).bound()
 
 
-def bind_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """``g W``, ``g^T x`` and ``g^T 1``; see ``maniple.operators.operator.operator.BindBackward``."""
-    (result_gradient,) = result_gradients
-    x, weight, _ = operands
-    x_gradient, weight_gradient, bias_gradient = operand_gradients
-    if result_gradient is None:
-        raise TypeError("linear: backward needs the result's gradient")
+def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+    """``g W``, ``g^T x`` and ``g^T 1``."""
+    x, weight, _ = tensors.operands
+    x_gradient, weight_gradient, bias_gradient = tensors.operand_gradients
     steps = Steps()
-    gradient = in_matrix(result_gradient, steps)
+    gradient = in_matrix(tensors.gradient(), steps)
     transposed = gradient.t()
     if weight_gradient is not None and x is not None:
         rows = in_matrix(x, steps)

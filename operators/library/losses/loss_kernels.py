@@ -1,7 +1,5 @@
 """Kernels of cross-entropy: a share of the loss of the whole batch."""
 
-# kernels have one signature, whatever they use of it
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from torch.nn import functional as F
 from maniple.operators.library.losses import cross_entropy_kernels
 from maniple.operators.operator.compiled_kernel import compiled
 from maniple.operators.operator.kernel_scratch import Steps, in_matrix, in_row, out_matrix, out_row
-from maniple.operators.operator.operator import Kernels, TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
     from maniple.operators.library.losses.loss import CrossEntropy
@@ -24,11 +22,7 @@ BindShare = Callable[[Tensor, Tensor, int, Tensor], Callable[[], object]]
 """Binds the sum of the weights of the labels of a batch: labels, weights, the label that is ignored, the result."""
 
 
-def _bind_share(every: Tensor, weights: Tensor, ignored: int, share: Tensor) -> Callable[[], object]:
-    return compiled(cross_entropy_kernels.share_of, (every.numpy(), weights.numpy(), ignored, share.numpy()))
-
-
-class Tensors:
+class Read:
     """What both kernels read, as rows of classes.
 
     Args:
@@ -74,48 +68,60 @@ class Tensors:
         return total * self.share[0]
 
 
-def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """The tile's share of the loss; see ``maniple.operators.operator.operator.BindForward``.
+Forward = Callable[[TileContext, Read, Tensor, Tensor], Callable[[], object]]
+"""Binds the tile's share of the loss: what is read, the logarithms and the result, both written."""
+Backward = Callable[[TileContext, Read, Tensor, Tensor, Tensor], Callable[[], object]]
+"""Binds the logits' gradient: what is read, the logarithms, the loss's gradient, and the rows that are written."""
 
-    A label that is no class raises an error ("out of bounds"). One fused pass where the processor has one core; torch's
-    operations, which may use several, otherwise.
+
+def kernels_of(bind_share: BindShare, forward: Forward, backward: Backward) -> Kernels:
+    """Cross-entropy's kernels on a kind of device, of what computes on rows of classes there.
+
+    A label that is no class raises an error ("out of bounds") on the CPU, and gives a NaN elsewhere.
     """
-    (result,) = results
-    steps, after = Steps(), Steps()
-    read = Tensors(context, operands, steps, _bind_share)
-    logarithms = out_row(saved[0], after)
-    if context.cores == 1:
-        steps.then(
-            compiled(cross_entropy_kernels.forward, (*read.arrays(), logarithms.numpy(), result.view(1).numpy()))
-        )
-    else:
-        steps.then(lambda: torch.logsumexp(read.rows, 1, out=logarithms))
-        steps.then(lambda: result.copy_(read.loss(read.rows)))
-    return steps.then(after).bound()
+
+    def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+        steps, after = Steps(), Steps()
+        read = Read(context, tensors.operands, steps, bind_share)
+        logarithms = out_row(tensors.saved[0], after)
+        steps.then(forward(context, read, logarithms, tensors.results[0]))
+        return steps.then(after).bound()
+
+    def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+        gradient, target = tensors.gradient(), tensors.target()
+        steps, after = Steps(), Steps()
+        read = Read(context, tensors.operands, steps, bind_share)
+        rows, logarithms = out_matrix(target.movedim(1, -1), after), in_row(tensors.saved[0], steps)
+        steps.then(backward(context, read, logarithms, gradient, rows))
+        return steps.then(after).bound()
+
+    return Kernels(bind_forward, bind_backward)
 
 
-def bind_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """The gradient of the logits; see ``maniple.operators.operator.operator.BindBackward``."""
-    (gradient,) = result_gradients
-    target = operand_gradients[0]
-    if gradient is None or target is None:
-        raise TypeError("cross_entropy: backward needs the loss's gradient and a place for the logits'")
-    steps, after = Steps(), Steps()
-    read = Tensors(context, operands, steps, _bind_share)
-    rows = out_matrix(target.movedim(1, -1), after)
+def _share(every: Tensor, weights: Tensor, ignored: int, share: Tensor) -> Callable[[], object]:
+    return compiled(cross_entropy_kernels.share_of, (every.numpy(), weights.numpy(), ignored, share.numpy()))
+
+
+def _forward(context: TileContext, read: Read, logarithms: Tensor, result: Tensor) -> Callable[[], object]:
+    """One fused pass where the processor has one core; torch's operations, which may use several, otherwise."""
     if context.cores == 1:
-        logarithms = in_row(saved[0], steps)
+        arrays = (*read.arrays(), logarithms.numpy(), result.view(1).numpy())
+        return compiled(cross_entropy_kernels.forward, arrays)
+
+    def by_torch() -> None:
+        torch.logsumexp(read.rows, 1, out=logarithms)
+        result.copy_(read.loss(read.rows))
+
+    return by_torch
+
+
+def _backward(
+    context: TileContext, read: Read, logarithms: Tensor, gradient: Tensor, rows: Tensor
+) -> Callable[[], object]:
+    """As forward."""
+    if context.cores == 1:
         arrays = (*read.arrays(), logarithms.numpy(), gradient.view(1).numpy(), rows.numpy())
-        return steps.then(compiled(cross_entropy_kernels.backward, arrays)).then(after).bound()
+        return compiled(cross_entropy_kernels.backward, arrays)
 
     def by_torch() -> None:
         leaf = read.rows.data.requires_grad_()
@@ -124,7 +130,7 @@ def bind_backward(
         (found,) = torch.autograd.grad(loss, leaf, gradient)
         rows.copy_(found)
 
-    return steps.then(by_torch).then(after).bound()
+    return by_torch
 
 
-KERNELS = Kernels(bind_forward, bind_backward)
+KERNELS = kernels_of(_share, _forward, _backward)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from maniple.operators.operator.compiled_kernel import compiled
 from maniple.operators.operator.kernel_scratch import Steps
-from maniple.operators.operator.operator import Kernels, TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:
@@ -197,31 +197,14 @@ Masked = Callable[[TileContext, Tensor, Tensor], Callable[[], None]]
 def masking(bind: Masked) -> Kernels:
     """Dropout's kernels on a kind of device: the same mask on the operand and on the gradient."""
 
-    def bind_forward(
-        context: TileContext,
-        operands: tuple[Tensor | None, ...],
-        results: tuple[Tensor, ...],
-        saved: tuple[Tensor, ...],
-    ) -> Callable[[], None]:
-        (x,), (result,) = operands, results
-        if x is None:
-            raise TypeError("dropout: forward needs its operand")
+    def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+        x, (result,) = tensors.operand(0), tensors.results
         if not context.training:
             return lambda: result.copy_(x)  # type: ignore[return-value]
         return bind(context, x, result)
 
-    def bind_backward(
-        context: TileContext,
-        result_gradients: tuple[Tensor | None, ...],
-        operands: tuple[Tensor | None, ...],
-        results: tuple[Tensor | None, ...],
-        saved: tuple[Tensor, ...],
-        operand_gradients: tuple[Tensor | None, ...],
-    ) -> Callable[[], None]:
-        (gradient,), (target,) = result_gradients, operand_gradients
-        if gradient is None or target is None:
-            raise TypeError("dropout: backward needs the result's gradient and a place for the operand's")
-        return bind(context, gradient, target)
+    def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+        return bind(context, tensors.gradient(), tensors.target())
 
     return Kernels(bind_forward, bind_backward)
 

@@ -1,14 +1,12 @@
 """Kernels of flatten and reshape: one copy between two views of equal order."""
 
-# kernels have one signature, whatever they use of it
-
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from torch import Tensor
 
-from maniple.operators.operator.operator import Kernels, TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 
 def by_factor(context: TileContext, tensor: Tensor) -> Tensor:
@@ -21,32 +19,18 @@ def by_factor(context: TileContext, tensor: Tensor) -> Tensor:
     return tensor.view(sizes)
 
 
-def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """Copy the elements; see ``maniple.operators.operator.operator.BindForward``."""
-    (result,) = results
-    (x,) = operands
-    if x is None:
-        raise TypeError(f"{context.operator.name}: forward needs its operand")
-    source, target = by_factor(context, x), by_factor(context, result)
-    return lambda: target.copy_(source)  # type: ignore[return-value]
+def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+    """Copy the elements."""
+    return _copying(context, tensors.operand(0), tensors.results[0])
 
 
-def bind_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """Copy the gradient back; see ``maniple.operators.operator.operator.BindBackward``."""
-    (result_gradient,) = result_gradients
-    (gradient,) = operand_gradients
-    if result_gradient is None or gradient is None:
-        raise TypeError(f"{context.operator.name}: backward needs the result's gradient and a place for the operand's")
-    source, target = by_factor(context, result_gradient), by_factor(context, gradient)
+def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+    """Copy the gradient back."""
+    return _copying(context, tensors.gradient(), tensors.target())
+
+
+def _copying(context: TileContext, given: Tensor, written: Tensor) -> Callable[[], None]:
+    source, target = by_factor(context, given), by_factor(context, written)
     return lambda: target.copy_(source)  # type: ignore[return-value]
 
 

@@ -14,9 +14,12 @@ from maniple.operators.rules.tile import Tile
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from maniple.operators.operator.operator import TileContext
+    from maniple.operators.rules.window import Window
 
 _KERNEL = "wvu"  # the window's factors, of the last dimension last
 
@@ -73,21 +76,11 @@ class Convolution(AbstractOperator):
             name: Halo(self.kernel_size[axis], self.stride[axis], self.padding[axis], self.dilation[axis])
             for axis, name in enumerate(self.axes)
         }
-        read, kernel = " ".join(f"{name}~" for name in self.axes), _kernel_axes(self.dimensions)
-        written = " ".join(self.axes)
-        if self.groups == 1:
-            text = f"b i {read}, o i {kernel}, [o]@i -> b o {written}"
-            return Rule.parse(text, windows, parameters=(1, 2))
-        text = f"b (g i!) {read}, (g o!) i! {kernel}, [(g o!)] -> b (g o!) {written}"
-        return Rule.parse(text, windows, parameters=(1, 2), sizes={"g": self.groups})
+        return _rule(self, windows, ("o i", "(g o!) i!"))
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""
-        inputs = self.in_channels // self.groups
-        initial = Initial.fan_in(inputs * prod(self.kernel_size))
-        weight = ParameterSpec("weight", (self.out_channels, inputs, *self.kernel_size), initial)
-        bias = ParameterSpec("bias", (self.out_channels,), initial)
-        return (weight, bias) if self.bias else (weight,)
+        return _own(self, self.out_channels, self.in_channels // self.groups)
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""
@@ -190,21 +183,11 @@ class TransposedConvolution(TorchOperator):
             )
             for axis, name in enumerate(axes)
         }
-        read, kernel = " ".join(f"{name}~" for name in axes), _kernel_axes(self.dimensions)
-        written = " ".join(axes)
-        if self.groups == 1:
-            text = f"b i {read}, i o {kernel}, [o]@i -> b o {written}"
-            return Rule.parse(text, windows, parameters=(1, 2))
-        text = f"b (g i!) {read}, (g i!) o! {kernel}, [(g o!)] -> b (g o!) {written}"
-        return Rule.parse(text, windows, parameters=(1, 2), sizes={"g": self.groups})
+        return _rule(self, windows, ("i o", "(g i!) o!"))
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""
-        outputs = self.out_channels // self.groups
-        initial = Initial.fan_in(outputs * prod(self.kernel_size))
-        weight = ParameterSpec("weight", (self.in_channels, outputs, *self.kernel_size), initial)
-        bias = ParameterSpec("bias", (self.out_channels,), initial)
-        return (weight, bias) if self.bias else (weight,)
+        return _own(self, self.in_channels, self.out_channels // self.groups)
 
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor:
         """See ``TorchOperator.forward``."""
@@ -251,9 +234,32 @@ class ConvTranspose3d(TransposedConvolution):
     dimensions: ClassVar[int] = 3
 
 
-def _kernel_axes(dimensions: int) -> str:
-    """The window's dimensions as a rule writes them."""
-    return " ".join(f"{name}!" for name in _KERNEL[-dimensions:])
+def _rule(
+    operator: Convolution | TransposedConvolution, windows: Mapping[str, Window], weight: tuple[str, str]
+) -> Rule:
+    """The rule of a convolution.
+
+    Args:
+        operator: The convolution.
+        windows: By factor.
+        weight: The channels of the weight, as a rule writes them: without groups, and with.
+    """
+    axes = spatial_axes(operator.dimensions)
+    read, written = " ".join(f"{name}~" for name in axes), " ".join(axes)
+    kernel = " ".join(f"{name}!" for name in _KERNEL[-operator.dimensions :])
+    if operator.groups == 1:
+        text = f"b i {read}, {weight[0]} {kernel}, [o]@i -> b o {written}"
+        return Rule.parse(text, windows, parameters=(1, 2))
+    text = f"b (g i!) {read}, {weight[1]} {kernel}, [(g o!)] -> b (g o!) {written}"
+    return Rule.parse(text, windows, parameters=(1, 2), sizes={"g": operator.groups})
+
+
+def _own(operator: Convolution | TransposedConvolution, rows: int, columns: int) -> tuple[ParameterSpec, ...]:
+    """The weight of so many rows and columns of channels, and the bias."""
+    initial = Initial.fan_in(columns * prod(operator.kernel_size))
+    weight = ParameterSpec("weight", (rows, columns, *operator.kernel_size), initial)
+    bias = ParameterSpec("bias", (operator.out_channels,), initial)
+    return (weight, bias) if operator.bias else (weight,)
 
 
 def _check_channels(name: str, inputs: int, outputs: int, groups: int) -> None:

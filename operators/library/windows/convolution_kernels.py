@@ -1,7 +1,5 @@
 """Kernels of convolutions: torch's own, with a padded scratch where a tile's padding is not symmetric."""
 
-# kernels have one signature, whatever they use of it
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from torch.nn.functional import conv1d, conv2d, conv3d
 
 from maniple.operators.operator.aten import convolution_backward
 from maniple.operators.operator.kernel_scratch import Steps
-from maniple.operators.operator.operator import Kernels, TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
     from maniple.operators.library.windows.convolution import Convolution
@@ -76,14 +74,9 @@ def _interior(context: TileContext, shape: tuple[int, ...]) -> tuple[slice, ...]
     return (slice(None), slice(None), *places)
 
 
-def bind_forward(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """The convolution of the tile; see ``maniple.operators.operator.operator.BindForward``."""
-    (result,) = results
-    x, weight, bias = operands
-    if weight is None:
-        raise TypeError(f"{context.operator.name}: forward needs its weight")
+def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+    """The convolution of the tile."""
+    x, weight, bias, (result,) = tensors.operands[0], tensors.operand(1), tensors.operands[2], tensors.results
     operator = _operator(context)
     forward, copy, groups = _FORWARD[len(operator.axes)], result.copy_, _groups(context)
     stride, dilation = operator.stride, operator.dilation
@@ -97,19 +90,9 @@ def bind_forward(
     return steps.then(lambda: copy(forward(scratch, weight, bias, stride, 0, dilation, groups))).bound()
 
 
-def bind_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """All wanted gradients of the tile in one call; see ``maniple.operators.operator.operator.BindBackward``."""
-    (gradient,) = result_gradients
-    x, weight, _ = operands
-    if gradient is None or weight is None:
-        raise TypeError(f"{context.operator.name}: backward needs the result's gradient and its weight")
+def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+    """All wanted gradients of the tile in one call."""
+    gradient, x, weight = tensors.gradient(), tensors.operands[0], tensors.operand(1)
     operator = _operator(context)
     padding = _torch_padding(context)
     steps = Steps()
@@ -119,7 +102,7 @@ def bind_backward(
         source, interior = _padded(context, gradient.dtype)
         if x is not None and x.numel():
             steps.then(lambda: interior.copy_(x))
-    targets = _targets(context, operand_gradients, steps, unpadded=padding is not None)
+    targets = _targets(context, tensors.operand_gradients, steps, unpadded=padding is not None)
     mask = [target is not None for target in targets]
     if not any(mask):
         return steps.bound()

@@ -11,49 +11,50 @@ from maniple.operators.rules.rule import Halo, Rule, Saved, Shape
 from maniple.operators.rules.tile import Tile
 from maniple.regions.error import RequestError
 
-_TEXT = "b c y~ x~ -> b c y x"
 
-
-def _windows(kernel_size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> dict[str, Halo]:
-    """The windows of a pool, by factor."""
-    return {name: Halo(kernel_size[axis], stride[axis], padding[axis]) for axis, name in enumerate("yx")}
-
-
-def _check(name: str, kernel_size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> None:
-    """Refuse attributes that are no pool's."""
-    check_pair(f"{name}.kernel_size", kernel_size, 1)
-    check_pair(f"{name}.stride", stride, 1)
-    check_pair(f"{name}.padding", padding, 0)
-    if any(2 * pad > kernel for pad, kernel in zip(padding, kernel_size, strict=True)):
-        raise RequestError(f"{name}.padding: expected at most half of kernel_size {kernel_size}, got {padding}")
-
-
-@final
 @dataclass(frozen=True, slots=True)
-class MaxPool2d(AbstractOperator):
-    """torch.nn.MaxPool2d without dilation and ceil_mode. Saves the place of every maximum in its tile's padded input.
+class Pool2d(AbstractOperator):
+    """A pool of images without dilation and ceil_mode: ``"b c y~ x~ -> b c y x"``.
 
     Args:
         kernel_size: Rows and columns of the window.
         stride: Input rows and columns between neighbouring windows.
-        padding: Rows and columns of minus infinity added at every border.
+        padding: Rows and columns added at every border: of minus infinity for a maximum, of zeros for a mean.
     """
 
     kernel_size: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int] = (0, 0)
 
-    name: ClassVar[str] = "max_pool2d"
-    backward_reads: ClassVar[BackwardReads] = BackwardReads(saved=(0,))
+    saved: ClassVar[tuple[Saved, ...]] = ()
     differentiable: ClassVar[tuple[int, ...] | None] = (0,)
 
     def __post_init__(self) -> None:
-        _check(self.name, self.kernel_size, self.stride, self.padding)
+        check_pair(f"{self.name}.kernel_size", self.kernel_size, 1)
+        check_pair(f"{self.name}.stride", self.stride, 1)
+        check_pair(f"{self.name}.padding", self.padding, 0)
+        if any(2 * pad > kernel for pad, kernel in zip(self.padding, self.kernel_size, strict=True)):
+            raise RequestError(
+                f"{self.name}.padding: expected at most half of kernel_size {self.kernel_size}, got {self.padding}"
+            )
 
+    @final
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:  # one rank, one rule
         """The rule above; see ``AbstractOperator.rule``."""
-        windows = _windows(self.kernel_size, self.stride, self.padding)
-        return Rule.parse(_TEXT, windows, saved=(Saved("indices", "b c y x", "int64"),))
+        windows = {
+            name: Halo(self.kernel_size[axis], self.stride[axis], self.padding[axis]) for axis, name in enumerate("yx")
+        }
+        return Rule.parse("b c y~ x~ -> b c y x", windows, saved=self.saved)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MaxPool2d(Pool2d):
+    """torch.nn.MaxPool2d without dilation and ceil_mode; saves where in its tile's padded input each maximum was."""
+
+    name: ClassVar[str] = "max_pool2d"
+    saved: ClassVar[tuple[Saved, ...]] = (Saved("indices", "b c y x", "int64"),)
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(saved=(0,))
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""
@@ -74,29 +75,11 @@ class MaxPool2d(AbstractOperator):
 
 @final
 @dataclass(frozen=True, slots=True)
-class AvgPool2d(AbstractOperator):
-    """torch.nn.AvgPool2d without ceil_mode; padded zeros count (count_include_pad=True).
-
-    Args:
-        kernel_size: Rows and columns of the window.
-        stride: Input rows and columns between neighbouring windows.
-        padding: Zero rows and columns added at every border.
-    """
-
-    kernel_size: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int] = (0, 0)
+class AvgPool2d(Pool2d):
+    """torch.nn.AvgPool2d without ceil_mode; padded zeros count (count_include_pad=True)."""
 
     name: ClassVar[str] = "avg_pool2d"
     backward_reads: ClassVar[BackwardReads] = BackwardReads()
-    differentiable: ClassVar[tuple[int, ...] | None] = (0,)
-
-    def __post_init__(self) -> None:
-        _check(self.name, self.kernel_size, self.stride, self.padding)
-
-    def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:  # one rank, one rule
-        """The rule above; see ``AbstractOperator.rule``."""
-        return Rule.parse(_TEXT, _windows(self.kernel_size, self.stride, self.padding))
 
     def flops(self, tile: Tile) -> Cost:
         """See ``AbstractOperator.flops``."""

@@ -11,17 +11,23 @@ from typing import Any
 
 from torch import Tensor
 
-from maniple.operators.library.windows.pooling_kernels import HALF, window_of
-from maniple.operators.operator.operator import Kernels, TileContext
+from maniple.operators.library.windows.pooling_kernels import HALF, Bind, kernels_of, window_of
+from maniple.operators.operator.operator import TileContext
 from maniple.runtime.devices.cuda_kernels import cuda, current_stream, launched, seen_by_numba
+
+
+@cuda.jit(device=True)
+def _place(n: int, shape: Any) -> tuple[int, int, int, int]:
+    """The element that a thread takes: image, channel, row and column."""
+    channels, rows, columns = shape[1], shape[2], shape[3]
+    return n // (columns * rows * channels), n // (columns * rows) % channels, n // columns % rows, n % columns
 
 
 @cuda.jit
 def _max_forward(x: Any, out: Any, places: Any, ky: int, kx: int, sy: int, sx: int, top: int, left: int) -> None:
-    rows, columns, height, width = out.shape[2], out.shape[3], x.shape[2], x.shape[3]
+    height, width = x.shape[2], x.shape[3]
     for n in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        q, r = n % columns, n // columns % rows
-        c, b = n // (columns * rows) % out.shape[1], n // (columns * rows * out.shape[1])
+        b, c, r, q = _place(n, out.shape)
         first_row, first = max(r * sy - top, 0), max(q * sx - left, 0)
         best, place = x[b, c, first_row, first], (first_row << HALF) | first
         for i in range(first_row, min(r * sy - top + ky, height)):
@@ -43,10 +49,8 @@ def _first_window(at: int, before: int, reach: int, stride: int) -> int:
 def _max_backward(
     gradient: Any, places: Any, target: Any, ky: int, kx: int, sy: int, sx: int, top: int, left: int
 ) -> None:
-    height, width = target.shape[2], target.shape[3]
     for n in range(cuda.grid(1), target.size, cuda.gridsize(1)):
-        j, i = n % width, n // width % height
-        c, b = n // (width * height) % target.shape[1], n // (width * height * target.shape[1])
+        b, c, i, j = _place(n, target.shape)
         total = target.dtype.type(0)
         for r in range(_first_window(i, top, ky, sy), min((i + top) // sy + 1, gradient.shape[2])):
             for q in range(_first_window(j, left, kx, sx), min((j + left) // sx + 1, gradient.shape[3])):
@@ -57,10 +61,9 @@ def _max_backward(
 
 @cuda.jit
 def _avg_forward(x: Any, out: Any, ky: int, kx: int, sy: int, sx: int, top: int, left: int) -> None:
-    rows, columns, height, width = out.shape[2], out.shape[3], x.shape[2], x.shape[3]
+    height, width = x.shape[2], x.shape[3]
     for n in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        q, r = n % columns, n // columns % rows
-        c, b = n // (columns * rows) % out.shape[1], n // (columns * rows * out.shape[1])
+        b, c, r, q = _place(n, out.shape)
         total = x.dtype.type(0)
         for i in range(max(r * sy - top, 0), min(r * sy - top + ky, height)):
             for j in range(max(q * sx - left, 0), min(q * sx - left + kx, width)):
@@ -70,10 +73,8 @@ def _avg_forward(x: Any, out: Any, ky: int, kx: int, sy: int, sx: int, top: int,
 
 @cuda.jit
 def _avg_backward(gradient: Any, target: Any, ky: int, kx: int, sy: int, sx: int, top: int, left: int) -> None:
-    height, width = target.shape[2], target.shape[3]
     for n in range(cuda.grid(1), target.size, cuda.gridsize(1)):
-        j, i = n % width, n // width % height
-        c, b = n // (width * height) % target.shape[1], n // (width * height * target.shape[1])
+        b, c, i, j = _place(n, target.shape)
         total, count = target.dtype.type(0), target.dtype.type(ky * kx)
         for r in range(_first_window(i, top, ky, sy), min((i + top) // sy + 1, gradient.shape[2])):
             for q in range(_first_window(j, left, kx, sx), min((j + left) // sx + 1, gradient.shape[3])):
@@ -81,55 +82,15 @@ def _avg_backward(gradient: Any, target: Any, ky: int, kx: int, sy: int, sx: int
         target[b, c, i, j] = total
 
 
-def bind_max(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """The maximum of every window and its place; see ``maniple.operators.operator.operator.BindForward``."""
-    return _call(_max_forward, results[0], (operands[0], results[0], saved[0]), context)
+def _bind(kernel: Any, *, writes: int) -> Bind:
+    """The kernel bound to tensors and to the window, with a thread for each element of the tensor that it writes."""
+
+    def bind(context: TileContext, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
+        arrays = tuple(seen_by_numba(tensor) for tensor in tensors)
+        return launched(kernel, tensors[writes].numel(), (*arrays, *window_of(context)), current_stream())
+
+    return bind
 
 
-def bind_max_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """Each gradient to its window's maximum; see ``maniple.operators.operator.operator.BindBackward``."""
-    target = operand_gradients[0]
-    return _call(_max_backward, target, (result_gradients[0], saved[0], target), context)
-
-
-def bind_avg(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """The mean of every window; see ``maniple.operators.operator.operator.BindForward``."""
-    return _call(_avg_forward, results[0], (operands[0], results[0]), context)
-
-
-def bind_avg_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """Each gradient shared by its window; see ``maniple.operators.operator.operator.BindBackward``."""
-    target = operand_gradients[0]
-    return _call(_avg_backward, target, (result_gradients[0], target), context)
-
-
-def _call(
-    kernel: Any, written: Tensor | None, tensors: tuple[Tensor | None, ...], context: TileContext
-) -> Callable[[], None]:
-    """The kernel bound to tensors, with a thread for each element that it writes."""
-    if written is None or any(tensor is None for tensor in tensors):
-        raise TypeError(f"{context.operator.name}: a tensor is missing")
-    arrays = tuple(seen_by_numba(tensor) for tensor in tensors)
-    return launched(kernel, written.numel(), (*arrays, *window_of(context)), current_stream())
-
-
-MAX_POOL_KERNELS = Kernels(bind_max, bind_max_backward)
-AVG_POOL_KERNELS = Kernels(bind_avg, bind_avg_backward)
+MAX_POOL_KERNELS = kernels_of(_bind(_max_forward, writes=1), _bind(_max_backward, writes=-1))
+AVG_POOL_KERNELS = kernels_of(_bind(_avg_forward, writes=1), _bind(_avg_backward, writes=-1))

@@ -5,8 +5,6 @@ padding. (torch's own max pooling
 of small images takes three times as long as these loops.)
 """
 
-# kernels have one signature, whatever they use of it
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -18,7 +16,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from maniple.operators.operator.compiled_kernel import compiled
-from maniple.operators.operator.operator import Kernels, TileContext
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
     from maniple.operators.library.windows.pooling import AvgPool2d, MaxPool2d
@@ -91,9 +89,8 @@ def _avg_forward(x: Floats, out: Floats, ky: int, kx: int, sy: int, sx: int, top
 
 
 @numba.njit(cache=True, nogil=True)
-def _avg_backward(
-    gradient: Floats, target: Floats, ky: int, kx: int, sy: int, sx: int, top: int, left: int, height: int, width: int
-) -> None:
+def _avg_backward(gradient: Floats, target: Floats, ky: int, kx: int, sy: int, sx: int, top: int, left: int) -> None:
+    height, width = target.shape[2], target.shape[3]
     target[:] = 0
     for b in range(gradient.shape[0]):
         for c in range(gradient.shape[1]):
@@ -112,68 +109,36 @@ def window_of(context: TileContext) -> tuple[int, int, int, int, int, int]:
     return (*operator.kernel_size, *operator.stride, top, left)
 
 
-def bind_max(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """The maximum of every window and its place; see ``maniple.operators.operator.operator.BindForward``."""
-    (result,) = results
-    (x,) = operands
-    if x is None:
-        raise TypeError("max_pool2d: forward needs its operand")
-    return _call(_max_forward, (x, result, saved[0]), window_of(context))
+Bind = Callable[[TileContext, tuple[Tensor, ...]], Callable[[], None]]
+"""Binds a kernel to the tensors of a tile, of which it writes all that forward gives and the last one of backward."""
 
 
-def bind_max_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """Each gradient to its window's maximum; see ``maniple.operators.operator.operator.BindBackward``."""
-    (result_gradient,) = result_gradients
-    (target,) = operand_gradients
-    if result_gradient is None or target is None:
-        raise TypeError("max_pool2d: backward needs the result's gradient and a place for the operand's")
-    return _call(_max_backward, (result_gradient, saved[0], target), ())
+def kernels_of(forward: Bind, backward: Bind) -> Kernels:
+    """A pool's kernels on a kind of device.
+
+    Args:
+        forward: Of the operand, the result and what is saved.
+        backward: Of the result's gradient, what was saved, and the operand's gradient.
+    """
+
+    def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+        return forward(context, (tensors.operand(0), tensors.results[0], *tensors.saved))
+
+    def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+        return backward(context, (tensors.gradient(), *tensors.saved, tensors.target()))
+
+    return Kernels(bind_forward, bind_backward)
 
 
-def bind_avg(
-    context: TileContext, operands: tuple[Tensor | None, ...], results: tuple[Tensor, ...], saved: tuple[Tensor, ...]
-) -> Callable[[], None]:
-    """The mean of every window; see ``maniple.operators.operator.operator.BindForward``."""
-    (result,) = results
-    (x,) = operands
-    if x is None:
-        raise TypeError("avg_pool2d: forward needs its operand")
-    return _call(_avg_forward, (x, result), window_of(context))
+def _bind(kernel: Dispatcher[Callable[..., None]]) -> Bind:
+    """The kernel bound to arrays that share the tensors' memory, and to the window."""
+    return lambda context, tensors: compiled(kernel, (*(tensor.numpy() for tensor in tensors), *window_of(context)))
 
 
-def bind_avg_backward(
-    context: TileContext,
-    result_gradients: tuple[Tensor | None, ...],
-    operands: tuple[Tensor | None, ...],
-    results: tuple[Tensor | None, ...],
-    saved: tuple[Tensor, ...],
-    operand_gradients: tuple[Tensor | None, ...],
-) -> Callable[[], None]:
-    """Each gradient shared by its window; see ``maniple.operators.operator.operator.BindBackward``."""
-    (result_gradient,) = result_gradients
-    (target,) = operand_gradients
-    rect = context.tile.operand_rects[0]
-    if result_gradient is None or target is None or rect is None:
-        raise TypeError("avg_pool2d: backward needs the result's gradient and a place for the operand's")
-    height, width = rect.shape[2:]
-    return _call(_avg_backward, (result_gradient, target), (*window_of(context), height, width))
+def _bind_max_backward(context: TileContext, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
+    """The places that forward saved say where gradients go."""
+    return compiled(_max_backward, tuple(tensor.numpy() for tensor in tensors))
 
 
-def _call(
-    kernel: Dispatcher[Callable[..., None]], tensors: tuple[Tensor, ...], numbers: tuple[int, ...]
-) -> Callable[[], None]:
-    """The kernel bound to arrays that share the tensors' memory."""
-    return compiled(kernel, (*(tensor.numpy() for tensor in tensors), *numbers))
-
-
-MAX_POOL_KERNELS = Kernels(bind_max, bind_max_backward)
-AVG_POOL_KERNELS = Kernels(bind_avg, bind_avg_backward)
+MAX_POOL_KERNELS = kernels_of(_bind(_max_forward), _bind_max_backward)
+AVG_POOL_KERNELS = kernels_of(_bind(_avg_forward), _bind(_avg_backward))

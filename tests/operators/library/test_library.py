@@ -19,7 +19,7 @@ from maniple.operators.library.losses.loss import CrossEntropy
 from maniple.operators.library.shapes.shape import Flatten, Reshape
 from maniple.operators.library.windows.convolution import Conv2d
 from maniple.operators.library.windows.pooling import AvgPool2d, MaxPool2d
-from maniple.operators.operator.operator import AbstractOperator, TileContext
+from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, TileContext
 from maniple.operators.rules.rule import BoundRule, Shape, Tile
 from maniple.regions.rectangle import Rect
 
@@ -203,7 +203,7 @@ class Split:
             junk(rect, DTYPES[item.dtype] if item.dtype else result.dtype, self.strided)
             for (item, _), rect in zip(bound.rule.saved, tile.saved_rects, strict=True)
         )
-        twice(lambda: kernels.bind_forward(context, parts, (part,), saved), parts)
+        twice(lambda: kernels.bind_forward(context, ForwardTensors(parts, (part,), saved)), parts)
         result[tile.result_rects[0].slices((0,) * result.ndim)] += part
         reads = operator.backward_reads
         targets: list[Tensor | None] = []
@@ -217,8 +217,9 @@ class Split:
             value if number in reads.operand_places(len(parts)) else None for number, value in enumerate(parts)
         )
         result_part = part if reads.results else None
+        tensors = BackwardTensors((gradient,), reread, (result_part,), saved, tuple(targets))
         twice(
-            lambda: kernels.bind_backward(context, (gradient,), reread, (result_part,), saved, tuple(targets)),
+            lambda: kernels.bind_backward(context, tensors),
             (gradient, *parts, part, *saved),
         )
         for whole, count, rect, target in zip(gradients, written, tile.gradient_rects, targets, strict=True):
@@ -336,7 +337,8 @@ def test_unwanted_gradients_are_not_computed() -> None:
     gradient = torch.ones(bound.result_shapes[0], dtype=torch.float64)
     context = TileContext(tile, bound.extents(), case.operator)
     target = torch.empty_like(weight)  # type: ignore[arg-type]
-    case.operator.kernels().bind_backward(context, (gradient,), (x, weight, None), (None,), (), (None, target, None))()
+    tensors = BackwardTensors((gradient,), (x, weight, None), (None,), (), (None, target, None))
+    case.operator.kernels().bind_backward(context, tensors)()
     reference = expected(case, case.operands(0), gradient)[1][1]
     assert torch.allclose(target, reference, rtol=0, atol=1e-9)  # type: ignore[arg-type]
 

@@ -27,7 +27,7 @@ from maniple.operators.library.windows.convolution import (
     ConvTranspose3d,
 )
 from maniple.operators.library.windows.window_pooling import AdaptivePool, WindowPool
-from maniple.operators.operator.operator import AbstractOperator, TileContext
+from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, TileContext
 from maniple.operators.operator.random_stream import RandomStream
 from maniple.operators.rules.rule import BoundRule, Tile
 from maniple.regions.error import RequestError, RunError
@@ -261,7 +261,7 @@ class Split:
         tile = context.tile
         parts = tuple(cut(value, rect) for value, rect in zip(self.operands, tile.operand_rects, strict=True))
         found = tuple(junk(rect, torch.float64) for rect in tile.result_rects)
-        context.operator.kernels().bind_forward(context, parts, found, ())()
+        context.operator.kernels().bind_forward(context, ForwardTensors(parts, found))()
         for whole, count, part, rect in zip(self.results, written, found, tile.result_rects, strict=True):
             whole[rect.slices((0,) * whole.ndim)] += part
             count[rect.slices((0,) * whole.ndim)] += 1
@@ -280,7 +280,8 @@ class Split:
         if not any(target is not None for target in targets):
             return
         given = tuple(cut(slope, rect) for slope, rect in zip(slopes, tile.result_rects, strict=True))
-        operator.kernels().bind_backward(context, given, parts, (None,) * len(slopes), (), targets)()
+        tensors = BackwardTensors(given, parts, (None,) * len(slopes), (), targets)
+        operator.kernels().bind_backward(context, tensors)()
         self._add(tile, targets)
 
     def _add(self, tile: Tile, targets: tuple[Tensor | None, ...]) -> None:
@@ -329,7 +330,7 @@ def test_an_evaluation_drops_nothing() -> None:
     assert x is not None
     found = torch.empty_like(x)
     context = TileContext(tile, case.bound().extents(), case.operator, training=False, stream=STREAM)
-    case.operator.kernels().bind_forward(context, (x,), (found,), ())()
+    case.operator.kernels().bind_forward(context, ForwardTensors((x,), (found,)))()
     assert torch.equal(found, x)
 
 
