@@ -31,9 +31,12 @@ def _machines() -> Sequence[str]:
 
 
 REGISTRIES = {
+    "devices": ("maniple.runtime.devices.registry", "DEVICES"),
+    "launchers": ("maniple.runtime.cluster.registry", "LAUNCHERS"),
     "mappers": ("maniple.mappers.registry", "MAPPERS"),
     "operators": ("maniple.operators.library.catalogue", "OPERATORS"),
     "strategies": ("maniple.strategies.interface.registry", "STRATEGIES"),
+    "transports": ("maniple.runtime.transports.registry", "TRANSPORTS"),
 }
 """Where the registry of each kind of plug-in is; it is loaded when the kind is asked for."""
 NAMES: dict[str, Callable[[], Sequence[str]]] = {"machines": _machines, "models": _models}
