@@ -90,6 +90,7 @@ MODULE_STATE = {
     "operators.proving.user_operator._REFUSED": "what a proof refused, of the context that proves",
     "operators.torch_import.from_torch._ONE_AT_A_TIME": "torch's export changes torch's own globals",
     "operators.torch_import.table.TABLE": "handlers, entered as their modules are imported",
+    "regions.privilege._REDUCE": "the program's own reductions, by name",
     "runtime.control.exit_hook._controls": "sys.excepthook is one of a process; it tells the launcher through these",
     "runtime.control.exit_hook._installed": "as above: taken once",
     "runtime.control.world._joined": "a process joins one world, once",
@@ -100,6 +101,8 @@ MODULE_STATE = {
     "runtime.execution.rank._RUNTIMES": "a world has one runtime, for trainers and launches together",
     "runtime.process.digest._kept": "a thread's packer, which takes longer to make than to use",
     "runtime.process.inventory._given": "the system forgets which cores a process had before it was bound",
+    "runtime.storage.copy_kernels._IN_PLACE": "how the program's own reductions are folded",
+    "runtime.storage.copy_kernels._OUT": "as above",
     "strategies.cost_model.body_name._NUMBERS": "numbers for what has no name, never the same twice",
     "strategies.interface.registry._installed": "the strategies that packages announce, read once",
 }
