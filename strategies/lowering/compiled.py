@@ -96,7 +96,8 @@ def _declared(function: Kernel, asked: Mapping[str, Any]) -> Kernel:
     module = _module(function)
     module.functions += 1
     with _kept_in(module.folder):
-        compiled: Kernel = numba.njit(cache=True, **asked)(function)
+        declare: Any = numba.njit(cache=True, **asked)
+        compiled: Kernel = declare(function)
     return compiled
 
 
