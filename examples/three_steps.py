@@ -11,8 +11,7 @@ import sys
 import torch
 
 import maniple as mp
-from maniple.runtime.cluster.launcher import LaunchRequest
-from maniple.runtime.cluster.run import run
+from maniple.plugins import LaunchRequest, run
 
 
 def train() -> None:

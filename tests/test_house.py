@@ -110,8 +110,7 @@ MODULE_STATE = {
     "runtime.storage.copy_kernels._IN_PLACE": "how the program's own reductions fold",
     "runtime.storage.copy_kernels._OUT": "as above",
     "strategies.cost_model.body_name._NUMBERS": "numbers for what has no name, never the same twice",
-    "strategies.lowering.compiled.INNER": "compiled functions, entered as their modules are imported",
-    "strategies.lowering.compiled._MODULES": "as above: the modules, whose sources their machine code depends on",
+    "strategies.lowering.compiled._MODULES": "modules with compiled functions, entered as they are imported",
 }
 # What functions give is kept by functools: what a pure function gave, but for these.
 KEPT_EFFECTS = {

@@ -25,7 +25,7 @@ from maniple.runtime.program.variant import Variant, make_variant
 if TYPE_CHECKING:
     import torch
 
-    from maniple.operators.operator.operator import TileContext
+    from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
 
 __all__: list[str] = []
 
@@ -100,11 +100,9 @@ class ForwardKernel:
     kernel: GivenKernel
     arguments: Mapping[str, object]
 
-    def __call__(
-        self, context: TileContext, operands: Tensors, results: tuple[torch.Tensor, ...], saved: object
-    ) -> Callable[[], None]:
+    def __call__(self, context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
         """The body with the tile's operands and results."""
-        body = self.kernel.bound((*operands, *results), self.arguments, context)
+        body = self.kernel.bound((*tensors.operands, *tensors.results), self.arguments, context)
 
         def run() -> None:
             body()
@@ -125,15 +123,7 @@ class BackwardKernel:
     kernel: GivenKernel
     arguments: Mapping[str, object]
 
-    def __call__(
-        self,
-        context: TileContext,
-        result_gradients: Tensors,
-        operands: Tensors,
-        results: Tensors,
-        saved: object,
-        operand_gradients: Tensors,
-    ) -> Callable[[], None]:
+    def __call__(self, context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
         """The body with the tile's operands and gradients.
 
         Rows that a window steps over are in a gradient and not in its operand: the body is not shown them, and they are
@@ -141,13 +131,14 @@ class BackwardKernel:
         """
         from maniple.operators.operator.autograd_kernel import gradient_targets
 
+        operands, operand_gradients = tensors.operands, tensors.operand_gradients
         targets = gradient_targets(context, operands, operand_gradients)
         stepped_over = [
             whole
             for whole, target in zip(operand_gradients, targets, strict=True)
             if whole is not None and (target is None or target.shape != whole.shape)
         ]
-        body = self.kernel.bound((*result_gradients, *operands, *targets), self.arguments, context)
+        body = self.kernel.bound((*tensors.result_gradients, *operands, *targets), self.arguments, context)
 
         def run() -> None:
             for whole in stepped_over:

@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from maniple.runtime.cluster.launcher import Streams as Streams
     from maniple.runtime.cluster.local import LocalProcess as LocalProcess
     from maniple.runtime.cluster.registry import LAUNCHERS as LAUNCHERS
+    from maniple.runtime.cluster.run import run as run
     from maniple.runtime.devices.conformance import DEVICE_LAWS as DEVICE_LAWS
+    from maniple.runtime.devices.conformance import check_device_laws as check_device_laws
     from maniple.runtime.devices.device import Device as Device
     from maniple.runtime.devices.device import Stream as Stream
     from maniple.runtime.devices.event import Done as Done
@@ -124,7 +126,8 @@ _HOMES = {
     "runtime.cluster.launcher": ("Launcher", "LaunchRequest", "RankCommand", "RankProcess", "Streams"),
     "runtime.cluster.local": ("LocalProcess",),
     "runtime.cluster.registry": ("LAUNCHERS",),
-    "runtime.devices.conformance": ("DEVICE_LAWS",),
+    "runtime.cluster.run": ("run",),
+    "runtime.devices.conformance": ("DEVICE_LAWS", "check_device_laws"),
     "runtime.devices.device": ("Device", "Stream"),
     "runtime.devices.event": ("Done", "Event", "Signal"),
     "runtime.devices.host_device": ("HostDevice",),

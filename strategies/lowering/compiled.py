@@ -45,9 +45,11 @@ options: Any = import_module("numba.core.options")
 
 # Nothing is called through a pointer, for which numba would add an entry to each function.
 KERNEL: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
-INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-if inner_library.IS_SUPPORTED:
-    INNER["pipeline_class"] = inner_library.InnerCompiler
+INNER: dict[str, Any] = {
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    **({"pipeline_class": inner_library.InnerCompiler} if inner_library.IS_SUPPORTED else {}),
+}
 LEAF = {**INNER, "_nrt": False} if hasattr(options.DefaultOptions, "_nrt") else INNER
 ASKED = repr((KERNEL, INNER, LEAF)).encode() + Path(inner_library.__file__).read_bytes()
 """How functions are compiled, which numba's own key does not say."""
