@@ -26,15 +26,15 @@ from antichain_baselines import MEASURES, baseline
 from maniple.models import model
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.dnn_partitioning.max_load import max_load
-from maniple.strategies.dnn_partitioning.placement import Placement
+from maniple.strategies.dnn_partitioning.placement_problem import Placement
 from maniple.strategies.dnn_partitioning.sample_latency import sample_latency
 from maniple.strategies.pipeline.cost_graph import CostGraph
-from maniple.strategies.pipeline.costs import Assumptions, Level, synchronization_s, work_s
 from maniple.strategies.pipeline.machine_levels import flat
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.pipeline_timing import StageTimes, pipeline_s
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem, Stage
 from maniple.strategies.pipeline.profile import read_profile
+from maniple.strategies.pipeline.stage_costs import Assumptions, Level, synchronization_s, work_s
 from maniple.strategies.segmentation.order_search import stage_times
 from maniple.strategies.segmentation.segment import load_compiled, segment
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from maniple.strategies.named.model_parallel import balanced_blocks
 from maniple.strategies.pipeline.problem import Segmentation
-from maniple.strategies.segmentation.evaluation import stages
-from maniple.strategies.segmentation.space import Part
+from maniple.strategies.segmentation.pipeline_cost import stages
+from maniple.strategies.segmentation.pipeline_space import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import click
 
-from maniple.strategies.pipeline.costs import Level
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.profile import read_profile
+from maniple.strategies.pipeline.stage_costs import Level
 from maniple.strategies.segmentation.segment import load_compiled, segment
 
 WANTED = 0.96

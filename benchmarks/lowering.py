@@ -18,7 +18,7 @@ import click
 import maniple as mp
 from maniple.models import model
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD
@@ -59,7 +59,7 @@ def trace(pattern: str, tasks: int) -> Figures:
         for turn in range(2)
     ]
     launches = [Launch("work", points, uses[number % 2]) for number in range(tasks // width)]
-    states = {region.id: Validity.held({0: region.bounds}) for region in regions}
+    states = {region.id: Validity.of_holdings({0: region.bounds}) for region in regions}
     begun = CLOCK()
     made = template.lower(launches, states, Machine.cpu(1), lambda _: lambda first, second: int(first != second))
     return {"what": f"trace, {pattern}", "ranks": 1, **figures(len(made.schedule), CLOCK() - begun)}

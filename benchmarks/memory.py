@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import maniple as mp
 from maniple.regions.error import RunError
-from maniple.runtime.observe.peak import measured_peak
+from maniple.runtime.observe.peak import measure_peak
 
 STEPS = 4
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
@@ -140,7 +140,7 @@ def batch_of(case: Case) -> tuple[Tensor, Tensor]:
 def in_torch(case: Case, *, small: bool) -> dict[str, int]:
     """Train in torch."""
     x, y = batch_of(case)
-    with measured_peak() as most:
+    with measure_peak() as most:
         module = case.make(small)
         descent = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
         for _ in range(STEPS):

@@ -96,7 +96,7 @@ def predicted(graph: Graph, machine: Machine, plans: dict[str, Plan]) -> list[fl
     for plan in plans.values():
         Simulation(graph, machine, plan, costs)
     costs.settle()
-    return [Simulation(graph, machine, plan, costs.frozen()).makespan_ns / 1e9 for plan in plans.values()]
+    return [Simulation(graph, machine, plan, costs.freeze()).makespan_ns / 1e9 for plan in plans.values()]
 
 
 def fixed_work() -> float:

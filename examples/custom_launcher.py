@@ -26,7 +26,7 @@ class SshLauncher(Launcher):
         if not all(self.hosts):
             raise RequestError(f"launcher ssh: expected hosts, got {argument!r}; write --launcher ssh:alpha,beta")
 
-    def head(self) -> str:
+    def coordinator_address(self) -> str:
         """Give the address that this host has on the way to the last one."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
             way.connect((self.hosts[-1], 22))  # sends nothing

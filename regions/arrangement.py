@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 
-from maniple.regions.index_space import IndexSpace, crossing, meets, shared, unioned, without
+from maniple.regions.index_space import IndexSpace, crossing, intersect, meets, unite, without
 
 # Below this many comparisons, comparing everything costs less than a sweep's sorting.
 _FEW = 64
@@ -40,7 +40,7 @@ def arrange(rects: Sequence[IndexSpace]) -> list[tuple[IndexSpace, tuple[int, ..
             rest = [piece for part in rest for piece in without(part, boxes[other])]
             cut: list[tuple[IndexSpace, tuple[int, ...]]] = []
             for box, members in born[other]:
-                both = shared(box, rect)
+                both = intersect(box, rect)
                 if both.is_empty:
                     cut.append((box, members))
                     continue
@@ -55,7 +55,7 @@ def arrange(rects: Sequence[IndexSpace]) -> list[tuple[IndexSpace, tuple[int, ..
     result: list[tuple[IndexSpace, tuple[int, ...]]] = []
     for members, pieces in groups.items():
         covering = tuple(sorted([position for index in members for position in positions[boxes[index]]]))
-        result += [(piece, covering) for piece in unioned(pieces)]
+        result += [(piece, covering) for piece in unite(pieces)]
     return result
 
 

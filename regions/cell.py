@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from maniple.regions.arrangement import arrange, meetings
-from maniple.regions.index_space import IndexSpace, by_place, shared, unioned, without
+from maniple.regions.index_space import IndexSpace, by_place, intersect, unite, without
 from maniple.regions.movement import Contribution, Use
 
 Pending = tuple[tuple[int, Contribution], ...]
@@ -38,7 +38,7 @@ class Cell:
 Piece = tuple[IndexSpace, tuple[int, ...], Cell | None]
 
 
-def grouped(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+def group(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """The cells with like neighbours joined, ascending."""
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Cell]] = {}
     for cell in cells:
@@ -48,7 +48,7 @@ def grouped(cells: Sequence[Cell]) -> tuple[Cell, ...]:
         if len(group) == 1:
             result.append(group[0])
         else:
-            result += [Cell(box, group[0].holders, group[0].pending) for box in unioned([cell.rect for cell in group])]
+            result += [Cell(box, group[0].holders, group[0].pending) for box in unite([cell.rect for cell in group])]
     result.sort(key=lambda cell: by_place(cell.rect))
     return tuple(result)
 
@@ -63,7 +63,7 @@ def _needs(wanted: tuple[tuple[IndexSpace, int], ...]) -> tuple[Need, ...]:
     groups: dict[tuple[int, ...], list[IndexSpace]] = {}
     for rect, places in arrange([rect for rect, _ in wanted]):
         groups.setdefault(tuple(sorted({wanted[place][1] for place in places})), []).append(rect)
-    return tuple([(rect, memories) for memories, rects in groups.items() for rect in unioned(rects)])
+    return tuple([(rect, memories) for memories, rects in groups.items() for rect in unite(rects)])
 
 
 # Launch after launch names the same partitions, and so do layers that are alike.
@@ -82,7 +82,7 @@ def cut(cells: Sequence[Cell], wanted: Sequence[Need]) -> tuple[list[Piece], lis
     unmet: list[list[IndexSpace]] = [[rect] for rect in boxes]
     untouched: list[list[IndexSpace]] = [[cell.rect] for cell in cells]
     for i, j in meetings(boxes, [cell.rect for cell in cells]):
-        pieces.append((shared(boxes[i], cells[j].rect), wanted[i][1], cells[j]))
+        pieces.append((intersect(boxes[i], cells[j].rect), wanted[i][1], cells[j]))
         unmet[i] = [piece for part in unmet[i] for piece in without(part, cells[j].rect)]
         untouched[j] = [piece for part in untouched[j] for piece in without(part, boxes[i])]
     for (_, label), rects in zip(wanted, unmet, strict=True):

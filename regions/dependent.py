@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import Column, IndexSpace, RectSet, joined_runs, shared, simplest
+from maniple.regions.index_space import Column, IndexSpace, RectSet, intersect, join_runs, simplest
 from maniple.regions.rectangle import Rect, nothing
 from maniple.regions.subspace import Partition
 
@@ -32,7 +32,7 @@ def by_field(space: IndexSpace, values: Values, colors: Rect) -> Partition:
         values: for each point of the bounds of ``space`` the row-major number of a colour; other numbers name none.
         colors: the colour space.
     """
-    frame = _framed(space, values)
+    frame = _frame(space, values)
     flat = np.asarray(values).reshape(-1)
     if isinstance(space, RectSet):
         inside = np.zeros(frame.shape, dtype=np.bool_)
@@ -66,13 +66,13 @@ def image(partition: Partition, pointers: Sequence[Values], target: IndexSpace, 
     Raises:
         RequestError: a pointer that is not negative is the number of no point.
     """
-    source = _framed(partition.parent, *pointers)
+    source = _frame(partition.parent, *pointers)
     _check_pointers(pointers, partition.parent, source, frame)
     found: list[IndexSpace] = []
     for space in partition.subspaces:
         chosen = [_at(values, space, source) for values in pointers]
-        runs = _marked(chosen[0]) if len(chosen) == 1 else _covered(chosen[0], chosen[1])
-        found.append(shared(_of_runs(*_within_rows(*runs, frame), frame), target))
+        runs = _mark(chosen[0]) if len(chosen) == 1 else _cover(chosen[0], chosen[1])
+        found.append(intersect(_of_runs(*_within_rows(*runs, frame), frame), target))
     return Partition(target, partition.colors, tuple(found))
 
 
@@ -88,7 +88,7 @@ def preimage(partition: Partition, pointers: Sequence[Values], source: IndexSpac
     Raises:
         RequestError: a pointer that is not negative is the number of no point.
     """
-    bounds = _framed(source, *pointers)
+    bounds = _frame(source, *pointers)
     _check_pointers(pointers, source, bounds, frame)
     first = np.asarray(pointers[0]).reshape(-1)
     if len(pointers) == 1 and partition.disjoint:
@@ -106,11 +106,11 @@ def preimage(partition: Partition, pointers: Sequence[Values], source: IndexSpac
         stop = first + 1 if len(pointers) == 1 else np.asarray(pointers[1]).reshape(-1)
         low, high = np.clip(first, 0, frame.volume), np.clip(stop, 0, frame.volume)
         points = np.flatnonzero((before[np.maximum(low, high)] > before[low]) & (first >= 0))
-        found.append(shared(_of_runs(*_within_rows(*_runs_of_points(points), bounds), bounds), source))
+        found.append(intersect(_of_runs(*_within_rows(*_runs_of_points(points), bounds), bounds), source))
     return Partition(source, partition.colors, tuple(found))
 
 
-def _framed(space: IndexSpace, *arrays: Values) -> Rect:
+def _frame(space: IndexSpace, *arrays: Values) -> Rect:
     """The bounds of an index space that has axes, over which the arrays are given."""
     bounds = space.bounds
     if not bounds.ndim:
@@ -147,7 +147,7 @@ def _at(values: Values, space: IndexSpace, frame: Rect) -> Column:
     return np.asarray(values)[_index(space, frame)].reshape(-1).astype(np.int64, copy=False)
 
 
-def _marked(points: Column) -> tuple[Column, Column]:
+def _mark(points: Column) -> tuple[Column, Column]:
     """The runs of points that occur among some numbers, of which the negative ones count for nothing."""
     if points.size and int(points.min()) < 0:
         points = points[points >= 0]
@@ -170,10 +170,10 @@ def _runs_of_points(points: Column) -> tuple[Column, Column]:
     return points[np.concatenate(([0], breaks))], points[np.concatenate((breaks - 1, [-1]))] + 1
 
 
-def _covered(low: Column, high: Column) -> tuple[Column, Column]:
+def _cover(low: Column, high: Column) -> tuple[Column, Column]:
     """The runs that ranges cover together; a range that is empty or begins below 0 counts for nothing."""
     kept = (low < high) & (low >= 0)
-    return joined_runs(low[kept], high[kept])
+    return join_runs(low[kept], high[kept])
 
 
 def _within_rows(starts: Column, stops: Column, frame: Rect) -> tuple[Column, Column]:
@@ -201,12 +201,12 @@ def _of_runs(starts: Column, stops: Column, frame: Rect) -> IndexSpace:
     hi = lo + 1
     hi[:, -1] += stops - starts - 1
     for axis in reversed(range(frame.ndim - 1)):
-        lo, hi = _stacked(lo, hi, axis)
+        lo, hi = _stack(lo, hi, axis)
     order = np.lexsort(lo.T[::-1])
     return simplest(RectSet.of_columns(lo[order], hi[order]), frame.ndim)
 
 
-def _stacked(lo: Column, hi: Column, axis: int) -> tuple[Column, Column]:
+def _stack(lo: Column, hi: Column, axis: int) -> tuple[Column, Column]:
     """Boxes after joining, along one axis, each to the one that it ends at with the same sides."""
     sides: Iterable[int] = [other for other in range(lo.shape[1]) if other != axis]
     order = np.lexsort((lo[:, axis], *(ends[:, side] for side in sides for ends in (hi, lo))))

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from maniple.regions.error import RequestError
-from maniple.regions.rectangle import Rect, merged, nothing, overlapping
+from maniple.regions.rectangle import Rect, merge, nothing, overlapping
 
 Column = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -55,7 +55,7 @@ class RectSet:
             for other in earlier.get(index, ()):
                 rest = [piece for part in rest for piece in part.subtract(boxes[other])]
             pieces += rest
-        return RectSet(merged(pieces))
+        return RectSet(merge(pieces))
 
     @staticmethod
     def of_columns(lo: Column, hi: Column) -> RectSet:
@@ -162,7 +162,7 @@ class RectSet:
 
     def covers(self, other: IndexSpace) -> bool:
         """Whether every point of ``other`` is in the set."""
-        return shared(self, other).volume == other.volume
+        return intersect(self, other).volume == other.volume
 
     def overlaps(self, other: IndexSpace) -> bool:
         """Whether a point of ``other`` is in the set."""
@@ -176,7 +176,7 @@ class RectSet:
 
     def __and__(self, other: IndexSpace) -> RectSet:
         """The points of both."""
-        return _as_set(shared(self, other))
+        return _as_set(intersect(self, other))
 
     def __sub__(self, other: IndexSpace) -> RectSet:
         """The points that ``other`` lacks."""
@@ -245,7 +245,7 @@ def meets(first: IndexSpace, second: IndexSpace) -> bool:
     return any(i < len(boxes) <= j for i, j in overlapping([*boxes, *second.rects]))
 
 
-def shared(first: IndexSpace, second: IndexSpace) -> IndexSpace:
+def intersect(first: IndexSpace, second: IndexSpace) -> IndexSpace:
     """The points of both."""
     if isinstance(first, Rect) and isinstance(second, Rect):
         return first.intersect(second)
@@ -257,11 +257,11 @@ def shared(first: IndexSpace, second: IndexSpace) -> IndexSpace:
         if isinstance(one, Rect) and one.contains(other.bounds):
             return simplest(other, other.ndim)
     if first.ndim == 1:
-        return simplest(RectSet.of_columns(*_shared_runs(_columns(first), _columns(second))), 1)
+        return simplest(RectSet.of_columns(*_intersect_runs(_columns(first), _columns(second))), 1)
     count = len(first.rects)
     boxes = [*first.rects, *second.rects]
     pairs = [boxes[i].intersect(boxes[j]) for i, j in overlapping(boxes) if i < count <= j]
-    return simplest(RectSet(merged(pairs)), first.ndim)
+    return simplest(RectSet(merge(pairs)), first.ndim)
 
 
 def without(first: IndexSpace, second: IndexSpace) -> tuple[IndexSpace, ...]:
@@ -277,7 +277,7 @@ def without(first: IndexSpace, second: IndexSpace) -> tuple[IndexSpace, ...]:
         ends = first.bounds
         gaps = np.concatenate(([[ends.lo[0]]], hi)), np.concatenate((lo, [[ends.hi[0]]]))
         kept = (gaps[0] < gaps[1])[:, 0]
-        rest = RectSet.of_columns(*_shared_runs(_columns(first), (gaps[0][kept], gaps[1][kept])))
+        rest = RectSet.of_columns(*_intersect_runs(_columns(first), (gaps[0][kept], gaps[1][kept])))
     else:
         count = len(first.rects)
         boxes = [*first.rects, *second.rects]
@@ -285,7 +285,7 @@ def without(first: IndexSpace, second: IndexSpace) -> tuple[IndexSpace, ...]:
         for i, j in overlapping(boxes):
             if i < count <= j:
                 left[i] = tuple([piece for part in left[i] for piece in part.subtract(boxes[j])])
-        rest = RectSet(merged([rect for rects in left for rect in rects]))
+        rest = RectSet(merge([rect for rects in left for rect in rects]))
     return () if rest.is_empty else (simplest(rest, first.ndim),)
 
 
@@ -296,7 +296,7 @@ def crossing(spaces: Sequence[IndexSpace]) -> Iterator[tuple[int, int]]:
             yield i, j
 
 
-def parted(space: IndexSpace, parts: int) -> tuple[IndexSpace, ...]:
+def part(space: IndexSpace, parts: int) -> tuple[IndexSpace, ...]:
     """The points in at most so many disjoint parts of nearly equal size, none of them empty.
 
     A box is cut along its longest axis, the first of several; a sparse space between its boxes.
@@ -322,11 +322,11 @@ def union(spaces: Sequence[IndexSpace]) -> RectSet:
     return RectSet.of([rect for space in filled for rect in space.rects])
 
 
-def unioned(spaces: Sequence[IndexSpace]) -> tuple[IndexSpace, ...]:
+def unite(spaces: Sequence[IndexSpace]) -> tuple[IndexSpace, ...]:
     """Disjoint index spaces, as few as joining makes them: boxes while all are boxes, else one sparse space."""
     boxes = [space for space in spaces if isinstance(space, Rect)]
     if len(boxes) == len(spaces):
-        return merged(boxes)
+        return merge(boxes)
     if len(spaces) == 1:
         return tuple(spaces)
     joined = union(spaces)
@@ -335,7 +335,7 @@ def unioned(spaces: Sequence[IndexSpace]) -> tuple[IndexSpace, ...]:
 
 def as_one(spaces: Sequence[IndexSpace]) -> IndexSpace:
     """One index space of the points of disjoint ones, of which there is at least one."""
-    found = unioned(spaces)
+    found = unite(spaces)
     if len(found) == 1:
         return found[0]
     return RectSet([rect for space in found for rect in space.rects])
@@ -364,7 +364,7 @@ def _meetings(first: tuple[Column, Column], second: tuple[Column, Column]) -> tu
     return start, stop
 
 
-def _shared_runs(first: tuple[Column, Column], second: tuple[Column, Column]) -> tuple[Column, Column]:
+def _intersect_runs(first: tuple[Column, Column], second: tuple[Column, Column]) -> tuple[Column, Column]:
     if len(first[0]) > len(second[0]):
         first, second = second, first
     start, stop = _meetings(first, second)
@@ -374,7 +374,7 @@ def _shared_runs(first: tuple[Column, Column], second: tuple[Column, Column]) ->
     return np.maximum(first[0][one], second[0][other]), np.minimum(first[1][one], second[1][other])
 
 
-def joined_runs(lo: Column, hi: Column) -> tuple[Column, Column]:
+def join_runs(lo: Column, hi: Column) -> tuple[Column, Column]:
     """Runs that may overlap or touch, none of them empty, as ascending ones that do not.
 
     Args:
@@ -394,5 +394,5 @@ def _runs(spaces: Sequence[IndexSpace]) -> RectSet:
     """The points of any of some index spaces on one axis."""
     columns = [_columns(space) for space in spaces]
     ends = [np.concatenate([column[end][:, 0] for column in columns]) for end in (0, 1)]
-    lo, hi = joined_runs(ends[0], ends[1])
+    lo, hi = join_runs(ends[0], ends[1])
     return RectSet.of_columns(lo[:, None], hi[:, None])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import final
 
 from maniple.regions.cell import Cell, Pending
-from maniple.regions.index_space import IndexSpace, as_one, by_place, parted
+from maniple.regions.index_space import IndexSpace, as_one, by_place, part
 from maniple.regions.movement import Copy, Fold, Key, Merge, Movements, Part
 from maniple.regions.privilege import ReductionOp
 
@@ -67,7 +67,7 @@ class MovementPlan:
         )
         numbers = tuple([number for number, _ in cell.pending])
         self._pending[numbers] = cell.pending
-        for owner, block in zip(owners, parted(rect, len(owners)), strict=False):
+        for owner, block in zip(owners, part(rect, len(owners)), strict=False):
             base = self._base(owner, contributing, cell.holders)
             self._folds.setdefault((owner, base, numbers), []).append(block)
             for target in memories:

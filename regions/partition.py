@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import IndexSpace, RectSet, shared, simplest
+from maniple.regions.index_space import IndexSpace, RectSet, intersect, simplest
 from maniple.regions.rectangle import Rect
 from maniple.regions.subspace import Partition as Partition
 
@@ -48,7 +48,7 @@ class Partitioning(ABC):
         """
         spaces = self.cut(parent.bounds)
         if isinstance(parent, RectSet):
-            spaces = tuple([shared(parent, space) for space in spaces])
+            spaces = tuple([intersect(parent, space) for space in spaces])
         return Partition(parent, self.colors, spaces)
 
 
@@ -97,7 +97,7 @@ class Halo(Partitioning):
         above = [width for _, width in self.widths]
         tiles: list[IndexSpace] = []
         for tile in self.base.cut(parent):
-            grown = [_grown(rect, below, above).intersect(parent) for rect in tile.rects]
+            grown = [_grow(rect, below, above).intersect(parent) for rect in tile.rects]
             tiles.append(tile if tile.is_empty else simplest(RectSet.of(grown), parent.ndim))
         return tuple(tiles)
 
@@ -316,7 +316,7 @@ def _boxes(ranges: Sequence[Sequence[tuple[int, int]]]) -> tuple[Rect, ...]:
     )
 
 
-def _grown(rect: Rect, below: Sequence[int], above: Sequence[int]) -> Rect:
+def _grow(rect: Rect, below: Sequence[int], above: Sequence[int]) -> Rect:
     lo = tuple([low - width for low, width in zip(rect.lo, below, strict=True)])
     return Rect(lo, tuple([high + width for high, width in zip(rect.hi, above, strict=True)]))
 

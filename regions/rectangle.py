@@ -275,7 +275,7 @@ def by_bounds(rect: Rect) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return rect.lo, rect.hi
 
 
-def merged(rects: Iterable[Rect]) -> tuple[Rect, ...]:
+def merge(rects: Iterable[Rect]) -> tuple[Rect, ...]:
     """Disjoint boxes joined where two form one box, until none do; in ascending order."""
     boxes = sorted(rects, key=by_bounds)
     if len(boxes) < 2:
@@ -284,11 +284,11 @@ def merged(rects: Iterable[Rect]) -> tuple[Rect, ...]:
     while len(boxes) > 1 and len(boxes) != before:
         before = len(boxes)
         for axis in reversed(range(boxes[0].ndim)):
-            boxes = _joined(boxes, axis)
+            boxes = _join(boxes, axis)
     return tuple(sorted(boxes, key=by_bounds))
 
 
-def _joined(boxes: list[Rect], axis: int) -> list[Rect]:
+def _join(boxes: list[Rect], axis: int) -> list[Rect]:
     """The boxes after joining, along one axis, each to the one that it ends at with the same sides."""
     rows: dict[tuple[tuple[int, ...], ...], list[Rect]] = {}
     for box in boxes:

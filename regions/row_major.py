@@ -33,7 +33,7 @@ def runs(space: IndexSpace, bounds: Rect) -> int:
     if not space.is_empty and space.ndim == 1:
         lo, hi = space.columns
         return 1 + int((lo[1:] != hi[:-1]).sum())
-    return space.volume - sum(_continued(space.rects, bounds, axis) for axis in range(bounds.ndim))
+    return space.volume - sum(_count_continued(space.rects, bounds, axis) for axis in range(bounds.ndim))
 
 
 def _runs_of_box(box: Rect, bounds: Rect) -> int:
@@ -45,7 +45,7 @@ def _runs_of_box(box: Rect, bounds: Rect) -> int:
     return count
 
 
-def _continued(boxes: tuple[Rect, ...], bounds: Rect, axis: int) -> int:
+def _count_continued(boxes: tuple[Rect, ...], bounds: Rect, axis: int) -> int:
     """Count the points whose predecessor is there too and is one less on an axis: the inner ones end and begin anew."""
     inner = axis + 1
     step = (0,) * axis + (1,)

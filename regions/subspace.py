@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Protocol, final
 
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import IndexSpace, RectSet, as_one, shared, simplest, union, without
+from maniple.regions.index_space import IndexSpace, RectSet, as_one, intersect, simplest, union, without
 from maniple.regions.rectangle import Rect, nothing, overlapping
 
 
@@ -93,26 +93,24 @@ class Partition:
 
     def __or__(self, other: Partition | Recipe) -> Partition:
         """Colour by colour the points of either."""
-        return self._combined(other, lambda one, two: union([one, two]))
+        return self._combine(other, lambda one, two: union([one, two]))
 
     def __and__(self, other: Partition | Recipe) -> Partition:
         """Colour by colour the points of both."""
-        return self._combined(other, shared)
+        return self._combine(other, intersect)
 
     def __sub__(self, other: Partition | Recipe) -> Partition:
         """Colour by colour the points that the other lacks."""
-        return self._combined(other, _difference)
+        return self._combine(other, _difference)
 
     def cross(self, other: Partition | Recipe) -> Partition:
         """The cross product: the colour (i, j) has the points that colour i of this has and colour j of the other."""
-        other = self._bound(other)
+        other = self._bind(other)
         colors = Rect((*self.colors.lo, *other.colors.lo), (*self.colors.hi, *other.colors.hi))
-        return Partition(self.parent, colors, tuple([shared(a, b) for a in self.subspaces for b in other.subspaces]))
+        return Partition(self.parent, colors, tuple([intersect(a, b) for a in self.subspaces for b in other.subspaces]))
 
-    def _combined(
-        self, other: Partition | Recipe, combine: Callable[[IndexSpace, IndexSpace], IndexSpace]
-    ) -> Partition:
-        other = self._bound(other)
+    def _combine(self, other: Partition | Recipe, combine: Callable[[IndexSpace, IndexSpace], IndexSpace]) -> Partition:
+        other = self._bind(other)
         if self.colors != other.colors:
             msg = f"expected partitions with the same colours, got {self.colors} and {other.colors}"
             raise RequestError(msg)
@@ -120,7 +118,7 @@ class Partition:
         found = [simplest(combine(one, two), self.parent.ndim) for one, two in pairs]
         return Partition(self.parent, self.colors, tuple(found))
 
-    def _bound(self, other: Partition | Recipe) -> Partition:
+    def _bind(self, other: Partition | Recipe) -> Partition:
         if not isinstance(other, Partition):
             return other.bind(self.parent)
         if self.parent != other.parent:

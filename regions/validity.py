@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import final
 
 from maniple.regions.arrangement import arrange, meeting
-from maniple.regions.cell import Cell, Pending, cut, grouped, needs
+from maniple.regions.cell import Cell, Pending, cut, group, needs
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import IndexSpace, RectSet, as_one, by_place, shared, union, without
+from maniple.regions.index_space import IndexSpace, RectSet, as_one, by_place, intersect, union, without
 from maniple.regions.movement import Contribution as Contribution
 from maniple.regions.movement import Copy as Copy
 from maniple.regions.movement import Fold as Fold
@@ -47,16 +47,16 @@ class Clash(RequestError):  # noqa: N818 - it names what happened, as StopIterat
     def __init__(self, one: Use, other: Use) -> None:
         self.one = one
         self.other = other
-        super().__init__(self.told(one.key, other.key))
+        super().__init__(self.describe(one.key, other.key))
 
-    def told(self, one: object, other: object) -> str:
+    def describe(self, one: object, other: object) -> str:
         """The message, with the points under names that the reader knows.
 
         Args:
             one: the name of the one point.
             other: the name of the other.
         """
-        both = shared(self.one.rect, self.other.rect)
+        both = intersect(self.one.rect, self.other.rect)
         if self.one.shared and self.other.shared:
             return (
                 f"points {one} and {other} of one launch both use {both} under simultaneous coherence, in memories "
@@ -109,7 +109,7 @@ class Validity:
     """Who holds what: for every point of one region, the memories with its value and the contributions to it.
 
     An immutable value: :meth:`advance` returns the next one, in time that grows with the cells that a launch meets.
-    Two are equal if they say the same of every point. Build one with :meth:`initial` or :meth:`held`.
+    Two are equal if they say the same of every point. Build one with :meth:`initial` or :meth:`of_holdings`.
 
     Args:
         tree: disjoint cells by where they are; points without a cell were never written.
@@ -125,7 +125,7 @@ class Validity:
         return Validity()
 
     @staticmethod
-    def held(holdings: Mapping[int, IndexSpace]) -> Validity:
+    def of_holdings(holdings: Mapping[int, IndexSpace]) -> Validity:
         """The state in which each memory holds the valid value of its points.
 
         Args:
@@ -136,7 +136,7 @@ class Validity:
             Cell(rect, tuple(sorted({pairs[place][0] for place in places})))
             for rect, places in arrange([rect for _, rect in pairs])
         ]
-        return Validity(_placed(RectTree(), cells))
+        return Validity(_insert(RectTree(), cells))
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -181,7 +181,7 @@ class Validity:
         found = [cell.rect.bounds for cell in self.cells if cell.holders == (memory,)]
         return functools.reduce(Rect.hull, found) if found else None
 
-    def unwritten(self, spaces: Sequence[IndexSpace]) -> IndexSpace | None:
+    def find_unwritten(self, spaces: Sequence[IndexSpace]) -> IndexSpace | None:
         """Some of the points of index spaces that nothing was ever written to, None if there are none."""
         met = self.tree.over([space.bounds for space in spaces])
         rest = [space for space in spaces if not space.is_empty]
@@ -189,7 +189,7 @@ class Validity:
             rest = [piece for part in rest for piece in without(part, cell.rect)]
         return min(rest, key=by_place) if rest else None
 
-    def evicted(self, memory: int, refuge: int | None) -> tuple[Movements, Validity]:
+    def evict(self, memory: int, refuge: int | None) -> tuple[Movements, Validity]:
         """What must move before one memory gives up all values that it holds, and the state after it has.
 
         Args:
@@ -209,7 +209,7 @@ class Validity:
             kept = rest or ((refuge,) if cell.holders and refuge is not None else ())
             cells.append(Cell(cell.rect, kept, cell.pending))
         moved = (Copy(as_one(alone), memory, refuge),) if alone and refuge is not None else ()
-        return Movements(copies=moved), Validity(_placed(RectTree(), cells), self.clock)
+        return Movements(copies=moved), Validity(_insert(RectTree(), cells), self.clock)
 
     def advance(self, uses: Sequence[Use], near: Near | None = None) -> tuple[Movements, Validity]:
         """What one launch needs moved before it may use the region, and the state that it leaves.
@@ -251,7 +251,7 @@ class Validity:
                 raise Clash(live[clash[0]], live[clash[1]])
         plan = MovementPlan(near)
         if privilege.reduces:
-            left = _reduced(self, live, plan)
+            left = _reduce(self, live, plan)
             return plan.movements(), left
         wanted = needs(live)
         met, untouched = self.tree.take([points.bounds for points, _ in wanted])
@@ -266,7 +266,7 @@ class Validity:
         for rect, memories, cell in pieces:
             kept = () if cell is None or cell.pending or privilege.writes else cell.holders
             cells.append(Cell(rect, tuple(sorted({*kept, *memories}))))
-        return plan.movements(), Validity(_placed(untouched, cells), self.clock)
+        return plan.movements(), Validity(_insert(untouched, cells), self.clock)
 
     def __eq__(self, other: object) -> bool:
         """Whether both say the same of every point, however their cells are cut."""
@@ -282,7 +282,7 @@ class Validity:
         if not self.cells:
             return "nothing valid, nothing pending"
         lines = [
-            (str(cell.rect), ", ".join(map(str, cell.holders)) or "-", _told(cell.pending) or "-")
+            (str(cell.rect), ", ".join(map(str, cell.holders)) or "-", _describe(cell.pending) or "-")
             for cell in self.cells
         ]
         rows = [("points", "valid in", "pending"), *lines]
@@ -290,7 +290,7 @@ class Validity:
         return "\n".join(["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows])
 
 
-def _told(pending: Pending) -> str:
+def _describe(pending: Pending) -> str:
     return ", ".join([f"{entry.op}{entry.key} in {entry.memory}" for _, entry in pending])
 
 
@@ -298,12 +298,12 @@ def _ascending(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda cell: by_place(cell.rect))
 
 
-def _placed(tree: RectTree[Cell], cells: Sequence[Cell]) -> RectTree[Cell]:
+def _insert(tree: RectTree[Cell], cells: Sequence[Cell]) -> RectTree[Cell]:
     """The tree with cells that meet none of its own; the new ones are joined where they are alike."""
-    return tree.add([(cell.rect.bounds, cell) for cell in grouped(cells)])
+    return tree.add([(cell.rect.bounds, cell) for cell in group(cells)])
 
 
-def _reduced(state: Validity, uses: Sequence[Use], plan: MovementPlan) -> Validity:
+def _reduce(state: Validity, uses: Sequence[Use], plan: MovementPlan) -> Validity:
     """The state after a reducing launch; folds of another operation that it finds go into the plan."""
     counted: dict[Key, Use] = {}
     for use in uses:
@@ -336,4 +336,4 @@ def _reduced(state: Validity, uses: Sequence[Use], plan: MovementPlan) -> Validi
         for memory in sorted({contribution.memory for _, contribution in added}):
             waiting = plan.merge(rect, memory, waiting)
         cells.append(Cell(rect, holders, (*waiting, *added)))
-    return Validity(_placed(untouched, cells), state.clock + len(made))
+    return Validity(_insert(untouched, cells), state.clock + len(made))

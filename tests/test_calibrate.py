@@ -28,7 +28,7 @@ def small():
 
 
 def calibrated(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    variables = {**environment.inherited(), "MANIPLE_CACHE": str(folder / "cache")}
+    variables = {**environment.copy_variables(), "MANIPLE_CACHE": str(folder / "cache")}
     command = [sys.executable, "-m", "maniple.cli", "calibrate", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=170, check=False, env=variables)
 

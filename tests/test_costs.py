@@ -13,7 +13,7 @@ import pytest
 
 import maniple as mp
 from maniple import cli, search_loop
-from maniple.costs import NamedCosts, costs_of, costs_of_plan, surveyed
+from maniple.costs import NamedCosts, costs_of, costs_of_plan, survey_costs
 from maniple.regions.error import RequestError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.machine.machine import Machine
@@ -146,7 +146,7 @@ def test_a_plan_is_predicted_with_tasks_that_are_settled_and_a_survey_that_was_c
 
 
 def test_a_search_measures_before_it_begins_and_after_it_ends_and_not_while_it_goes_on(timer: Timer) -> None:
-    costs = surveyed("measured", small(), MACHINE)
+    costs = survey_costs("measured", small(), MACHINE)
     assert costs is not None
     assert not costs.measuring
     known, calls, plans = timer.calls, [], []
@@ -185,7 +185,10 @@ def test_a_plan_that_lucky_measurements_found_is_not_taken(
     """A file of the survey's misleads; a search that times what comes near side by side takes a plan as fast as any."""
     lucky, graph, file = LuckyTimer(), wide(), str(tmp_path / "survey.json")
     monkeypatch.setattr(measured, "Measured", partial(measured.Measured, timer=lucky))
-    survey, honest = surveyed("measured", graph, MACHINE), measured.Measured(MACHINE, Measurements.here(), timer=timer)
+    survey, honest = (
+        survey_costs("measured", graph, MACHINE),
+        measured.Measured(MACHINE, Measurements.here(), timer=timer),
+    )
     assert survey is not None
     write_measurements(file, survey.measurements)
     took = {}
@@ -225,7 +228,7 @@ def test_a_plan_that_the_runtime_has_no_room_for_is_not_taken(
 
 @pytest.mark.parametrize(
     "place",
-    [(runoff, "finalists"), (Measured, "side_by_side"), (Store, "add"), (runoff, "decided")],
+    [(runoff, "finalists"), (Measured, "side_by_side"), (Store, "add"), (runoff, "decide")],
     ids=["before", "timing", "keeping", "deciding"],
 )
 def test_an_interrupt_in_the_runoff_keeps_the_plan(
@@ -233,7 +236,7 @@ def test_an_interrupt_in_the_runoff_keeps_the_plan(
 ) -> None:
     """It is predicted with what the cache has, so that others predict the same of it."""
     costs, calls = NamedCosts("measured", wide(), MACHINE), list[int]()
-    survey = costs.surveyed()
+    survey = costs.survey()
 
     def interrupted(*_: object) -> None:
         calls.append(timer.calls)
@@ -265,7 +268,7 @@ def test_nothing_is_put_side_by_side_that_cannot_be_timed(
     timer: Timer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a file of measurements, with the roofline, or where a search has nothing beside what it found."""
-    survey, file = surveyed("measured", small(), MACHINE), str(tmp_path / "survey.json")
+    survey, file = survey_costs("measured", small(), MACHINE), str(tmp_path / "survey.json")
     assert survey is not None
     assert timer.calls > 0
     write_measurements(file, survey.measurements)
@@ -281,7 +284,7 @@ def test_what_a_survey_measured_and_no_cache_keeps_is_known_side_by_side(timer: 
     x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")
     graph.loss(graph.cross_entropy(graph.linear(cast("mp.Tensor", scaled_by_helper(x)), 3), y))
     costs = NamedCosts("measured", graph, MACHINE)
-    survey = costs.surveyed()
+    survey = costs.survey()
     assert survey is not None
     written, calls = {key for key in survey.measurements.tasks if not key.lasts}, timer.calls
     again = costs.side_by_side([DataParallel().plan(Problem(graph, MACHINE))])
@@ -297,9 +300,9 @@ def test_what_a_survey_measured_and_no_cache_keeps_is_known_side_by_side(timer: 
 def test_what_was_not_asked_for_stands_in_for_others_in_any_order(timer: Timer) -> None:
     """A file's tasks are neighbours from the beginning: no task's time depends on which were asked for before."""
     for width in (4, 64):
-        assert surveyed("measured", small(width), MACHINE)
+        assert survey_costs("measured", small(width), MACHINE)
     plan = DataParallel().plan(Problem(small(16), MACHINE))
-    costs = surveyed("analytic", small(), MACHINE)
+    costs = survey_costs("analytic", small(), MACHINE)
     assert costs is None
     with costs_of("measured", small(), MACHINE) as found:
         assert found is not None
@@ -322,7 +325,7 @@ def test_a_search_with_costs_of_its_own_hires_nobody(timer: Timer) -> None:
     assert plans[0] == plans[1]
     strategy, limits = Soap(), search_loop._Limits(0.0, None, 40, 2)
     assert search_loop._pool(strategy, Problem(small(), MACHINE), limits) is not None
-    costs = surveyed("measured", small(), MACHINE)
+    costs = survey_costs("measured", small(), MACHINE)
     assert search_loop._pool(strategy, Problem(small(), MACHINE, costs=costs), limits) is None
     assert timer.calls > 0
 
@@ -333,12 +336,12 @@ def test_bodies_that_a_user_wrote_are_measured_anew_by_the_next_program(timer: T
     x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")
     (h,) = graph.call(lambda h: h * factor, cast("mp.Tensor", scaled_by_helper(x)))
     graph.loss(graph.cross_entropy(graph.linear(h, 3), y))
-    measured_here = surveyed("measured", graph, MACHINE)
+    measured_here = survey_costs("measured", graph, MACHINE)
     assert measured_here is not None
     calls, tasks = timer.calls, measured_here.measurements.tasks
     written = {key for key in tasks if not key.lasts}
     assert {key.kind.partition(".")[0] for key in written} == {"opaque", "scaled_by_helper"}
-    again = surveyed("measured", graph, MACHINE)
+    again = survey_costs("measured", graph, MACHINE)
     assert again is not None
     assert timer.calls == calls + measured.PASSES * len(written)
     with costs_of("measured", small(), MACHINE) as kept:

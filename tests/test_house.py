@@ -91,11 +91,11 @@ PRIVATE_ELSEWHERE = {
 MODULE_STATE = {
     "maniple.program._latest": "the program of this process: launches name no session",
     "operators.library.shapes.opaque._FUNCTIONS": "a graph file names functions of the program that wrote it",
-    "operators.lowering.program._HELD": "fragments of programs that live, found again by their key",
-    "operators.lowering.program._ONE_AT_A_TIME": "two threads would lower the same fragment twice",
+    "operators.lowering.step_program._HELD": "fragments of programs that live, found again by their key",
+    "operators.lowering.step_program._ONE_AT_A_TIME": "two threads would lower the same fragment twice",
     "operators.proving.user_operator._REFUSED": "what a proof refused, of the context that proves",
     "operators.torch_import.from_torch._ONE_AT_A_TIME": "torch's export changes torch's own globals",
-    "operators.torch_import.table.TABLE": "handlers, entered as their modules are imported",
+    "operators.torch_import.handler_table.TABLE": "handlers, entered as their modules are imported",
     "regions.privilege._REDUCE": "the program's own reductions, by symbol",
     "runtime.control.exit_hook._controls": "sys.excepthook is one of a process; it tells the launcher through these",
     "runtime.control.exit_hook._installed": "as above: taken once",
@@ -443,9 +443,9 @@ def test_a_forbidden_import_is_seen() -> None:
         ".",
         "..task",
     ]
-    assert layer_faults("strategies", imported(ast.parse("from maniple.mappers.plan import PlanMapper"))) == [
-        "maniple.mappers.plan",
-        "maniple.mappers.plan.PlanMapper",
+    assert layer_faults("strategies", imported(ast.parse("from maniple.mappers.plan_mapper import PlanMapper"))) == [
+        "maniple.mappers.plan_mapper",
+        "maniple.mappers.plan_mapper.PlanMapper",
     ]
     assert layer_faults("operators", imported(ast.parse("from maniple.trainer import Trainer"))) != []
     assert (

@@ -239,7 +239,7 @@ def test_measuring_is_not_counted_as_searching(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     class Slow:
-        def surveyed(self) -> None:
+        def survey(self) -> None:
             now[0] += 60.0
 
         def side_by_side(self, plans: Sequence[Plan]) -> None:
@@ -248,7 +248,7 @@ def test_measuring_is_not_counted_as_searching(monkeypatch: pytest.MonkeyPatch, 
                 raise KeyboardInterrupt
 
     tasks = search_command._Clocked(cast("NamedCosts", Slow()), said.append)
-    tasks.surveyed()
+    tasks.survey()
     now[0] += 10.0
     with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
         tasks.side_by_side([Plan("", "", (), ())] * 2)

@@ -58,7 +58,7 @@ def graph() -> grimp.ImportGraph:
         ("src/maniple/__init__.py", "maniple"),
         ("tests/test_cli.py", None),
         ("examples/digits.py", None),
-        ("docs/soap.md", None),
+        ("docs/explanation/soap.md", None),
         ("Makefile", None),
     ],
 )
@@ -101,8 +101,8 @@ def test_a_test_that_reaches_two_changes_has_the_distance_of_the_nearer(
                 "tests/test_house.py",
             ],
         ),
-        ("docs/soap.md", ["tests/test_house.py", "tests/test_docs.py"]),
-        ("docs/unread.md", ["tests/test_house.py"]),
+        ("docs/explanation/soap.md", ["tests/test_house.py", "tests/test_docs.py"]),
+        ("docs/reference/regions.md", ["tests/test_house.py"]),
     ],
 )
 def test_what_is_no_module_chooses_what_has_or_names_it(

@@ -34,7 +34,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     def waiting(self: WorkerPool, state: RoundState) -> RoundState:
         while self.ready < len(self.pids):
-            state = self.gathered(state, 1.0)
+            state = self.gather(state, 1.0)
         seen[:] = self.pids or seen
         return step(self, state)
 
@@ -113,7 +113,7 @@ def test_a_member_that_closes_its_output_and_lives_on_is_lost(tmp_path: Path, mo
     with WorkerPool(strategy, problem, 1, None) as hands:
         hands.attend(worker_pool.HIRE_S, worker_pool.START_S)
         with pytest.warns(UserWarning, match=r"lost: it ended with status -9"):
-            hands.gathered(state, 60.0)
+            hands.gather(state, 60.0)
         assert not hands.pids
 
 
@@ -168,7 +168,7 @@ def test_a_graph_that_others_cannot_read_is_searched_here() -> None:
         with WorkerPool(strategy, problem, 1, None) as hands:
             hands.attend(worker_pool.HIRE_S, worker_pool.START_S)
             while hands.pids:
-                hands.gathered(state, 1.0)
+                hands.gather(state, 1.0)
 
     with pytest.warns(UserWarning, match=r"cannot take part: .*doubled_for_crews.*; 1 go on"):
         hired()

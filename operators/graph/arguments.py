@@ -82,13 +82,13 @@ class Arguments:
             elif path not in self.fixed:
                 takes = ", ".join(held) or "nothing"
                 raise RequestError(
-                    f"argument {name!r} of graph {self.graph!r} takes {takes}; got {path!r}, {_shown(leaf)}; give what "
+                    f"argument {name!r} of graph {self.graph!r} takes {takes}; got {path!r}, {_show(leaf)}; give what "
                     "the import was given, or import the module again"
                 )
             elif not _same(leaf, self.fixed[path]):
                 raise RequestError(
-                    f"argument {path!r} of graph {self.graph!r} was {_shown(self.fixed[path])} at the import and is "
-                    f"part of the graph; got {_shown(leaf)}; leave it out, or import the module again with it"
+                    f"argument {path!r} of graph {self.graph!r} was {_show(self.fixed[path])} at the import and is "
+                    f"part of the graph; got {_show(leaf)}; leave it out, or import the module again with it"
                 )
 
     def _add(self, path: str, value: object, found: dict[str, object]) -> None:
@@ -98,7 +98,7 @@ class Arguments:
             found[path] = value
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """A value as messages show it."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.60}"
 

@@ -14,7 +14,7 @@ from maniple.operators.library.windows.convolution import (
     ConvTranspose3d,
     TransposedConvolution,
 )
-from maniple.operators.operator.builder import Tensor, shared
+from maniple.operators.operator.builder import Tensor, share
 from maniple.operators.operator.window_arguments import Extents, check_rank, extents, padding_of
 
 _CONVOLUTIONS: dict[int, type[Convolution]] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
@@ -61,7 +61,7 @@ def _convolution(
     kernel, step, gap = (extents(f"{where}.{field}", value, count) for field, value in fields.items())
     around = padding_of(where, padding, kernel, step, gap)
     operator = _CONVOLUTIONS[count](x.shape[1], out_channels, kernel, step, around, gap, bias is not False, groups)
-    return self.append(operator, (x,), shared(weight, bias=bias), name)
+    return self.append(operator, (x,), share(weight, bias=bias), name)
 
 
 def _transposed(
@@ -111,7 +111,7 @@ def _transposed(
     }
     kernel, step, around, added, gap = (extents(f"{where}.{field}", value, count) for field, value in fields.items())
     operator = _TRANSPOSED[count](x.shape[1], out_channels, kernel, step, around, added, gap, bias is not False, groups)
-    return self.append(operator, (x,), shared(weight, bias=bias), name)
+    return self.append(operator, (x,), share(weight, bias=bias), name)
 
 
 class ConvolutionMethods(GraphWriter):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.node import Node
 
 
-def differentiated(graph: Graph) -> frozenset[int]:
+def find_differentiated(graph: Graph) -> frozenset[int]:
     """The tensors whose gradient a training step computes: on a path from a trained parameter to the loss."""
     if graph.loss_tensor is None:
         return frozenset()

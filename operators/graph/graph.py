@@ -96,7 +96,7 @@ class Graph(
         """The initial values that were given, by name; no part of the fingerprint, and not needed to plan."""
         if self._values is not None:
             values, self._values = self._values, None
-            self._state = self._checked(values(), strict=False) | self._state
+            self._state = self._check(values(), strict=False) | self._state
         return self._state
 
     @property
@@ -110,7 +110,7 @@ class Graph(
         Raises:
             RequestError: There is no such tensor, or the name is taken.
         """
-        self._table.check_free(name, f"tie of '{self._table.named(tensor).name}'")
+        self._table.check_free(name, f"tie of '{self._table.by_name(tensor).name}'")
         self._ties[name] = tensor
 
     @property
@@ -154,7 +154,7 @@ class Graph(
         Raises:
             RequestError: There is none; names the nearest.
         """
-        return self._table.named(name)
+        return self._table.by_name(name)
 
     def bound(self, node: Node) -> BoundRule:
         """The node's factor rule with its extents."""
@@ -164,9 +164,9 @@ class Graph(
         """The node that writes a tensor; None for inputs and parameters."""
         return next((node for node in self._nodes if tensor in node.results), None)
 
-    def differentiated(self) -> frozenset[int]:
+    def differentiated_tensors(self) -> frozenset[int]:
         """The tensors whose gradient a training step computes: on a path from a trained parameter to the loss."""
-        return differentiation.differentiated(self)
+        return differentiation.find_differentiated(self)
 
     @property
     def opaque(self) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ class Graph(
                 f"graph '{self.name}': operators {', '.join(dead)} reach neither the loss nor an output nor a buffer; "
                 "remove them or name an output"
             )
-        if self._loss not in self.differentiated():
+        if self._loss not in self.differentiated_tensors():
             raise RequestError(
                 f"graph '{self.name}': the loss depends on no trained parameter; there is nothing to train"
             )
@@ -241,7 +241,7 @@ class Graph(
         graph._recount, graph._arguments = self._recount, self._arguments
         return graph
 
-    def recounted_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:
+    def recount_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:
         """Say how operators whose attributes count samples are found for another batch: all operators, in order."""
         self._recount = operators
 
@@ -291,9 +291,9 @@ class Graph(
         Raises:
             RequestError: A missing, unknown or misshaped entry.
         """
-        self._state.update(self._checked(state, strict=strict))
+        self._state.update(self._check(state, strict=strict))
 
-    def initialised_by(self, values: Callable[[], Mapping[str, torch.Tensor]]) -> None:
+    def initialise_by(self, values: Callable[[], Mapping[str, torch.Tensor]]) -> None:
         """Give initial values as a function, called when they are first needed.
 
         Args:
@@ -301,7 +301,7 @@ class Graph(
         """
         self._values = values
 
-    def _checked(self, state: Mapping[str, torch.Tensor], *, strict: bool) -> dict[str, torch.Tensor]:
-        from maniple.operators.graph.state import checked_state
+    def _check(self, state: Mapping[str, torch.Tensor], *, strict: bool) -> dict[str, torch.Tensor]:
+        from maniple.operators.graph.state import check_state
 
-        return checked_state(self, state, strict=strict)
+        return check_state(self, state, strict=strict)

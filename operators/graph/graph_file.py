@@ -94,13 +94,13 @@ def from_json(data: object, make: Callable[[str], Graph], file: str = "graph") -
     for entry in top["parameters"].elements():
         with _Located(entry):
             item = entry.table(("name", "shape", "dtype", "initial", "requires_grad"))
-            graph.parameter(*_described(item), requires_grad=item["requires_grad"].boolean())
+            graph.parameter(*_describe(item), requires_grad=item["requires_grad"].boolean())
     for entry in top["buffers"].elements():
         with _Located(entry):
             item = entry.table(("name", "shape", "dtype", "initial", "persistent"))
-            graph.buffer(*_described(item), persistent=item["persistent"].boolean())
+            graph.buffer(*_describe(item), persistent=item["persistent"].boolean())
     declared = {tensor.name for tensor in graph.tensors}
-    for written in _ordered([_Written.read(entry, declared) for entry in top["nodes"].elements()], file):
+    for written in _order([_Written.read(entry, declared) for entry in top["nodes"].elements()], file):
         _apply(graph, written)
     for name, entry in top["assignments"].items():
         with _Located(entry):
@@ -227,7 +227,7 @@ def _lasting(tensor: TensorInfo, trait: str) -> dict[str, object]:
     }
 
 
-def _described(item: dict[str, Entry]) -> tuple[str, tuple[int, ...], str, Initial]:
+def _describe(item: dict[str, Entry]) -> tuple[str, tuple[int, ...], str, Initial]:
     """Name, shape, dtype and initial values of a parameter or buffer."""
     shape = tuple(extent.integer(1) for extent in item["shape"].elements())
     kind, scale = item["initial"].elements()
@@ -276,7 +276,7 @@ def _attribute(entry: Entry, kind: str = "") -> object:
     return value
 
 
-def _ordered(nodes: list[_Written], file: str) -> list[_Written]:
+def _order(nodes: list[_Written], file: str) -> list[_Written]:
     """The nodes in a topological order, in the file's order where there is a choice."""
     names = {node.name for node in nodes}
     placed: set[str] = set()

@@ -9,9 +9,9 @@ from typing import final
 from maniple.operators.graph.writer import GraphWriter
 from maniple.operators.library.dense.linear import Linear
 from maniple.operators.library.elementwise.pointwise import Add, ReLU
-from maniple.operators.library.shapes.opaque import Opaque, source_of, traced_results
+from maniple.operators.library.shapes.opaque import Opaque, source_of, trace_results
 from maniple.operators.library.shapes.shape import Flatten, Reshape
-from maniple.operators.operator.builder import Tensor, shared
+from maniple.operators.operator.builder import Tensor, share
 from maniple.regions.error import RequestError
 
 
@@ -43,7 +43,7 @@ class LayerMethods(GraphWriter):
         if not x.shape:
             raise RequestError(f"linear: expected an input of at least 2 dimensions, got '{x.name}' of shape {x.shape}")
         operator = Linear(x.shape[-1], out_features, bias is not False)
-        return self.append(operator, (x,), shared(weight, bias=bias), name)
+        return self.append(operator, (x,), share(weight, bias=bias), name)
 
     @final
     def relu(self, x: Tensor, name: str | None = None) -> Tensor:
@@ -110,7 +110,7 @@ class LayerMethods(GraphWriter):
         """
         if results is None:
             given = tuple(None if tensor is None else (tensor.shape, tensor.dtype) for tensor in operands)
-            found = traced_results(function, given, "call" if name is None else name)
+            found = trace_results(function, given, "call" if name is None else name)
         else:
             found = tuple((tuple(shape), dtype) for shape, dtype in results)
         return self.apply(Opaque(function, found, source_of(function)), operands, (), name)

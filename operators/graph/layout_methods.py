@@ -7,7 +7,7 @@ from typing import final
 
 from maniple.operators.graph.writer import GraphWriter
 from maniple.operators.library.elementwise.aten import Aten
-from maniple.operators.library.shapes.layout import END, Pad, Triangle, gathered, joined, permuted, sliced
+from maniple.operators.library.shapes.layout import END, Pad, Triangle, concatenate, gather, permute_axes, slice_axis
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.pattern_text import broadcast, text
 from maniple.regions.error import RequestError
@@ -41,7 +41,7 @@ class LayoutMethods(GraphWriter):
                     f"concat: expected tensors that differ along dimension {axis} alone, got '{first.name}' "
                     f"{first.shape} of {first.dtype} and '{other.name}' {other.shape} of {other.dtype}"
                 )
-        operator = joined([tensor.shape for tensor in tensors], axis, first.dtype)
+        operator = concatenate([tensor.shape for tensor in tensors], axis, first.dtype)
         return self.append(operator, tensors, (), name or self.fresh("concat"))
 
     @final
@@ -67,7 +67,7 @@ class LayoutMethods(GraphWriter):
         first, last, _ = slice(start, end, step).indices(x.shape[axis])
         if first >= last:
             raise RequestError(f"slice: expected elements in {start}:{end} of dimension {axis} of '{x.name}' {x.shape}")
-        operator = sliced(x.shape, axis, first, last, step, x.dtype)
+        operator = slice_axis(x.shape, axis, first, last, step, x.dtype)
         return self.append(operator, (x,), (), name or self.fresh("slice"))
 
     @final
@@ -96,7 +96,7 @@ class LayoutMethods(GraphWriter):
         parts, start = [], 0
         for place, size in enumerate(sizes):
             label = self.fresh("split") if name is None else f"{name}_{place}" if place else name
-            operator = sliced(x.shape, axis, start, start + size, 1, x.dtype)
+            operator = slice_axis(x.shape, axis, start, start + size, 1, x.dtype)
             parts.append(self.append(operator, (x,), (), label))
             start += size
         return tuple(parts)
@@ -111,7 +111,7 @@ class LayoutMethods(GraphWriter):
         order = [_dimension("permute", x, dim) for dim in dims]
         if sorted(order) != [*range(len(x.shape))]:
             raise RequestError(f"permute: expected an order of {len(x.shape)} dimensions, got {tuple(dims)}")
-        return self.append(permuted(order, x.dtype), (x,), (), name or self.fresh("permute"))
+        return self.append(permute_axes(order, x.dtype), (x,), (), name or self.fresh("permute"))
 
     @final
     def pad(self, x: Tensor, pad: Sequence[int], value: float = 0.0, name: str | None = None) -> Tensor:
@@ -157,7 +157,7 @@ class LayoutMethods(GraphWriter):
                 f"gather: expected an int64 index that fits {x.shape} beside dimension {axis}, got '{index.name}' "
                 f"{index.shape} of {index.dtype}"
             )
-        return self.append(gathered(x.shape, index.shape, axis, x.dtype), (x, index), (), name or self.fresh("gather"))
+        return self.append(gather(x.shape, index.shape, axis, x.dtype), (x, index), (), name or self.fresh("gather"))
 
     @final
     def tril(self, x: Tensor, diagonal: int = 0, name: str | None = None) -> Tensor:

@@ -75,7 +75,7 @@ def check_plain(name: str, value: object) -> None:
         raise RequestError(
             f"from_torch: '{name}' is of type {kind}, into which the import cannot look; pass a list of what it gives"
         )
-    held = next(_held(name, value, _DEPTH), None)
+    held = next(_find_held(name, value, _DEPTH), None)
     if held is not None:
         raise RequestError(
             f"from_torch: '{name}' is of type {kind} and holds a tensor, {held}, which would be a constant; pass it in "
@@ -96,7 +96,7 @@ def _items(value: object) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def _held(name: str, value: object, depth: int) -> Iterator[str]:
+def _find_held(name: str, value: object, depth: int) -> Iterator[str]:
     """The places of tensors in an object that is no container."""
     inside: list[tuple[str, object]] = []
     if isinstance(value, set | frozenset | tuple):
@@ -113,7 +113,7 @@ def _held(name: str, value: object, depth: int) -> Iterator[str]:
             if isinstance(leaf, Tensor):
                 yield path
             elif depth:
-                yield from _held(path, leaf, depth - 1)
+                yield from _find_held(path, leaf, depth - 1)
 
 
 def _slots(kind: type) -> tuple[str, ...]:

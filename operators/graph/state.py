@@ -43,7 +43,7 @@ def with_ties(graph: Graph, state: dict[str, torch.Tensor]) -> dict[str, torch.T
     return state | {name: state[tensor] for name, tensor in graph.ties.items() if tensor in state}
 
 
-def checked_state(graph: Graph, state: Mapping[str, torch.Tensor], *, strict: bool) -> dict[str, torch.Tensor]:
+def check_state(graph: Graph, state: Mapping[str, torch.Tensor], *, strict: bool) -> dict[str, torch.Tensor]:
     """The entries of a state dict, when they fit the graph's parameters and buffers.
 
     Args:
@@ -71,16 +71,16 @@ def checked_state(graph: Graph, state: Mapping[str, torch.Tensor], *, strict: bo
     for name, value in state.items():
         tensor = known[name]
         if not isinstance(value, torch.Tensor) or value.is_meta:
-            raise RequestError(f"state dict: '{name}': expected a tensor with values, got {_described(value)}")
+            raise RequestError(f"state dict: '{name}': expected a tensor with values, got {_describe(value)}")
         if tuple(value.shape) != tensor.shape or value.dtype != torch_dtype(tensor.dtype):
             raise RequestError(
-                f"state dict: '{name}': expected shape {tensor.shape} of {tensor.dtype}, got {_described(value)}"
+                f"state dict: '{name}': expected shape {tensor.shape} of {tensor.dtype}, got {_describe(value)}"
             )
         found[name] = value.detach()
     return found
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     """A value as messages show it."""
     if isinstance(value, torch.Tensor):
         place = " on the meta device" if value.is_meta else ""

@@ -60,7 +60,7 @@ class TensorTable:
         self._by_name[tensor.name] = tensor
         return tensor
 
-    def named(self, name: str) -> TensorInfo:
+    def by_name(self, name: str) -> TensorInfo:
         """The tensor of that name.
 
         Raises:

@@ -139,7 +139,7 @@ class GraphWriter(AbstractBuilder):
         label = self.fresh(operator.name) if name is None else name
         self._table.check_free(label, f"operator '{label}'")
         given = [None if tensor is None else self._table.check_ours(label, tensor) for tensor in operands]
-        shared = self._shared(label, operator, parameters)
+        shared = self._find_shared(label, operator, parameters)
         specs = operator.parameters()
         shapes = [None if info is None else info.shape for info in given] + [spec.shape for spec in specs]
         rule = operator.rule(tuple(shapes))
@@ -189,7 +189,7 @@ class GraphWriter(AbstractBuilder):
             found.append(self._table.declare(name, shape, dtype, "activation", samples=axis))
         return found
 
-    def _shared(
+    def _find_shared(
         self, label: str, operator: AbstractOperator, parameters: Sequence[Tensor | None]
     ) -> list[TensorInfo | None]:
         """The parameter to share at each of an operator's parameter places; None: create one."""
@@ -259,7 +259,7 @@ class GraphWriter(AbstractBuilder):
         Raises:
             RequestError: There is none.
         """
-        return self._table.handle(self._table.named(name))
+        return self._table.handle(self._table.by_name(name))
 
 
 def _shape(where: str, shape: Sequence[int], dtype: str) -> Shape:

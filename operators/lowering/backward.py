@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.operators.graph.differentiation import differentiated, gradient_operands, gradient_results
-from maniple.operators.lowering.body import BackwardBinder
-from maniple.operators.lowering.step_regions import used
+from maniple.operators.graph.differentiation import find_differentiated, gradient_operands, gradient_results
+from maniple.operators.lowering.operator_body import BackwardBinder
+from maniple.operators.lowering.step_regions import used_part
 from maniple.regions.privilege import READ, WRITE_DISCARD, reduce
 from maniple.regions.rectangle import Rect, overlapping
 from maniple.runtime.schedule.launch import Launch, Requirement
@@ -39,7 +39,7 @@ class Backward:
         self._graph = graph
         self._tensors = graph.tensors
         self._regions = regions
-        self._wanted = differentiated(graph) if wanted is None else wanted
+        self._wanted = find_differentiated(graph) if wanted is None else wanted
         self._contributors: dict[int, int] = {}
         self._slots = {node.id: self._gradient_slots(node) for node in nodes}
         for slots in self._slots.values():
@@ -61,7 +61,7 @@ class Backward:
             if chosen:
                 yield self._launch(node, name, {slot: slots[slot] for slot in sorted(chosen)}, placed.primary(), share)
 
-    def completed(self, node: Node) -> list[int]:
+    def complete(self, node: Node) -> list[int]:
         """Count a node's contributions as launched, and give the tensors whose gradients lack no other."""
         found = []
         for operand in self._slots[node.id].values():
@@ -93,7 +93,7 @@ class Backward:
         requirements, slots = self._reads(node, placed)
         for slot, operand in operands.items():
             region = self._regions.gradient(operand)
-            rects = tuple(used(tile.gradient_rects[slot], region) for tile in placed.tiles)
+            rects = tuple(used_part(tile.gradient_rects[slot], region) for tile in placed.tiles)
             alone = self._contributors[operand] == 1
             privilege = WRITE_DISCARD if alone and _disjoint(rects) else reduce("+")
             requirements.append(Requirement(region, privilege, rects))
@@ -117,14 +117,14 @@ class Backward:
             operand = node.operands[slot]
             if operand is not None:
                 region = regions.value(operand)
-                rects = tuple(used(tile.operand_rects[slot], region) for tile in tiles)
+                rects = tuple(used_part(tile.operand_rects[slot], region) for tile in tiles)
                 requirements.append(Requirement(region, READ, rects))
                 slots.append(("operand", slot))
         for place in operator.backward_reads.results:
             rects = tuple(tile.result_rects[place] for tile in tiles)
             requirements.append(Requirement(regions.value(node.results[place]), READ, rects))
             slots.append(("result", place))
-        for number, region in enumerate(regions.saved(node)):
+        for number, region in enumerate(regions.saved_regions(node)):
             rects = tuple(tile.saved_rects[number] for tile in tiles)
             requirements.append(Requirement(region, READ, rects))
             slots.append(("saved", number))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def lowered(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
+def lower_composites(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph, Plan]:
     """Replace every operator whose plan splits a factor that it exchanges, or changes by its semantics.
 
     Args:
@@ -141,11 +141,11 @@ class Composition(AbstractComposition):
         name = f"{self._node.name}.{part}"
         results = self._graph.apply(operator, operands, (), name)
         factors = [factor.name for factor in self._graph.bound(self._graph.nodes[-1]).factors]
-        self.configurations.append((name, _inherited(self._plan, factors)))
+        self.configurations.append((name, _inherit(self._plan, factors)))
         return results
 
 
-def _inherited(plan: OperatorPlan, factors: list[str]) -> OperatorPlan:
+def _inherit(plan: OperatorPlan, factors: list[str]) -> OperatorPlan:
     """The configuration of a primitive with some of the composite's factors."""
     degrees = dict(plan.degrees)
     names = list(degrees)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.backward import Backward
-from maniple.operators.lowering.body import AssignBinder, FetchBinder, ForwardBinder, InputBinder, UpdateBinder
-from maniple.operators.lowering.composite import lowered
-from maniple.operators.lowering.program import Port, Program
-from maniple.operators.lowering.step_regions import StepRegions, used
+from maniple.operators.lowering.composite import lower_composites
+from maniple.operators.lowering.operator_body import AssignBinder, FetchBinder, ForwardBinder, InputBinder, UpdateBinder
+from maniple.operators.lowering.step_program import Port, Program
+from maniple.operators.lowering.step_regions import StepRegions, used_part
 from maniple.operators.lowering.weight import Weight
-from maniple.operators.rules.task_placement import PlacedTasks, placed_tasks
+from maniple.operators.rules.task_placement import PlacedTasks, place_tasks
 from maniple.regions.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
@@ -66,7 +66,7 @@ class Expansion:
 
     def _lower(self, *, training: bool) -> None:
         """Replace the operators whose split needs an exchange inside them."""
-        self.graph, self.plan = lowered(self.graph, self.plan, training=training)
+        self.graph, self.plan = lower_composites(self.graph, self.plan, training=training)
         self._tensors = self.graph.tensors
         self._regions = StepRegions(self.graph, self.held, self.table)
 
@@ -80,7 +80,7 @@ class Expansion:
         self._lower(training=True)
         loss = self.graph.loss_tensor
         assignments = self.graph.assignments
-        nodes = self._needed([loss, *assignments.values()])
+        nodes = self._find_needed([loss, *assignments.values()])
         self._forward(nodes, training=True)
         self._fetch("loss", loss)
         self._backward(nodes, optimizer)
@@ -91,7 +91,7 @@ class Expansion:
     def evaluation(self) -> Program:
         """Expand the forward pass of what the outputs need, and bring the outputs whole to every rank."""
         self._lower(training=False)
-        self._forward(self._needed(list(self.graph.outputs.values())), training=False)
+        self._forward(self._find_needed(list(self.graph.outputs.values())), training=False)
         for name, tensor in self.graph.outputs.items():
             self._fetch(name, tensor)
         return self._program()
@@ -106,7 +106,7 @@ class Expansion:
         homes = {region.id: weight.home for weight in self.held.values() for region in weight.regions}
         return Program(tuple(self._launches), homes)
 
-    def _needed(self, targets: Sequence[int]) -> list[Node]:
+    def _find_needed(self, targets: Sequence[int]) -> list[Node]:
         """Give the nodes that the targets depend on, in graph order."""
         wanted = set(targets)
         nodes = []
@@ -119,7 +119,7 @@ class Expansion:
     def _place(self, node: Node) -> PlacedTasks:
         if node.id not in self._placed:
             config = self.plan.operator(node.name)
-            self._placed[node.id] = placed_tasks(self.graph.bound(node), config, self.machine)
+            self._placed[node.id] = place_tasks(self.graph.bound(node), config, self.machine)
         return self._placed[node.id]
 
     def _forward(self, nodes: Sequence[Node], *, training: bool) -> None:
@@ -173,13 +173,13 @@ class Expansion:
         for slot, operand in enumerate(node.operands):
             if operand is not None:
                 region = regions.value(operand)
-                rects = tuple(used(tile.operand_rects[slot], region) for tile in placed.tiles)
+                rects = tuple(used_part(tile.operand_rects[slot], region) for tile in placed.tiles)
                 requirements.append(Requirement(region, READ, rects))
         for place, (result, fold) in enumerate(zip(node.results, placed.folds, strict=True)):
             privilege = reduce(fold) if fold is not None and len(placed.points) > 1 else WRITE_DISCARD
             rects = tuple(tile.result_rects[place] for tile in placed.tiles)
             requirements.append(Requirement(regions.value(result), privilege, rects))
-        for number, region in enumerate(regions.saved(node)):
+        for number, region in enumerate(regions.saved_regions(node)):
             rects = tuple(tile.saved_rects[number] for tile in placed.tiles)
             requirements.append(Requirement(region, WRITE_DISCARD, rects))
         if node.operator.random:
@@ -193,7 +193,7 @@ class Expansion:
         backward = Backward(self.graph, nodes, self._regions)
         for node in reversed(nodes):
             self._launches += backward.launches(node, self._place(node))
-            for tensor in backward.completed(node):
+            for tensor in backward.complete(node):
                 if self._tensors[tensor].kind == "parameter":
                     self._update(self.held[self._tensors[tensor].name], self._regions.gradient(tensor), optimizer)
 

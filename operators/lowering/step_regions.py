@@ -43,7 +43,7 @@ class StepRegions:
         """The gradient of a tensor."""
         return self._region(self._gradients, tensor, ".grad")
 
-    def saved(self, node: Node) -> tuple[LogicalRegion, ...]:
+    def saved_regions(self, node: Node) -> tuple[LogicalRegion, ...]:
         """What a node's forward leaves for its backward."""
         if node.id not in self._saved:
             bound = self._graph.bound(node)
@@ -68,7 +68,7 @@ class StepRegions:
         return found[tensor]
 
 
-def used(rect: Rect | None, region: LogicalRegion) -> Rect:
+def used_part(rect: Rect | None, region: LogicalRegion) -> Rect:
     """Give a rectangle, or the empty one (the point does not use the region) where there is none."""
     nowhere = (0,) * region.bounds.ndim
     return Rect(nowhere, nowhere) if rect is None else rect

@@ -61,7 +61,7 @@ class AbstractBuilder(ABC):
         """
 
 
-def shared(weight: Tensor | None, *, bias: Tensor | bool) -> tuple[Tensor | None, ...]:
+def share(weight: Tensor | None, *, bias: Tensor | bool) -> tuple[Tensor | None, ...]:
     """The tensors to share at the places of a weight and, where there is one, a bias."""
     if bias is False:
         return (weight,)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from maniple.runtime.process.numba_internals import Dispatcher, Type
 
 
-def compiled(kernel: Dispatcher[Callable[..., None]], arguments: tuple[object, ...]) -> Callable[[], None]:
+def compile_kernel(kernel: Dispatcher[Callable[..., None]], arguments: tuple[object, ...]) -> Callable[[], None]:
     """The kernel with its arguments, compiled.
 
     Args:

@@ -81,9 +81,9 @@ class GivenKernel:
         given = signature.bind(*arrays, **arguments, **extra)
         given.apply_defaults()
         if kind == "numba":
-            from maniple.operators.operator.compiled_kernel import compiled
+            from maniple.operators.operator.compiled_kernel import compile_kernel
 
-            return compiled(_dispatcher(function), (*given.args, *given.kwargs.values()))
+            return compile_kernel(_dispatcher(function), (*given.args, *given.kwargs.values()))
         return lambda: self.variant.call(*given.args, **given.kwargs)
 
 

@@ -26,7 +26,7 @@ class Steps:
             self.calls.append(step)
         return self
 
-    def bound(self) -> Callable[[], None]:
+    def bind(self) -> Callable[[], None]:
         """One function that makes all the calls."""
         calls = tuple(self.calls)
         if len(calls) == 1:

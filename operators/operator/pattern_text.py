@@ -41,7 +41,7 @@ def whole(shape: Shape) -> Pattern:
     return [str(extent) for extent in shape]
 
 
-def reshaped(before: Shape, after: Shape) -> tuple[str, tuple[tuple[str, int], ...]]:
+def reshape_rule(before: Shape, after: Shape) -> tuple[str, tuple[tuple[str, int], ...]]:
     """The rule of a reshape, and the sizes that it needs: the common refinement of both shapes.
 
     (4, 6, 8) to (24, 8) is ``"b f1 f2 -> (b f1) f2"``. Dimensions that do not nest stay whole: (6, 4) to (8, 3) is
@@ -55,7 +55,7 @@ def reshaped(before: Shape, after: Shape) -> tuple[str, tuple[tuple[str, int], .
     sizes: dict[str, int] = {}
     count = 0
     for old, new in _groups(before, after):
-        factors = _refined([before[axis] for axis in old], [after[axis] for axis in new])
+        factors = _refine([before[axis] for axis in old], [after[axis] for axis in new])
         if factors is None:
             for side, axes in ((left, old), (right, new)):
                 for axis in axes:
@@ -104,7 +104,7 @@ def _groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
     return groups
 
 
-def _refined(before: list[int], after: list[int]) -> list[tuple[int, int, int]] | None:
+def _refine(before: list[int], after: list[int]) -> list[tuple[int, int, int]] | None:
     """The factors of a group, the slowest first: extent, and the place of its dimension on each side.
 
     None where what is left of a dimension does not divide what is left of the other's.

@@ -77,7 +77,7 @@ class TileTable:
         shape = self.bound.result_shapes[place]
         return self._bounds(self.bound.rule.results[place], shape), np.arange(len(self.index))
 
-    def saved(self, place: int) -> tuple[Bounds, Column]:
+    def saved_bounds(self, place: int) -> tuple[Bounds, Column]:
         """What the tiles write of a saved region."""
         shape = self.bound.saved_shapes[place]
         return self._bounds(self.bound.rule.saved[place][1], shape), np.arange(len(self.index))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, final
 
 from maniple.operators.plan import legality, plan_file
 from maniple.operators.plan.plan_file import Term as Term
-from maniple.operators.plan.plan_table import folded, ranges
+from maniple.operators.plan.plan_table import fold_rows, ranges
 from maniple.operators.plan.weight_home import default_home as default_home
 from maniple.operators.rules.configuration import OperatorPlan as OperatorPlan
 from maniple.operators.rules.configuration import Predicted as Predicted
@@ -154,7 +154,7 @@ class Plan:
             for name, split, replicas, processors in self.short_table()
             if operator in {None, name}
         ]
-        for name, split, replicas, processors, *why in rows if operator is not None else folded(rows):
+        for name, split, replicas, processors, *why in rows if operator is not None else fold_rows(rows):
             copies = f" x{replicas} replicas" if replicas != "1" else ""
             where = f"processor {processors}" if processors.isdigit() else f"processors {processors}"
             lines += [f"{name}: {split}{copies} on {where}", *why]

@@ -63,7 +63,7 @@ def _range(first: int, last: int, step: int) -> str:
     return f"{first}-{last}" if step == 1 else f"{first}-{last}:{step}"
 
 
-def folded(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def fold_rows(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Tell rows once that repeat, in blocks, but for numbers in their names that count on evenly.
 
     Args:
@@ -76,7 +76,7 @@ def folded(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     while at < len(rows):
         length, times = _block(alike, parts, at)
         for row in range(at, at + length):
-            name = _merged([parts[row + turn * length] for turn in range(times)])
+            name = _merge_names([parts[row + turn * length] for turn in range(times)])
             found.append((name, *rows[row][1:]))
         at += length * times
     return found
@@ -115,7 +115,7 @@ def _steps(one: Sequence[str], other: Sequence[str]) -> list[int]:
     return [int(b) - int(a) for a, b in zip(one[1::2], other[1::2], strict=True)]
 
 
-def _merged(names: Sequence[list[str]]) -> str:
+def _merge_names(names: Sequence[list[str]]) -> str:
     """One name for several, with ranges for numbers."""
     found = list(names[0])
     for place in range(1, len(found), 2):

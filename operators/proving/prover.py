@@ -19,9 +19,9 @@ import torch
 
 from maniple.operators.graph.differentiation import gradient_operands, gradient_results
 from maniple.operators.graph.graph import Graph
-from maniple.operators.lowering.composite import lowered
+from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.plan.plan import Plan
-from maniple.operators.proving.dependence import stray
+from maniple.operators.proving.element_dependence import stray
 from maniple.operators.proving.tile_run import TileRun
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.regions.error import ManipleError
@@ -133,19 +133,21 @@ def prove(
             count += 1
             wrong = trial.unlike(_Trial(plain, operands, seed + number))
             if wrong is not None:
-                return Verdict(count, wrong, (), _tried(trials))
+                return Verdict(count, wrong, (), _list_extents(trials))
         for degrees in _long_splits(trial.bound, factor) if factor else _splits(trial.bound, HIGHEST):
             count += 1
             wrong = trial.compare(degrees) or (trial.strays(degrees) if degrees == {factor: 2} else None)
             if wrong is not None:
-                return Verdict(count, replace(wrong, stray=wrong.stray or trial.reach(degrees)), (), _tried(trials))
+                return Verdict(
+                    count, replace(wrong, stray=wrong.stray or trial.reach(degrees)), (), _list_extents(trials)
+                )
         slope = trial.slope() if trial.volume < SLOPED else None
         if slope is not None:
-            return Verdict(count, slope, (), _tried(trials))
-    return Verdict(count, None, _allowed(trials), _tried(trials))
+            return Verdict(count, slope, (), _list_extents(trials))
+    return Verdict(count, None, _find_allowed(trials), _list_extents(trials))
 
 
-def _tried(trials: Sequence[_Trial]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _list_extents(trials: Sequence[_Trial]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """The extents of every factor in some trials."""
     found: dict[str, set[int]] = {}
     for trial in trials:
@@ -246,7 +248,7 @@ class _Trial:
 
     def strays(self, degrees: dict[str, int]) -> Counterexample | None:
         """The first result of a tile that depends on what the tile is not given; None where none does."""
-        if lowered(self._graph, self._plan(degrees, self.bound), training=True)[0] is not self._graph:
+        if lower_composites(self._graph, self._plan(degrees, self.bound), training=True)[0] is not self._graph:
             return None  # its parts exchange what they are not given
         whole = {name: self.whole[name] for name in self._graph.outputs}
         try:
@@ -303,7 +305,7 @@ class _Trial:
         plan = self._plan(degrees, bound or self.bound)
         rules = {}
         if bound is None:
-            graph, plan = lowered(self._graph, plan, training=True)
+            graph, plan = lower_composites(self._graph, plan, training=True)
         else:
             graph, rules = self._graph, {0: bound}
         given = {
@@ -320,7 +322,7 @@ class _Trial:
         return found
 
 
-def _allowed(trials: Sequence[_Trial]) -> tuple[str, ...]:
+def _find_allowed(trials: Sequence[_Trial]) -> tuple[str, ...]:
     """The splits of whole factors that are right on all samples (and possible on one)."""
     rule = trials[0].bound.rule
     found = []

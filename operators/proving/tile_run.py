@@ -83,11 +83,11 @@ class TileRun:
                 self._backward(node, values, gradients)
         return Outcome(values, gradients)
 
-    def _bound(self, node: Node) -> BoundRule:
+    def _bind(self, node: Node) -> BoundRule:
         return self._rules.get(node.id) or self._graph.bound(node)
 
     def _tiles(self, node: Node) -> list[tuple[Tile, TileContext]]:
-        bound, degrees = self._bound(node), dict(self._plan.operator(node.name).degrees)
+        bound, degrees = self._bind(node), dict(self._plan.operator(node.name).degrees)
         return [
             (tile, TileContext(tile, bound.extents(), node.operator, stream=self._stream(node)))
             for tile in bound.tiles(degrees)
@@ -100,22 +100,21 @@ class TileRun:
         return RandomStream.of(node.name, torch.zeros(2, dtype=torch.int64)) if node.operator.random else None
 
     def _forward(self, node: Node, values: dict[int, torch.Tensor]) -> None:
-        bound, degrees = self._bound(node), dict(self._plan.operator(node.name).degrees)
+        bound, degrees = self._bind(node), dict(self._plan.operator(node.name).degrees)
         whole = [
-            _unwritten(shape, self._tensors[i].dtype)
-            for i, shape in zip(node.results, bound.result_shapes, strict=True)
+            _blank(shape, self._tensors[i].dtype) for i, shape in zip(node.results, bound.result_shapes, strict=True)
         ]
         written = [torch.zeros(shape, dtype=torch.bool) for shape in bound.result_shapes]
         for tile, context in self._tiles(node):
             operands = tuple(_part(values, i, rect) for i, rect in zip(node.operands, tile.operand_rects, strict=True))
             before = [None if value is None else value.clone() for value in operands]
             parts = tuple(
-                _unwritten(rect.shape, self._tensors[i].dtype)
+                _blank(rect.shape, self._tensors[i].dtype)
                 for i, rect in zip(node.results, tile.result_rects, strict=True)
             )
             first = self._tensors[node.results[0]].dtype
             saved = tuple(
-                _unwritten(rect.shape, item.dtype or first)
+                _blank(rect.shape, item.dtype or first)
                 for (item, _), rect in zip(bound.rule.saved, tile.saved_rects, strict=True)
             )
             node.operator.kernels().bind_forward(context, ForwardTensors(operands, parts, saved))()
@@ -152,7 +151,7 @@ class TileRun:
             targets = tuple(
                 None
                 if rect is None or rect.is_empty or place not in slots
-                else _unwritten(rect.shape, self._tensors[slots[place]].dtype)
+                else _blank(rect.shape, self._tensors[slots[place]].dtype)
                 for place, rect in enumerate(tile.gradient_rects)
             )
             saved = self._saved[node.id, tile.index]
@@ -176,7 +175,7 @@ class TileRun:
         whole[where] = torch.where(whole[where].isnan(), part, whole[where] + part)
 
 
-def _unwritten(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+def _blank(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     """Memory that nobody has written yet."""
     kind = torch_dtype(dtype)
     return torch.full(shape, float("nan") if kind.is_floating_point else 1, dtype=kind)

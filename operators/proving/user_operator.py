@@ -275,7 +275,7 @@ def operator(
             _takes_tile(function),
         )
         try:
-            return _defined(label, definition, detached=tuple(detached), flops_per_point=flops_per_point)
+            return _define(label, definition, detached=tuple(detached), flops_per_point=flops_per_point)
         except RequestError as error:
             found = RequestError(f"operator {label!r} ({place_of(function)}): {error}")
             if (refused := _REFUSED.get()) is None:
@@ -329,7 +329,7 @@ def place_of(function: Body) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "a function without source"
 
 
-def _defined(name: str, definition: Definition, **traits: object) -> OperatorFunction:
+def _define(name: str, definition: Definition, **traits: object) -> OperatorFunction:
     """The operator of a definition, known by its name from now on."""
     if "..." not in definition.text:
         Rule.parse(definition.text, definition.halos, sizes=definition.sizes, reduce=definition.reduce)

@@ -90,7 +90,7 @@ class BoundRule:
         Of a compound it is the first factor of more than one element.
         """
         extents = dict(self.extents())
-        return tuple(_cut(dimension, extents)[0] for dimension in pattern.dimensions)
+        return tuple(_cutting_factor(dimension, extents)[0] for dimension in pattern.dimensions)
 
     def folds(self, result: int, degrees: Mapping[str, int]) -> str | None:
         """The operation by which the tiles of a split fold into a result; None where each writes a part of its own.
@@ -176,7 +176,7 @@ class BoundRule:
                 _rows(window, part, shape[axis], extents[dimension.halo], gradient=gradient) for part in splits[factor]
             ]
             return factor, rows
-        name, minor = _cut(dimension, extents)
+        name, minor = _cutting_factor(dimension, extents)
         if name is None:
             return None, [(0, minor)]
         return names.index(name), [(low * minor, high * minor) for low, high in splits[names.index(name)]]
@@ -195,7 +195,7 @@ def bind(rule: Rule, shapes: tuple[Shape | None, ...], operator: str) -> BoundRu
     for pattern in (*rule.operands, *rule.results):
         if missing := [name for name in pattern.factors if name not in extents and not pattern.optional]:
             raise RequestError(f"{operator}: nothing gives the extent of factor '{missing[0]}' of '{rule.text}'")
-    held = _held(rule, extents)
+    held = _find_held(rule, extents)
     factors = tuple(
         BoundFactor(f.name, extents[f.name], f.role, not f.whole and f.name not in held, f.reduction)
         for f in rule.factors
@@ -237,7 +237,7 @@ def _output_rows(window: Window, extent: int, where: str, shape: Shape) -> int:
     return rows
 
 
-def _held(rule: Rule, extents: Mapping[str, int]) -> set[str]:
+def _find_held(rule: Rule, extents: Mapping[str, int]) -> set[str]:
     """The factors that a compound keeps whole: a split of them would give parts that are no rectangles."""
     held: set[str] = set()
     for pattern in (*rule.operands, *rule.results, *(pattern for _, pattern in rule.saved)):
@@ -249,7 +249,7 @@ def _held(rule: Rule, extents: Mapping[str, int]) -> set[str]:
     return held
 
 
-def _cut(dimension: Dimension, extents: Mapping[str, int]) -> tuple[str | None, int]:
+def _cutting_factor(dimension: Dimension, extents: Mapping[str, int]) -> tuple[str | None, int]:
     """The factor that cuts a dimension (None: none does), and the elements of the dimension per element of it."""
     names = [term.factor for term in dimension.terms]
     for place, name in enumerate(names):

@@ -46,7 +46,7 @@ def expand_ellipsis(text: str, names: tuple[str, ...] | None, shapes: Sequence[S
         refuse(text, place, f"expected {rank} names for '...', got {len(known)}")
     extents = _broadcast(text, [part for part in parts if part is not None], rank)
     written = [
-        piece if part is None else piece.replace(_DOTS, _written(part, known, extents))
+        piece if part is None else piece.replace(_DOTS, _write(part, known, extents))
         for piece, part in zip(pieces, [*parts, *(None for _ in pieces[len(parts) :])], strict=True)
     ]
     return _tidy(",".join(written) + arrow + right.replace(_DOTS, " ".join(known)))
@@ -80,7 +80,7 @@ def _broadcast(text: str, parts: list[Shape], rank: int) -> Shape:
     return tuple(extents)
 
 
-def _written(part: Shape, names: tuple[str, ...], extents: Shape) -> str:
+def _write(part: Shape, names: tuple[str, ...], extents: Shape) -> str:
     """The dimensions of one operand's dots."""
     first = len(names) - len(part)
     return " ".join("1" if extent < extents[axis] else names[axis] for axis, extent in enumerate(part, first))

@@ -37,7 +37,7 @@ class PlacedTasks:
         return PlacedTasks(tuple(self.points[i] for i in chosen), tuple(self.tiles[i] for i in chosen), self.folds)
 
 
-def placed_tasks(bound: BoundRule, config: OperatorPlan, machine: Machine) -> PlacedTasks:
+def place_tasks(bound: BoundRule, config: OperatorPlan, machine: Machine) -> PlacedTasks:
     """Give the tasks of an operator that have something to do.
 
     Args:

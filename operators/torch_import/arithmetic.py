@@ -13,9 +13,9 @@ from maniple.operators.operator.axes import activation_axes
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.operator import FLOAT_DTYPES
 from maniple.operators.operator.pattern_text import Pattern, broadcast, text
-from maniple.operators.torch_import.call import Call, spelled
+from maniple.operators.torch_import.exported_call import Call, spell
+from maniple.operators.torch_import.handler_table import POINTWISE, handles
 from maniple.operators.torch_import.layout import axes, dimension, permute, reshape
-from maniple.operators.torch_import.table import POINTWISE, handles
 from maniple.operators.torch_import.translation import Translation
 
 NAMED_POINTWISE = (
@@ -29,7 +29,7 @@ NAMED_POINTWISE = (
 
 def pointwise(into: Translation, call: Call, **other: str) -> Any:
     """An operator of one element of each operand, which repeats dimensions of one element."""
-    written, operands = spelled(call, **other)
+    written, operands = spell(call, **other)
     given = [into.broadcastable(operand) for operand in operands]
     patterns, result = broadcast(call.shape, [tensor.shape for tensor in given])
     if any(tensor_pattern and not result for tensor_pattern in patterns):
@@ -64,7 +64,7 @@ def _rrelu(into: Translation, call: Call) -> Any:
 
 
 @handles("to", "type_as", "_to_copy", "float", "double", "long", "bool")
-def _converted(into: Translation, call: Call) -> Any:
+def _convert(into: Translation, call: Call) -> Any:
     tensor = into.tensor(call["self"])
     if tensor.dtype == call.dtypes[0]:
         return tensor
@@ -90,11 +90,11 @@ def _add(into: Translation, call: Call) -> Any:
 
 
 @handles("copy")
-def _copied(into: Translation, call: Call) -> Any:
+def _copy(into: Translation, call: Call) -> Any:
     source = into.tensor(call["src"])
     if (source.shape, source.dtype) == (call.shape, call.dtypes[0]):
         return source
-    return into.expanded(source, call.shape) if source.dtype == call.dtypes[0] else None
+    return into.expand(source, call.shape) if source.dtype == call.dtypes[0] else None
 
 
 @handles("addmm", "addbmm", "baddbmm", "addmv", "addr")
@@ -108,7 +108,7 @@ def _product_and_sum(into: Translation, call: Call) -> Any:
         product = total(into, product, [0], product.dtype) if call.packet == "addbmm" else product
     base, (beta, alpha) = into.broadcastable(call["self"]), (call["beta"], call["alpha"])
     if (beta, alpha) == (1, 1):
-        return added(into, product, base)
+        return add(into, product, base)
     patterns, result = broadcast(product.shape, [product.shape, base.shape])
     kept, written = ([product, base], f"add.Tensor(mul.Scalar(x0, {alpha}), mul.Scalar(x1, {beta}))")
     if not beta:  # then torch does not look at the tensor
@@ -116,7 +116,7 @@ def _product_and_sum(into: Translation, call: Call) -> Any:
     return into.apply(AtenLinear(written, text(patterns, [result]), (product.dtype,)), kept)[0]
 
 
-def added(into: Translation, a: Tensor, b: Tensor) -> Tensor:
+def add(into: Translation, a: Tensor, b: Tensor) -> Tensor:
     """The sum of a tensor and one that repeats along it."""
     if a.shape == b.shape:
         return into.apply(Add(), (a, b))[0]
@@ -264,7 +264,7 @@ def _dims(call: Call) -> list[int] | None:
 
 def lines(into: Translation, call: Call, dims: list[int] | None) -> Any:
     """An operator along some dimensions of its first operand, which stay whole; others are independent."""
-    written, operands = spelled(call)
+    written, operands = spell(call)
     given = [into.tensor(operand) for operand in operands]
     if len(given) != 1 or not given[0].shape or dims is None:
         return None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from maniple.operators.torch_import.hooks import users_frames
-from maniple.operators.torch_import.request import Step
+from maniple.operators.torch_import.import_request import Step
 from maniple.regions.error import RequestError
 from maniple.runtime.process.numba_internals import global_compiler_lock
 

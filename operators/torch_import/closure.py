@@ -28,7 +28,7 @@ def attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 @contextmanager
-def unchanged(values: Iterable[Tensor]) -> Iterator[None]:
+def preserve(values: Iterable[Tensor]) -> Iterator[None]:
     """A stretch after which tensors have the values that they had, whatever wrote to them meanwhile."""
     before = [(value, value.detach().clone()) for value in values if not value.is_meta]
     try:

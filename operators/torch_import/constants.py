@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from maniple.operators.operator.aten import Overload, schema
-from maniple.operators.torch_import.call import Known
+from maniple.operators.operator.aten_overload import Overload, schema
 from maniple.operators.torch_import.capture import source
 from maniple.operators.torch_import.closure import attributes
+from maniple.operators.torch_import.exported_call import Known
 from maniple.regions.error import RequestError
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from maniple.operators.torch_import.request import Request
+    from maniple.operators.torch_import.import_request import Request
 
 
 @final
@@ -41,7 +41,7 @@ class Constants:
         self._attributes = list(attributes(request.module))
         self.closed: list[str] = []
 
-    def known(self, node: Node, target: str) -> Known:
+    def values_of(self, node: Node, target: str) -> Known:
         """The values of a constant.
 
         Args:

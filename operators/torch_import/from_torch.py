@@ -23,19 +23,19 @@ from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
     losses,
     pools,
 )
-from maniple.operators.torch_import.call import Known
 from maniple.operators.torch_import.capture import capture
-from maniple.operators.torch_import.closure import attributes, unchanged
+from maniple.operators.torch_import.closure import attributes, preserve
 from maniple.operators.torch_import.constants import Constants, is_written
+from maniple.operators.torch_import.exported_call import Known
+from maniple.operators.torch_import.handler_table import handler
+from maniple.operators.torch_import.import_request import Examples, Loss, Request, Step
 from maniple.operators.torch_import.mutation import functional
 from maniple.operators.torch_import.names import Names
-from maniple.operators.torch_import.pruning import pruned
+from maniple.operators.torch_import.pruning import prune
 from maniple.operators.torch_import.recount import Recount
-from maniple.operators.torch_import.request import Examples, Loss, Request, Step
-from maniple.operators.torch_import.table import handler
 from maniple.operators.torch_import.translation import Translation
 from maniple.regions.error import RequestError
-from maniple.runtime.process.gc_pause import gc_paused
+from maniple.runtime.process.gc_pause import pause_gc
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -77,7 +77,7 @@ def from_torch(
     examples = tuple(request.tensors.values())
     importer = _Import(request, name or request.name)
     graph, constants = importer.graph([tuple(value.shape) for value in examples])
-    graph.recounted_by(
+    graph.recount_by(
         Recount(graph, constants, lambda batch: importer.graph([(batch, *value.shape[1:]) for value in examples]))
     )
     for what, lines in (
@@ -115,28 +115,28 @@ class _Import:
         examples = tuple(
             value.new_empty(shape) for value, shape in zip(self.request.tensors.values(), shapes, strict=True)
         )
-        with _ONE_AT_A_TIME, gc_paused():
+        with _ONE_AT_A_TIME, pause_gc():
             return self._graph(examples)
 
     def _graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:
         step = Step(self.request)
-        with unchanged(value for _, value in attributes(self.request.module)):
+        with preserve(value for _, value in attributes(self.request.module)):
             program = functional(capture(step, examples))
         graph = Graph(self.name)
         names = Names(set())
-        values, state, handles = self._declared(graph, program, step, names, examples)
+        values, state, handles = self._declare(graph, program, step, names, examples)
         into = Translation(graph, names, handler)
         results = into.translate(program.graph, values)
         into.assigned |= self._finish(graph, program, results, into, handles)
         for buffer, value in into.assigned.items():
             graph.assign(graph.handle(buffer), into.tensor(value))
-        graph = pruned(graph)
+        graph = prune(graph)
         self._check_inputs(graph)
         kept = {tensor.name for tensor in graph.lasting}
         graph.load_state_dict({k: v for k, v in {**state, **into.constants}.items() if k in kept}, strict=False)
         return graph, {key: value for key, value in into.constants.items() if key in kept}
 
-    def _declared(
+    def _declare(
         self, graph: Graph, program: ExportedProgram, step: Step, names: Names, examples: tuple[Values, ...]
     ) -> tuple[dict[Node, Any], dict[str, Values], dict[str, Tensor]]:
         """Declare inputs, parameters and buffers: the values of the program's placeholders, and the initial state."""
@@ -169,7 +169,7 @@ class _Import:
                 case InputKind.BUFFER:
                     values[node] = self._buffer(graph, target, node, names, state, persistent=bool(spec.persistent))
                 case InputKind.CONSTANT_TENSOR:
-                    values[node] = constants.known(node, str(spec.target))
+                    values[node] = constants.values_of(node, str(spec.target))
                 case _:
                     raise RequestError(f"from_torch: {self.request.name} takes a {spec.kind.name}, which is no tensor")
         self.closed = tuple(constants.closed)

@@ -9,9 +9,9 @@ import torch
 from maniple.operators.library.elementwise.aten import Aten
 from maniple.operators.operator.axes import activation_axes
 from maniple.operators.operator.pattern_text import text
-from maniple.operators.torch_import.call import Call, Known, spelled
+from maniple.operators.torch_import.exported_call import Call, Known, spell
+from maniple.operators.torch_import.handler_table import handles
 from maniple.operators.torch_import.layout import axes, dimension, permute, reshape
-from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
 
 
@@ -31,7 +31,7 @@ def _index_select(into: Translation, call: Call) -> Any:
 @handles("gather", "scatter", "scatter_add", "take_along_dim", "index_add", "index_copy", "index_fill")
 def _along(into: Translation, call: Call) -> Any:
     """Elements picked or written along one dimension; the others go side by side where they are equally long."""
-    written, operands = spelled(call)
+    written, operands = spell(call)
     given = [into.tensor(operand) for operand in operands]
     rank = len(call.shape)
     axis = call.arguments.get("dim")
@@ -53,10 +53,10 @@ def _along(into: Translation, call: Call) -> Any:
 
 
 @handles("select_scatter", "slice_scatter")
-def _inserted(into: Translation, call: Call) -> Any:
+def _insert(into: Translation, call: Call) -> Any:
     """A tensor with other values in some places along one dimension."""
     given = [into.tensor(call["self"]), into.tensor(call["src"])]
-    written, _ = spelled(call)
+    written, _ = spell(call)
     axis = dimension(call["dim"], len(call.shape))
     names = axes(given[0])
     whole = [f"{name}!" if place == axis else name for place, name in enumerate(names)]

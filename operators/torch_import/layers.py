@@ -28,10 +28,10 @@ from maniple.operators.library.windows.convolution import (
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.operator import FLOAT_DTYPES
 from maniple.operators.operator.pattern_text import text, whole
-from maniple.operators.torch_import.arithmetic import added, matmul
-from maniple.operators.torch_import.call import Call, Known, spelled
+from maniple.operators.torch_import.arithmetic import add, matmul
+from maniple.operators.torch_import.exported_call import Call, Known, spell
+from maniple.operators.torch_import.handler_table import handles
 from maniple.operators.torch_import.layout import axes, dimension, permute
-from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
 
 CONVOLUTIONS: dict[str, type[Convolution]] = {kind.name: kind for kind in (Conv1d, Conv2d, Conv3d)}
@@ -52,7 +52,7 @@ def _linear(into: Translation, call: Call) -> Any:
         operator = Linear(x.shape[-1], weight.shape[0], bias is not None)
         return into.apply(operator, (x,), (weight,) if bias is None else (weight, bias))[0]
     product = matmul(into, x, permute(into, weight, [1, 0]) if len(weight.shape) == 2 else weight)
-    return product if bias is None else added(into, product, into.broadcastable(bias))
+    return product if bias is None else add(into, product, into.broadcastable(bias))
 
 
 @handles(*CONVOLUTIONS)
@@ -81,7 +81,7 @@ def _convolution(into: Translation, call: Call) -> Any:
 
 
 @handles(*TRANSPOSED)
-def _transposed(into: Translation, call: Call) -> Any:
+def _transpose(into: Translation, call: Call) -> Any:
     x, weight, bias = into.tensor(call["input"]), into.tensor(call["weight"]), call["bias"]
     dimensions = len(weight.shape) - 2
     if len(x.shape) != dimensions + 2 or not (is_parameter(into, weight) and is_parameter(into, bias)):
@@ -167,7 +167,7 @@ def _rms_norm(into: Translation, call: Call) -> Any:
 
 @handles("batch_norm")
 def _batch_norm(into: Translation, call: Call) -> Any:
-    found = normalized(into, call)
+    found = normalize(into, call)
     if found is not None and call["training"]:
         for argument, value in zip(("running_mean", "running_var"), found[1:], strict=True):
             into.assign(call, argument, value)
@@ -177,11 +177,11 @@ def _batch_norm(into: Translation, call: Call) -> Any:
 @handles("_native_batch_norm_legit_functional")
 def _functional_batch_norm(into: Translation, call: Call) -> Any:
     """Of a functionalised program: the statistics in between are torch's backward's."""
-    found = normalized(into, call)
+    found = normalize(into, call)
     return None if found is None else [found[0], None, None, *found[1:]]
 
 
-def normalized(into: Translation, call: Call) -> list[Tensor] | None:
+def normalize(into: Translation, call: Call) -> list[Tensor] | None:
     """What a batch norm gives, and the next running statistics."""
     x, affine = into.tensor(call["input"]), [item for item in (call["weight"], call["bias"]) if item is not None]
     if call["running_mean"] is None or len(x.shape) < 2 or len(affine) == 1:
@@ -223,7 +223,7 @@ def _attention(into: Translation, call: Call) -> Any:
 
 
 @handles("lstm.input", "gru.input")
-def _gated(into: Translation, call: Call) -> Any:
+def _write_recurrent(into: Translation, call: Call) -> Any:
     x, weights = into.tensor(call["input"]), call["params"]
     states = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
     sizes = [state.value.shape[-1] if isinstance(state, Known) else state.shape[-1] for state in states]
@@ -262,7 +262,7 @@ def _cell(into: Translation, call: Call) -> Any:
     if len(x.shape) != 2:
         return None
     if call.packet.startswith("rnn") or not all(is_parameter(into, weight) for weight in weights):
-        written, operands = spelled(call)
+        written, operands = spell(call)
         along = [0] * len(given) + [None] * len(own)
         return cut(into, call, written, [*map(into.tensor, operands)], along, [0] * len(call.shapes))
     operator = RecurrentCell(call.packet.partition("_")[0], x.shape[1], given[1].shape[1], len(own) == 4)
@@ -274,7 +274,7 @@ def _cell(into: Translation, call: Call) -> Any:
 def _recurrent(into: Translation, call: Call) -> Any:
     if call["dropout"] and call["train"]:
         return None
-    written, operands = spelled(call)
+    written, operands = spell(call)
     given = [into.tensor(operand) for operand in operands]
     states = len(call["hx"]) if isinstance(call["hx"], list) else 1
     axis = 0 if call["batch_first"] else 1
@@ -294,7 +294,7 @@ def _batchwise(into: Translation, call: Call) -> Any:
 
 
 @handles("pad", "constant_pad_nd")
-def _padded(into: Translation, call: Call) -> Any:
+def _pad(into: Translation, call: Call) -> Any:
     """A constant around a tensor; a border that repeats what is inside is none of one element each."""
     tensor, value = into.tensor(call["self"]), call.arguments.get("value") or 0.0
     if call.arguments.get("mode", "constant") != "constant" or not tensor.shape or tensor.dtype not in FLOAT_DTYPES:
@@ -316,7 +316,7 @@ def _weight_norm(into: Translation, call: Call) -> Any:
 
 def batchwise(into: Translation, call: Call, sample: Tensor | Known) -> Any:
     """An operator of independent samples; only these are split."""
-    written, operands = spelled(call)
+    written, operands = spell(call)
     given = [into.tensor(operand) for operand in operands]
     batch = into.tensor(sample).shape[:1]
     if not batch or any(shape[:1] != batch for shape in call.shapes):

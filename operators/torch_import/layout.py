@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from maniple.operators.library.elementwise.aten import AtenLinear
-from maniple.operators.library.shapes.layout import joined, permuted, sliced
+from maniple.operators.library.shapes.layout import concatenate, permute_axes, slice_axis
 from maniple.operators.operator.axes import activation_axes
 from maniple.operators.operator.builder import Tensor
-from maniple.operators.operator.pattern_text import Pattern, reshaped, text
-from maniple.operators.torch_import.call import Call, Known
-from maniple.operators.torch_import.table import handles
+from maniple.operators.operator.pattern_text import Pattern, reshape_rule, text
+from maniple.operators.torch_import.exported_call import Call, Known
+from maniple.operators.torch_import.handler_table import handles
 from maniple.operators.torch_import.translation import Translation
 
 
@@ -25,27 +25,27 @@ def reshape(into: Translation, tensor: Tensor, shape: tuple[int, ...]) -> Tensor
     """The same elements in another shape."""
     if tensor.shape == shape:
         return tensor
-    rule, sizes = reshaped(tensor.shape, shape)
+    rule, sizes = reshape_rule(tensor.shape, shape)
     return into.apply(AtenLinear("reshape(x0, shape0)", rule, (tensor.dtype,), sizes), (tensor,))[0]
 
 
 def permute(into: Translation, tensor: Tensor, order: list[int]) -> Tensor:
     """The dimensions in another order."""
-    return tensor if order == sorted(order) else into.apply(permuted(order, tensor.dtype), (tensor,))[0]
+    return tensor if order == sorted(order) else into.apply(permute_axes(order, tensor.dtype), (tensor,))[0]
 
 
 def part(into: Translation, tensor: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     """Every step-th element of a range along one dimension."""
     if (start, stop, step) == (0, tensor.shape[axis], 1):
         return tensor
-    return into.apply(sliced(tensor.shape, axis, start, stop, step, tensor.dtype), (tensor,))[0]
+    return into.apply(slice_axis(tensor.shape, axis, start, stop, step, tensor.dtype), (tensor,))[0]
 
 
 def join(into: Translation, tensors: list[Tensor], axis: int) -> Tensor:
     """Tensors one after the other along a dimension, which may be split anywhere."""
     if len(tensors) == 1:
         return tensors[0]
-    return into.apply(joined([tensor.shape for tensor in tensors], axis, tensors[0].dtype), tensors)[0]
+    return into.apply(concatenate([tensor.shape for tensor in tensors], axis, tensors[0].dtype), tensors)[0]
 
 
 def dimension(value: int, rank: int) -> int:
@@ -90,7 +90,7 @@ def _permute(into: Translation, call: Call) -> Any:
 
 @handles("expand", "expand_as", "expand_copy", "broadcast_to")
 def _expand(into: Translation, call: Call) -> Any:
-    return into.expanded(into.tensor(call["self"]), call.shape)
+    return into.expand(into.tensor(call["self"]), call.shape)
 
 
 @handles("repeat_interleave.self_int")
@@ -101,13 +101,13 @@ def _repeat_interleave(into: Translation, call: Call) -> Any:
         return None
     after = dimension(call["dim"], len(tensor.shape)) + 1
     single = reshape(into, tensor, (*tensor.shape[:after], 1, *tensor.shape[after:]))
-    repeated = into.expanded(single, (*tensor.shape[:after], repeats, *tensor.shape[after:]))
+    repeated = into.expand(single, (*tensor.shape[:after], repeats, *tensor.shape[after:]))
     return reshape(into, repeated, call.shape)
 
 
 @handles("broadcast_tensors")
 def _broadcast(into: Translation, call: Call) -> Any:
-    return [into.expanded(into.tensor(item), shape) for item, shape in zip(call["tensors"], call.shapes, strict=True)]
+    return [into.expand(into.tensor(item), shape) for item, shape in zip(call["tensors"], call.shapes, strict=True)]
 
 
 @handles("contiguous", "alias", "clone", "lift_fresh_copy", "lift_fresh", "positive", "resolve_conj", "resolve_neg")
@@ -122,7 +122,7 @@ def _real(into: Translation, call: Call) -> Any:
 
 @handles("detach", "detach_copy")
 def _detach(into: Translation, call: Call) -> Any:
-    return into.detached(into.tensor(call["self"]))
+    return into.detach(into.tensor(call["self"]))
 
 
 @handles("slice.Tensor")
@@ -199,7 +199,7 @@ def _stack(into: Translation, call: Call) -> Any:
 
 
 @handles("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_empty", "empty_like")
-def _filled(into: Translation, call: Call) -> Any:
+def _fill(into: Translation, call: Call) -> Any:
     """Values that do not depend on the operand's."""
     value = 1 if "ones" in call.packet else call.arguments.get("fill_value", 0)
     return None if isinstance(value, Tensor | Known) else Known(torch.full(call.shape, value, dtype=call.dtype))

@@ -10,9 +10,9 @@ from maniple.operators.library.losses.pointwise_loss import PointwiseLoss
 from maniple.operators.library.norms.softmax import Softmax
 from maniple.operators.operator.pattern_text import broadcast, text
 from maniple.operators.torch_import.arithmetic import total
-from maniple.operators.torch_import.call import Call, spelled
+from maniple.operators.torch_import.exported_call import Call, spell
+from maniple.operators.torch_import.handler_table import handles
 from maniple.operators.torch_import.layout import axes
-from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
 
 NONE, MEAN = 0, 1
@@ -52,7 +52,7 @@ def by_sample(into: Translation, call: Call) -> Any:
     kept = [name for axis, name in enumerate(names) if axis != classes]
     lines = [f"{name}!" if axis == classes else name for axis, name in enumerate(names)]
     numbers = labels.dtype == "int64"
-    written, operands = spelled(call, reduction=str(NONE))
+    written, operands = spell(call, reduction=str(NONE))
     found = Aten(written, text([lines, kept if numbers else lines], [kept]), call.dtypes)
     (loss,) = into.apply(found, [into.tensor(operand) for operand in operands])
     dims = [*range(len(kept))]
@@ -71,7 +71,7 @@ def by_sample(into: Translation, call: Call) -> Any:
     "binary_cross_entropy_with_logits",
 )
 def _pointwise_loss(into: Translation, call: Call) -> Any:
-    written, operands = spelled(call, reduction=str(NONE))
+    written, operands = spell(call, reduction=str(NONE))
     given = [into.broadcastable(operand) for operand in operands]
     if given[0].shape != given[1].shape or not given[0].shape:
         return None

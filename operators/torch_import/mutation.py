@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from maniple.operators.operator.aten import Overload, Schema, overload, schema
+from maniple.operators.operator.aten_overload import Overload, Schema, overload, schema
 from maniple.operators.torch_import.capture import exporting
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     export. It forgets where gradients were disabled, so these parts become operators on detached tensors before.
     """
     owner = program.graph_module
-    if not _writes_to_views(program.graph) and not any(_writes(part.graph) for _, part in _ungraded(owner)):
+    if not _writes_to_views(program.graph) and not any(_writes(part.graph) for _, part in _find_ungraded(owner)):
         return program
     _inline(owner, program.graph_signature.replace_all_uses)
     for node in owner.graph.nodes:
@@ -58,7 +58,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     return found
 
 
-def _ungraded(owner: GraphModule) -> list[tuple[Node, GraphModule]]:
+def _find_ungraded(owner: GraphModule) -> list[tuple[Node, GraphModule]]:
     """The calls of parts that run in a gradient mode of their own, with these parts."""
     return [
         (node, getattr(owner, str(node.args[1].target)))
@@ -80,9 +80,9 @@ def _inline(owner: GraphModule, renamed: Callable[[str, str], object]) -> None:
         owner: The program, or a part of it.
         renamed: Told the name of a part's result, and then that of the operator that gives it.
     """
-    for node, part in _ungraded(owner):
+    for node, part in _find_ungraded(owner):
         _inline(part, lambda before, after: None)  # noqa: ARG005 (the results of a part of a part have no names)
-        results = _copied(owner.graph, node, part)
+        results = _copy_part(owner.graph, node, part)
         for user in list(node.users):
             value = results[int(str(user.args[1]))]
             user.replace_all_uses_with(value)
@@ -91,7 +91,7 @@ def _inline(owner: GraphModule, renamed: Callable[[str, str], object]) -> None:
         owner.graph.erase_node(node)
 
 
-def _copied(graph: Graph, node: Node, part: GraphModule) -> list[Node]:
+def _copy_part(graph: Graph, node: Node, part: GraphModule) -> list[Node]:
     """The results of a part's operators, copied to where it is called. To detach is to view, so writes go through."""
     enabled, _, *given = node.args
     copied: dict[Node, Any] = {}

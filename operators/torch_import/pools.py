@@ -7,9 +7,9 @@ from typing import Any
 from maniple.operators.library.windows.pooling import AvgPool2d, MaxPool2d
 from maniple.operators.library.windows.window_pooling import AdaptivePool, WindowPool
 from maniple.operators.operator.operator import AbstractOperator
-from maniple.operators.torch_import.call import Call
+from maniple.operators.torch_import.exported_call import Call
+from maniple.operators.torch_import.handler_table import handles
 from maniple.operators.torch_import.layers import batchwise, pair, several
-from maniple.operators.torch_import.table import handles
 from maniple.operators.torch_import.translation import Translation
 
 

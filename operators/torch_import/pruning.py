@@ -6,7 +6,7 @@ from maniple.operators.graph.graph import Graph
 from maniple.operators.operator.builder import Tensor
 
 
-def pruned(graph: Graph) -> Graph:
+def prune(graph: Graph) -> Graph:
     """The graph without operators that nothing needs, and without constants and inputs that only these read.
 
     Every operand must be a tensor that was declared by itself or an operator's result.
@@ -14,7 +14,7 @@ def pruned(graph: Graph) -> Graph:
     Args:
         graph: Its state is not copied. Itself the result where everything is needed.
     """
-    needed = _needed(graph)
+    needed = _find_needed(graph)
     if all(needed.intersection(node.results) for node in graph.nodes) and all(
         tensor.id in needed or (tensor.kind == "buffer" and tensor.persistent)
         for tensor in graph.tensors
@@ -55,7 +55,7 @@ def pruned(graph: Graph) -> Graph:
     return found
 
 
-def _needed(graph: Graph) -> set[int]:
+def _find_needed(graph: Graph) -> set[int]:
     """The tensors that the loss, an output or a buffer's next value depends on, these included."""
     needed = {*graph.outputs.values(), *graph.assignments.values(), *graph.assignments}
     if graph.loss_tensor is not None:

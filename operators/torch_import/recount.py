@@ -64,10 +64,10 @@ class Recount:
                 be told.
         """
         if samples not in self._known:
-            self._known[samples] = self._imported(samples) if samples > 1 else self._of_one()
+            self._known[samples] = self._import_again(samples) if samples > 1 else self._of_one()
         return self._known[samples]
 
-    def _imported(self, samples: int) -> list[AbstractOperator]:
+    def _import_again(self, samples: int) -> list[AbstractOperator]:
         """The operators of an import; refuse one with other nodes, rules or constants."""
         try:
             graph, constants = self._again(samples)

@@ -10,12 +10,12 @@ import torch
 
 from maniple.operators.graph.writer import DTYPES
 from maniple.operators.library.elementwise.aten import Aten, AtenCall, AtenDetached, AtenLinear
-from maniple.operators.operator.aten import Overload, is_random
+from maniple.operators.operator.aten_overload import Overload, is_random
 from maniple.operators.operator.axes import activation_axes
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.pattern_text import text, whole
-from maniple.operators.torch_import.call import Call, Known, spelled
 from maniple.operators.torch_import.capture import source
+from maniple.operators.torch_import.exported_call import Call, Known, spell
 from maniple.operators.torch_import.names import Names
 from maniple.regions.error import RequestError
 
@@ -64,7 +64,7 @@ class Translation:
         for node in program.nodes:
             if node.op == "call_function":
                 self._node = node
-                self._values[node] = self._called(node)
+                self._values[node] = self._call(node)
             elif node.op == "get_attr":
                 self._values[node] = getattr(program.owning_module, str(node.target))
             elif node.op == "output":
@@ -79,12 +79,12 @@ class Translation:
             return [self.value(item) for item in argument]
         return argument
 
-    def _called(self, node: Node) -> Any:
+    def _call(self, node: Node) -> Any:
         """What a node gives."""
         if node.target is operator.getitem:
             return self.value(node.args[0])[node.args[1]]
         if not isinstance(node.target, Overload):
-            return self._inlined(node)
+            return self._inline(node)
         call = Call.of(node, node.target, self.value)
         if call.packet in IGNORED:
             return None
@@ -94,22 +94,22 @@ class Translation:
                 "out: keep what is masked in its place (torch.where, one_hot, a product with the mask) instead of "
                 "picking it out, or compute it before the step and pass the result as an input"
             )
-        found = self._written(call)
+        found = self._write(call)
         self._check(call, found)
         if call.schema.mutable:
             self._replace(call, found)
         return found
 
-    def _written(self, call: Call) -> Any:
+    def _write(self, call: Call) -> Any:
         """What an operator gives: computed now where everything is known, else written as a node."""
         tensors = call.tensors()
         if all(isinstance(tensor, Known) for tensor in tensors) and not _random(call):
-            return self._computed(call)
+            return self._compute(call)
         handler = self.handler(call)
         found = None if handler is None else handler(self, call)
         return self._opaque(call) if found is None else found
 
-    def _computed(self, call: Call) -> Any:
+    def _compute(self, call: Call) -> Any:
         """The result of an operator on known values."""
 
         def plain(value: Any) -> Any:
@@ -127,7 +127,7 @@ class Translation:
         found = call.target(*positional, **keywords)
         return [Known(item) for item in found] if isinstance(found, list | tuple) else Known(found)
 
-    def _inlined(self, node: Node) -> Any:
+    def _inline(self, node: Node) -> Any:
         """The results of a part of the program that runs in another mode: without gradients, or in a precision."""
         name = getattr(node.target, "__name__", str(node.target))
         if name not in {"wrap_with_set_grad_enabled", "wrap_with_autocast"}:
@@ -144,10 +144,10 @@ class Translation:
         outputs = self.translate(part.graph, dict(zip(placeholders, given, strict=True)))
         self._node = node
         if count == 1 and not node.args[0]:
-            return [self.detached(item) if isinstance(item, Tensor) else item for item in outputs]
+            return [self.detach(item) if isinstance(item, Tensor) else item for item in outputs]
         return outputs
 
-    def detached(self, tensor: Tensor) -> Tensor:
+    def detach(self, tensor: Tensor) -> Tensor:
         """The same values, through which no gradient flows."""
         axes = " ".join(activation_axes(len(tensor.shape))) if tensor.shape else ""
         (found,) = self.apply(AtenDetached("detach(x0)", f"{axes} -> {axes}".strip(), (tensor.dtype,)), (tensor,))
@@ -182,7 +182,7 @@ class Translation:
                 f"from_torch: {call.name} at {place} draws random numbers that a plan would change; use dropout, or "
                 "draw them before the step and pass them as an input"
             )
-        found, operands = spelled(call)
+        found, operands = spell(call)
         given = [self.tensor(operand) for operand in operands]
         rule = text([whole(tensor.shape) for tensor in given], [whole(shape) for shape in call.shapes])
         return self.results(call, Aten(found, rule, call.dtypes, source=place), given)
@@ -220,7 +220,7 @@ class Translation:
             found = self.graph.buffer(name, tuple(once.shape), dtype, persistent=False)
             self.constants[name] = once.contiguous()
             if once.shape != value.value.shape:
-                found = self.expanded(found, tuple(value.value.shape))
+                found = self.expand(found, tuple(value.value.shape))
             self._constants[id(value)] = found
             self._kept.append(value)  # an id is good for as long as its object lives
         return self._constants[id(value)]
@@ -242,7 +242,7 @@ class Translation:
         axes = " ".join(activation_axes(len(tensor.shape))) if tensor.shape else ""
         return self.apply(AtenLinear("clone(x0)", f"{axes} -> {axes}".strip(), (tensor.dtype,)), (tensor,))[0]
 
-    def expanded(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    def expand(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A tensor whose dimensions of one element are repeated; new ones come in front."""
         if tensor.shape == shape:
             return tensor

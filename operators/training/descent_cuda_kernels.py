@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from maniple.operators.training.descent_kernels import heavy, nesterov, plain
-from maniple.runtime.devices.cuda_kernels import DeviceArray, cuda, flat, launched
+from maniple.runtime.devices.cuda_kernels import DeviceArray, bind_launch, cuda, flat
 
 if TYPE_CHECKING:
     from maniple.operators.training.optimizer import SGD
@@ -50,6 +50,6 @@ def bind_descent(
     kind = arrays[0].dtype.type  # a Python float would make the arithmetic double
     numbers = (kind(optimizer.lr), kind(optimizer.weight_decay))
     if not optimizer.momentum:
-        return launched(_plain, arrays[0].size, (*arrays, *numbers), stream)
+        return bind_launch(_plain, arrays[0].size, (*arrays, *numbers), stream)
     kernel = _nesterov if optimizer.nesterov else _heavy
-    return launched(kernel, arrays[0].size, (*arrays, *numbers, kind(optimizer.momentum)), stream)
+    return bind_launch(kernel, arrays[0].size, (*arrays, *numbers, kind(optimizer.momentum)), stream)

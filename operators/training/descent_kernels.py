@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from maniple.operators.operator.compiled_kernel import compiled
+from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.kernel_scratch import Steps
 
 if TYPE_CHECKING:
@@ -69,19 +69,19 @@ def bind_descent(
     """See ``SGD.bind_update``."""
     tensors = (value, gradient, *states)
     if cores == 1 and all(tensor.is_contiguous() for tensor in tensors):
-        return _fused(optimizer, tensors)
+        return _fuse(optimizer, tensors)
     return _by_torch(optimizer, value, gradient, states)
 
 
-def _fused(optimizer: SGD, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
+def _fuse(optimizer: SGD, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
     """One pass over contiguous memory."""
     arrays = [tensor.view(-1).numpy() for tensor in tensors]
     # Scalars of the arrays' own dtype: a Python float would make the arithmetic double.
     kind = arrays[0].dtype.type
     lr, decay, momentum = kind(optimizer.lr), kind(optimizer.weight_decay), kind(optimizer.momentum)
     if not optimizer.momentum:
-        return compiled(_plain, (*arrays, lr, decay))
-    return compiled(_nesterov if optimizer.nesterov else _heavy, (*arrays, lr, decay, momentum))
+        return compile_kernel(_plain, (*arrays, lr, decay))
+    return compile_kernel(_nesterov if optimizer.nesterov else _heavy, (*arrays, lr, decay, momentum))
 
 
 def _by_torch(optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Tensor, ...]) -> Callable[[], None]:
@@ -102,4 +102,4 @@ def _by_torch(optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Ten
             steps.then(lambda: slope.add_(buffer, alpha=optimizer.momentum))
             direction = slope
     steps.then(lambda: value.add_(direction, alpha=-optimizer.lr))
-    return steps.bound()
+    return steps.bind()

@@ -17,16 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from maniple.runtime.analysis.access import AnalysedUse
 from maniple.runtime.analysis.instance_table import Node
+from maniple.runtime.analysis.placed_use import AnalysedUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from maniple.regions.validity import Validity
-    from maniple.runtime.analysis.access import Move
     from maniple.runtime.analysis.dependence import RegionAnalysis
     from maniple.runtime.analysis.instance_table import Names, Structure
+    from maniple.runtime.analysis.placed_use import Move
     from maniple.runtime.schedule.schedule import Access
 
 __all__: list[str] = []
@@ -135,7 +135,7 @@ class _Clerk:
         slots = tuple([node.item for node in nodes if node.step < 0])
         return slots, tuple([self.number(node) for node in nodes if node.step >= 0])
 
-    def named(self, node: Node) -> Sequence[Node]:
+    def name_nodes(self, node: Node) -> Sequence[Node]:
         """Put names in the place of a stand-in."""
         return self.before[node.item] if node.step < 0 else (node,)
 
@@ -283,14 +283,14 @@ class AnalysisCache:
                 self._transitions.clear()
             taken = tuple([_use_step(use, clerks[use.region]) for use in uses])
             self._transitions[key] = Transition((what, states), steps, taken)
-        return tuple([_named(use, clerks.get(use.region)) for use in uses])
+        return tuple([_name_use(use, clerks.get(use.region)) for use in uses])
 
     def _step(self, region: int, clerk: _Clerk, uses: Sequence[AnalysedUse]) -> RegionStep | None:
         """Put the names of a region in again that was analysed with stand-ins; gives the step if it can be kept."""
         state, analysis = self._state(region), self._regions[region]
         found = analysis.instances.structure()
         if state is None or found is None:
-            analysis.instances.rename(clerk.named)
+            analysis.instances.rename(clerk.name_nodes)
             return None
         names = tuple([clerk.group(nodes) for nodes in found[1]])
         for use in uses:
@@ -308,8 +308,8 @@ def _use_step(use: AnalysedUse, clerk: _Clerk) -> UseStep:
     return UseStep(use.region, use.ordinal - clerk.uses, use.first - clerk.moves, use.moves, edges, accesses)
 
 
-def _named(use: AnalysedUse, clerk: _Clerk | None) -> AnalysedUse:
+def _name_use(use: AnalysedUse, clerk: _Clerk | None) -> AnalysedUse:
     if clerk is None:  # an eviction's
         return use
-    edges = tuple([(before, then) for stand_in, then in use.edges for before in clerk.named(stand_in)])
+    edges = tuple([(before, then) for stand_in, then in use.edges for before in clerk.name_nodes(stand_in)])
     return replace(use, edges=edges)

@@ -144,10 +144,10 @@ class Occupancy:
 
     def note(self, region: int) -> None:
         """Count a region again after a launch used it."""
-        self.used(region)
+        self.note_use(region)
         self._count(region)
 
-    def used(self, region: int) -> None:
+    def note_use(self, region: int) -> None:
         """Take note that a launch used a region, and left its instances as they were."""
         self._clock += 1
         self._used[region] = self._clock
@@ -199,7 +199,7 @@ class Occupancy:
         for memory, size in sorted(asked.items()):
             if self._sums[memory] + size > self._capacity(memory):
                 busy = {region for region, _ in (*rooms, *others)}
-                wanted = [*_wanted(memory, rooms, others, self._logical), *besides.get(memory, ())]
+                wanted = [*_residents(memory, rooms, others, self._logical), *besides.get(memory, ())]
                 chosen += self._make_room(launch, memory, size, busy, wanted)
         return chosen
 
@@ -244,7 +244,7 @@ class Occupancy:
         analysis = self._regions[region]
         found = []
         for other in self.machine.memories:
-            grown = analysis.instances.grown(other.id, alone, analysis.bounds)
+            grown = analysis.instances.growth(other.id, alone, analysis.bounds)
             size = 0 if grown is None else grown.volume * self._logical[region].itemsize
             if other.id != memory and self._sums[other.id] + size <= other.capacity_bytes:
                 distance = 0 if analysis.near is None else analysis.near(memory, other.id)
@@ -261,7 +261,7 @@ class Occupancy:
         return found
 
 
-def _wanted(
+def _residents(
     memory: int,
     rooms: Mapping[tuple[int, int], Rect],
     others: Mapping[tuple[int, int], int],

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import crossing, shared
+from maniple.regions.index_space import crossing, intersect
 from maniple.regions.privilege import Coherence
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def serialised(launch: Launch) -> tuple[tuple[Launch, tuple[int, ...]], ...]:
+def serialise(launch: Launch) -> tuple[tuple[Launch, tuple[int, ...]], ...]:
     """Cut a launch with atomic requirements into launches whose points do not interfere.
 
     Each point goes behind the earlier ones that it interferes with, and no further: any order would be atomic, this one
@@ -43,7 +43,7 @@ def serialised(launch: Launch) -> tuple[tuple[Launch, tuple[int, ...]], ...]:
     earlier: list[list[int]] = [[] for _ in launch.points]
     for one, other, first, second in _interfering(launch.requirements):
         if first == second or one.coherence is not Coherence.ATOMIC or other.coherence is not Coherence.ATOMIC:
-            both = shared(one.rects[first], other.rects[second])
+            both = intersect(one.rects[first], other.rects[second])
             points = f"points {launch.points[first]} and {launch.points[second]}"
             msg = (
                 f"launch {launch.name}: {'two arguments' if first == second else points} both use "

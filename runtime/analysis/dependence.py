@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maniple.regions.collective import recognise
-from maniple.regions.index_space import RectSet, meets, shared
+from maniple.regions.index_space import RectSet, intersect, meets
 from maniple.regions.validity import Use, Validity
-from maniple.runtime.analysis.access import Advance as Advance
-from maniple.runtime.analysis.access import AnalysedUse
-from maniple.runtime.analysis.access import Move as Move
-from maniple.runtime.analysis.access import PlacedUse as PlacedUse
 from maniple.runtime.analysis.instance_table import InstanceTable
 from maniple.runtime.analysis.instance_table import Node as Node
+from maniple.runtime.analysis.placed_use import Advance as Advance
+from maniple.runtime.analysis.placed_use import AnalysedUse
+from maniple.runtime.analysis.placed_use import Move as Move
+from maniple.runtime.analysis.placed_use import PlacedUse as PlacedUse
 from maniple.runtime.schedule.schedule import Access, InstanceKind, Piece, RowKind, Transfer
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RegionAnalysis:
     ) -> None:
         self.bounds = bounds
         self.near = near
-        self.validity = _held(home)
+        self.validity = _validity_at(home)
         self.step = 0
         self.uses = 0
         self.moves: list[Move] = []
@@ -94,7 +94,7 @@ class RegionAnalysis:
 
     def make_room(self, memory: int, rect: Rect) -> None:
         """Move a memory's instance of valid values to one that holds a rectangle too, unless it does already."""
-        room = self.instances.grown(memory, rect, self.bounds)
+        room = self.instances.growth(memory, rect, self.bounds)
         if room is None:
             return
         if self.instances.room(memory) is None or self._mover is None:
@@ -189,7 +189,7 @@ class RegionAnalysis:
         self.moves, self.edges = [], []
         return self.moved - len(moves), moves, edges
 
-    def analysed(
+    def use_again(
         self,
         region: int,
         privilege: Privilege,
@@ -233,7 +233,7 @@ class RegionAnalysis:
         Returns:
             The instance that is used no more.
         """
-        movements, self.validity = self.validity.evicted(memory, refuge)
+        movements, self.validity = self.validity.evict(memory, refuge)
         for copy in movements.copies:
             self._copy(copy)
         return self.instances.evict(memory)
@@ -324,7 +324,7 @@ class RegionAnalysis:
         for push in transfers:
             accesses.append(Access(push.source, push.rect, writes=False, slot=1))
             accesses.append(Access(push.target, push.rect, writes=True, slot=0))
-        unique = _joined(accesses)
+        unique = _join(accesses)
         volume = sum(push.rect.volume for push in transfers)
         self._emit(Move(KINDS[collective.kind], -1, unique, tuple(transfers), tuple(pieces), elements=volume))
 
@@ -332,7 +332,7 @@ class RegionAnalysis:
         """Cut a copy of a collective along the folds that it sends on."""
         source, target = (self.reserve(memory, copy.rect.bounds) for memory in (copy.source, copy.target))
         cut = [
-            Transfer(source, target, shared(copy.rect, fold.rect), after=number)
+            Transfer(source, target, intersect(copy.rect, fold.rect), after=number)
             for number, fold in enumerate(folds)
             if fold.target == copy.source and meets(fold.rect, copy.rect)
         ]
@@ -356,7 +356,7 @@ def apart(uses: Sequence[PlacedUse]) -> bool:
     return len({use.color for use in uses}) == len(uses) and not any(use.shared for use in uses)
 
 
-def _joined(accesses: Iterable[Access]) -> tuple[Access, ...]:
+def _join(accesses: Iterable[Access]) -> tuple[Access, ...]:
     """Give accesses of a collective as few as say the same: a member writes n - 1 blocks, but one rectangle."""
     rects: dict[tuple[int, bool, int], dict[IndexSpace, None]] = {}
     for access in accesses:
@@ -369,5 +369,5 @@ def _joined(accesses: Iterable[Access]) -> tuple[Access, ...]:
     )
 
 
-def _held(home: Mapping[int, Iterable[Rect]]) -> Validity:
-    return Validity.held({memory: RectSet.of(tuple(rects)) for memory, rects in sorted(home.items())})
+def _validity_at(home: Mapping[int, Iterable[Rect]]) -> Validity:
+    return Validity.of_holdings({memory: RectSet.of(tuple(rects)) for memory, rects in sorted(home.items())})

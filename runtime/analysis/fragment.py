@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from maniple.regions.privilege import Privilege
     from maniple.regions.rectangle import Rect
     from maniple.regions.validity import Validity
-    from maniple.runtime.analysis.access import AnalysedUse
     from maniple.runtime.analysis.instance_table import InstanceTable
+    from maniple.runtime.analysis.placed_use import AnalysedUse
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.schedule import Access, InstanceKind
 
@@ -88,7 +88,7 @@ def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
     accesses: list[Accesses] = []
     edges: list[tuple[Node, Node]] = []
     known: dict[tuple[tuple[int, int], ...], Accesses] = {}
-    for ordinal, use in enumerate(_analysed(key, region)):
+    for ordinal, use in enumerate(_analyse_uses(key, region)):
         moves += use.moves
         serves += [ordinal] * len(use.moves)
         edges += use.edges
@@ -99,10 +99,10 @@ def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
         accesses.append(found)
     instances = tuple(region.extents.values())
     fragment = Fragment(tuple(moves), tuple(serves), tuple(accesses), instances, tuple(edges), (), region.validity)
-    return replace(fragment, carried=tuple(_carried(key, fragment, region.instances)))
+    return replace(fragment, carried=tuple(_carry(key, fragment, region.instances)))
 
 
-def _analysed(key: FragmentKey, region: RegionAnalysis) -> Iterator[AnalysedUse]:
+def _analyse_uses(key: FragmentKey, region: RegionAnalysis) -> Iterator[AnalysedUse]:
     """Analyse the uses; where they are many, from memory once the region is in a state again that it was in before."""
     cache = AnalysisCache({0: region})
     for privilege, tasks in key.uses:
@@ -114,10 +114,10 @@ def _analysed(key: FragmentKey, region: RegionAnalysis) -> Iterator[AnalysedUse]
 
 
 def _one(region: RegionAnalysis, privilege: Privilege, tasks: tuple[PlacedUse, ...]) -> tuple[AnalysedUse, ...]:
-    return (region.analysed(0, privilege, tasks),)
+    return (region.use_again(0, privilege, tasks),)
 
 
-def _carried(key: FragmentKey, step: Fragment, left: InstanceTable) -> Iterator[tuple[Node, Node]]:
+def _carry(key: FragmentKey, step: Fragment, left: InstanceTable) -> Iterator[tuple[Node, Node]]:
     """Give what the next step waits for: it moves and uses the same, and each of its writes hides what came before.
 
     Args:

@@ -113,7 +113,7 @@ class InstanceTable:
         index = self._named.get((memory, InstanceKind.MAIN))
         return None if index is None else (index, self.extents[index][2])
 
-    def grown(self, memory: int, rect: Rect, bounds: Rect) -> Rect | None:
+    def growth(self, memory: int, rect: Rect, bounds: Rect) -> Rect | None:
         """Give the room that a memory's instance must get to hold a rectangle too, None if it has it.
 
         An instance that grows gets at least twice as wide on the sides to which it grows, as far as the bounds allow,
@@ -123,7 +123,7 @@ class InstanceTable:
         if found is None:
             return rect
         held = found[1]
-        return None if held.contains(rect) else _stretched(held, held.hull(rect)).intersect(bounds)
+        return None if held.contains(rect) else _stretch(held, held.hull(rect)).intersect(bounds)
 
     def other(self, memory: int, kind: InstanceKind, rect: Rect, tag: tuple[object, ...]) -> int:
         """Give the instance of contributions or of a tile on its way that a tag names, made on first use."""
@@ -253,13 +253,13 @@ class InstanceTable:
         current = {self._named[memory, InstanceKind.MAIN] for memory in self.main}
         for index, touches in list(self._touches.items()):
             kept = index in pinned or index in current
-            touches.readers = self._waited_for(touches.readers, few=kept)
-            touches.writers = self._waited_for(touches.writers, few=kept)
+            touches.readers = self._prune_touches(touches.readers, few=kept)
+            touches.writers = self._prune_touches(touches.writers, few=kept)
             if not (len(touches.readers) or len(touches.writers) or kept):
                 del self._touches[index], self.extents[index]
         self._named = {name: index for name, index in self._named.items() if index in self.extents}
 
-    def _waited_for(self, tree: RectTree[Touch], *, few: bool) -> RectTree[Touch]:
+    def _prune_touches(self, tree: RectTree[Touch], *, few: bool) -> RectTree[Touch]:
         """The tree without touches that nobody is left of; as it is if there are few and few are to be kept."""
         if few and len(tree) < FEW:
             return tree
@@ -341,7 +341,7 @@ def _pieces(space: IndexSpace) -> tuple[IndexSpace, ...]:
     return (space,) if isinstance(space, Rect) or len(space) > FEW_BOXES else space.rects
 
 
-def _stretched(held: Rect, grown: Rect) -> Rect:
+def _stretch(held: Rect, grown: Rect) -> Rect:
     """The grown box, at least twice as wide as the one held on the sides to which it grows."""
     lo, hi = list(grown.lo), list(grown.hi)
     for axis, extent in enumerate(held.shape):

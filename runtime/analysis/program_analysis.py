@@ -6,15 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
-from maniple.regions.index_space import crossing, shared
+from maniple.regions.index_space import crossing, intersect
 from maniple.regions.privilege import READ, Coherence
 from maniple.regions.validity import Clash, Near, UnwrittenRead
-from maniple.runtime.analysis.access import AnalysedUse as AnalysedUse
-from maniple.runtime.analysis.access import placed_uses as placed_uses
 from maniple.runtime.analysis.analysis_cache import AnalysisCache
 from maniple.runtime.analysis.capacity import NOTHING, Occupancy
 from maniple.runtime.analysis.dependence import RegionAnalysis
 from maniple.runtime.analysis.fragment import distance
+from maniple.runtime.analysis.placed_use import AnalysedUse as AnalysedUse
+from maniple.runtime.analysis.placed_use import place_uses as place_uses
 from maniple.runtime.schedule.failure import UnwrittenRegion
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ProgramAnalysis:
         """
         for requirement in launch.requirements:
             if requirement.privilege.reads:
-                missing = self.regions[requirement.region.id].validity.unwritten(requirement.rects)
+                missing = self.regions[requirement.region.id].validity.find_unwritten(requirement.rects)
                 if missing is not None:
                     raise UnwrittenRegion.of(launch, requirement.region, UnwrittenRead(missing))
 
@@ -111,7 +111,7 @@ class ProgramAnalysis:
         what = (launch.points, launch.requirements)
         found = self._recurrence.launch(what, regions, partial(self._analyse, launch))
         for use in found:
-            self._occupancy.used(use.region)
+            self._occupancy.note_use(use.region)
         return found
 
     def _analyse(self, launch: Launch) -> tuple[AnalysedUse, ...]:
@@ -119,7 +119,7 @@ class ProgramAnalysis:
         advances: dict[int, Advance] = {}
         found = []
         for requirement in launch.requirements:
-            tasks = placed_uses(launch, requirement, self.machine)
+            tasks = place_uses(launch, requirement, self.machine)
             region = requirement.region.id
             advance = advances[region] = self._advance(launch, requirement, tasks, advances.get(region))
             found.append((requirement, tasks, advance))
@@ -150,7 +150,7 @@ class ProgramAnalysis:
         rooms = {}
         for (region, memory), rect in hulls.items():
             analysis = self.regions[region]
-            room = analysis.instances.grown(memory, rect, analysis.bounds)
+            room = analysis.instances.growth(memory, rect, analysis.bounds)
             if room is not None:
                 rooms[region, memory] = room
         stays = dict.fromkeys(hulls, 0)  # what it has already
@@ -160,7 +160,7 @@ class ProgramAnalysis:
             self._occupancy.note(region)
         return evicted
 
-    def replayed(self, region: int) -> None:
+    def note_replay(self, region: int) -> None:
         """Count the instances of a region again after a replay used it."""
         self._occupancy.note(region)
 
@@ -184,7 +184,7 @@ class ProgramAnalysis:
         rooms: dict[tuple[int, int], Rect] = {}
         for (region, memory), rect in hulls.items():
             analysis = self.regions[region]
-            room = analysis.instances.grown(memory, rect, analysis.bounds)
+            room = analysis.instances.growth(memory, rect, analysis.bounds)
             if room is not None:
                 rooms[region, memory] = room
         return rooms, others
@@ -198,13 +198,13 @@ class ProgramAnalysis:
             raise UnwrittenRegion.of(launch, requirement.region, error) from error
         except RequestError as error:
             # A key of the analysis is the number of the launch and the point's colour; a program knows the colour.
-            told = error.told(error.one.key[1:], error.other.key[1:]) if isinstance(error, Clash) else error
+            told = error.describe(error.one.key[1:], error.other.key[1:]) if isinstance(error, Clash) else error
             msg = f"launch {launch.name}, region {requirement.region.name}: {told}"
             raise RequestError(msg) from error
 
     def _use(self, requirement: Requirement, tasks: Sequence[PlacedUse], advance: Advance) -> AnalysedUse:
         region = requirement.region.id
-        return self.regions[region].analysed(region, requirement.privilege, tasks, advance, fills=requirement.fills)
+        return self.regions[region].use_again(region, requirement.privilege, tasks, advance, fills=requirement.fills)
 
     def _evict(self, eviction: Eviction) -> AnalysedUse:
         analysis = self.regions[eviction.region]
@@ -232,7 +232,7 @@ def check_interference(launch: Launch) -> None:
             pair = min(((a, b - count) for a, b in pairs if a < count <= b), default=None)
             if pair is not None:
                 a, b = pair
-                both = shared(first.rects[a], second.rects[b])
+                both = intersect(first.rects[a], second.rects[b])
                 where = "two arguments" if a == b else f"points {launch.points[a]} and {launch.points[b]}"
                 msg = (
                     f"launch {launch.name}: {where} both use {first.region.name}{both}, as {first.privilege} "

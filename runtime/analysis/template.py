@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maniple.regions.index_space import RectSet, parted, simplest, union
+from maniple.regions.index_space import RectSet, part, simplest, union
 from maniple.regions.privilege import READ
 from maniple.regions.validity import Near, Validity
-from maniple.runtime.analysis.access import Placing, placed_uses
 from maniple.runtime.analysis.dependence import RegionAnalysis
 from maniple.runtime.analysis.fragment import FragmentKey, analyse
+from maniple.runtime.analysis.placed_use import Placing, place_uses
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
-from maniple.runtime.process.gc_pause import gc_paused
+from maniple.runtime.process.gc_pause import pause_gc
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.schedule.schedule import InstanceKind
 
@@ -86,7 +86,7 @@ class Template:
             if written:
                 before -= touched
             held[memory] = before | mine
-        return Validity.held(held)
+        return Validity.of_holdings(held)
 
 
 def covers(state: Validity, needed: Validity) -> bool:
@@ -99,7 +99,7 @@ def covers(state: Validity, needed: Validity) -> bool:
     return all(memory in held and held[memory].covers(points) for memory, points in needed.valid.items())
 
 
-@gc_paused()
+@pause_gc()
 def lower(
     launches: Sequence[Launch],
     states: Mapping[int, Validity],
@@ -133,7 +133,7 @@ def lower(
         if closing is not None:
             ends.append(closing)
             (requirement,) = closing.requirements
-            found.append((requirement.privilege, placed_uses(closing, requirement, machine)))
+            found.append((requirement.privilege, place_uses(closing, requirement, machine)))
     settled = {region: _settle(region, tuple(found), states[region.id], near(region)) for region, found in uses.items()}
     fragments = [fragment for _, fragment in settled.values()]
     schedule = ScheduleBuilder(machine, (*launches, *ends), tuple(settled), fragments).compose()
@@ -189,7 +189,7 @@ def close(region: LogicalRegion, state: Validity, machine: Machine) -> Launch | 
     points: list[Point] = []
     rects: list[IndexSpace] = []
     waiting = union([contribution.rect for contribution in state.pending])
-    for memory, piece in zip(memories, parted(simplest(waiting, region.bounds.ndim), len(memories)), strict=False):
+    for memory, piece in zip(memories, part(simplest(waiting, region.bounds.ndim), len(memories)), strict=False):
         points.append(Point((len(points),), machine.processors_of(memory)[0]))
         rects.append(piece)
     return Launch("close", tuple(points), (Requirement(region, READ, tuple(rects)),), _idle)

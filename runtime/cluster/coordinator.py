@@ -127,16 +127,16 @@ class Coordinator:
         if self.phase is Phase.DONE:
             return []
         if isinstance(event, Received):
-            return self._received(event.identity, event.message, now)
+            return self._handle_message(event.identity, event.message, now)
         if isinstance(event, Garbled):
-            return self._garbled(event, now)
+            return self._handle_garbled(event, now)
         if isinstance(event, Unread):
             rank = self._ranks.get(event.identity)
             return [] if rank is None else self._fault(rank, "does not read what it is told", now)
         if isinstance(event, ProcessExited):
-            return self._exited(event.rank, event.returncode, now)
+            return self._handle_exit(event.rank, event.returncode, now)
         if isinstance(event, Interrupted):
-            return self._interrupted(now)
+            return self._handle_interrupt(now)
         return self._tick(now)
 
     def _forgive(self, now: float) -> None:
@@ -150,20 +150,20 @@ class Coordinator:
 
     # ------------------------------------------------------------------------------------------------------ messages
 
-    def _received(self, identity: bytes, message: Message, now: float) -> list[Instruction]:
+    def _handle_message(self, identity: bytes, message: Message, now: float) -> list[Instruction]:
         if isinstance(message, Hello):
             return self._hello(identity, message, now)
         echoing = self._echoes.get(identity)
         if echoing is not None:
             if isinstance(message, Heartbeat) and echoing not in self._exits:
-                self._vigil.echoed(echoing, now)
+                self._vigil.note_echo(echoing, now)
             return []
         rank = self._ranks.get(identity)
         if rank is None or rank in self._exits or self.phase is Phase.STOPPING:
             return []
         if isinstance(message, Headway):
             patience = message.patience / 1000
-            self._vigil.told(rank, message.progress, now, waits=message.waits, patience_s=patience)
+            self._vigil.note_progress(rank, message.progress, now, waits=message.waits, patience_s=patience)
             return []
         if isinstance(message, Call):
             told = Told(message.digest, message.inputs, message.text)
@@ -171,7 +171,7 @@ class Coordinator:
         if isinstance(message, Gather):
             return self._gather(rank, message, now)
         if isinstance(message, Failed):
-            return self._failed(rank, message, now)
+            return self._handle_failure(rank, message, now)
         if isinstance(message, Goodbye):
             return self._goodbye(rank, now)
         return self._fault(rank, f"sent a {type(message).__name__}, which ranks do not send", now)
@@ -211,7 +211,7 @@ class Coordinator:
             return f"expected node {hello.rank // self._ranks_per_node} for rank {hello.rank}, got {hello.node}"
         return None
 
-    def _garbled(self, event: Garbled, now: float) -> list[Instruction]:
+    def _handle_garbled(self, event: Garbled, now: float) -> list[Instruction]:
         rank = self._ranks.get(event.identity)
         if rank is not None:
             return self._fault(rank, f"sent what is no message: {event.text}", now)
@@ -223,7 +223,7 @@ class Coordinator:
             return self._to_all(Gathered(message.sequence, outcome))
         return self._blame(outcome, now)
 
-    def _failed(self, rank: int, message: Failed, now: float) -> list[Instruction]:
+    def _handle_failure(self, rank: int, message: Failed, now: float) -> list[Instruction]:
         during = f" during `{message.where}`" if message.where else ""
         if not message.request:
             return self._fault(rank, f"raised {message.text}{during}", now)
@@ -248,7 +248,7 @@ class Coordinator:
 
     # ----------------------------------------------------------------------------------------- processes, time, user
 
-    def _exited(self, rank: int, code: int, now: float) -> list[Instruction]:
+    def _handle_exit(self, rank: int, code: int, now: float) -> list[Instruction]:
         self._exits[rank] = code
         self._vigil.forget(rank)
         if self.phase is Phase.STOPPING:
@@ -282,7 +282,7 @@ class Coordinator:
         rank = min(self._refusals)
         return Finish(1, f"{place(rank, self._ranks_per_node)} {self._refusals[rank]}", rank)
 
-    def _interrupted(self, now: float) -> list[Instruction]:
+    def _handle_interrupt(self, now: float) -> list[Instruction]:
         if self._closing is not None:
             self._closing.hurry()
             return [Kill(self._alive(), signal.SIGKILL)]
@@ -312,7 +312,7 @@ class Coordinator:
         """Stop the run because a rank does not answer, or none gets on."""
         last = self._agreement.last[verdict.rank]
         called = f", last call: `{last}`" if last else ", before its first call"
-        text = verdict.told(lambda rank: place(rank, self._ranks_per_node), called)
+        text = verdict.describe(lambda rank: place(rank, self._ranks_per_node), called)
         at_fault = None if verdict.trouble is Trouble.STUCK else verdict.rank
         self._silent = (verdict.rank,) if verdict.trouble is Trouble.SILENT else ()
         return self._stop(Finish(1, text, at_fault), now, Closing(now, stuck=True))
@@ -339,15 +339,15 @@ class Coordinator:
     def _late(self, now: float) -> list[Instruction]:
         missing = [rank for rank in range(self._size) if rank not in self._members]
         names = ", ".join(place(rank, self._ranks_per_node) for rank in missing)
-        text = f"{names} did not join within {self._join_timeout:g} s ({self._joined()})"
+        text = f"{names} did not join within {self._join_timeout:g} s ({self._describe_members()})"
         advice = "every rank's program must reach the world; see its log, or raise --join-timeout"
         return self._stop(Finish(1, f"{text}; {advice}", missing[0]), now)
 
     def _left_early(self, rank: int, now: float) -> list[Instruction]:
-        text = f"ended with exit status {self._exits[rank]} before it joined ({self._joined()})"
+        text = f"ended with exit status {self._exits[rank]} before it joined ({self._describe_members()})"
         return self._fault(rank, text, now)
 
-    def _joined(self) -> str:
+    def _describe_members(self) -> str:
         names = [place(rank, self._ranks_per_node) for rank in sorted(self._members)]
         return f"joined: {', '.join(names) or 'none'}"
 

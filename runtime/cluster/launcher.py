@@ -20,7 +20,7 @@ from typing import ClassVar, final
 from maniple.regions.error import RequestError
 from maniple.runtime.cluster.vigil import HANG_S
 from maniple.runtime.devices.registry import CPU, check_device
-from maniple.runtime.machine.world_machine import given_machine
+from maniple.runtime.machine.world_machine import load_given_machine
 from maniple.runtime.process import environment
 from maniple.runtime.process.inventory import available_cores, core_numbers
 from maniple.runtime.transports.registry import DEFAULT, TRANSPORTS
@@ -106,7 +106,7 @@ class LaunchRequest:
         if self.bind and wanted > usable:
             raise RequestError(f"--bind: expected at least {wanted} cores for {self.size} ranks, got {usable}")
         if self.machine is not None:
-            given_machine(self.machine, self.size, self.processors, self.device)
+            load_given_machine(self.machine, self.size, self.processors, self.device)
         _check_target(self.target)
 
     @property
@@ -118,7 +118,7 @@ class LaunchRequest:
         """Cores of each processor."""
         return self.cores or max(1, available_cores() // (self.size * self.processors))
 
-    def bound(self, rank: int) -> tuple[int, ...]:
+    def cores_of(self, rank: int) -> tuple[int, ...]:
         """Cores that a rank keeps to; none where that is left to the system."""
         usable, own = core_numbers(), self.processors * self.cores_each()
         full = self.size > 1 and own * self.size == len(usable)
@@ -150,7 +150,7 @@ class RankCommand:
 
     def all_variables(self) -> dict[str, str]:
         """Give all variables of a process of this host: those that it would have anyway, and the rank's own."""
-        passed_on = {name: value for name, value in environment.inherited().items() if name not in self.without}
+        passed_on = {name: value for name, value in environment.copy_variables().items() if name not in self.without}
         return {**passed_on, **self.variables}
 
 
@@ -231,7 +231,7 @@ class Launcher(ABC):
     def __init__(self, argument: str = "") -> None:
         self.argument = argument
 
-    def head(self) -> str:
+    def coordinator_address(self) -> str:
         """Give the numeric address of this host under which all ranks reach the control socket, which binds to it."""
         return LOOPBACK
 

@@ -120,10 +120,10 @@ class LocalLauncher(Launcher):
 
     def start(self, command: RankCommand, streams: Streams) -> RankProcess:
         """See `Launcher.start`."""
-        return LocalProcess(_tethered(command.argv), streams, command.all_variables(), command.inherited)
+        return LocalProcess(_tie_to_launcher(command.argv), streams, command.all_variables(), command.inherited)
 
 
-def _tethered(argv: Sequence[str]) -> Sequence[str]:
+def _tie_to_launcher(argv: Sequence[str]) -> Sequence[str]:
     if not sys.platform.startswith("linux"):
         return argv  # ranks that joined notice that the launcher is gone
     return [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *argv]

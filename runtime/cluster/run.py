@@ -41,7 +41,7 @@ OPTIONAL = frozenset(
 def command(
     request: LaunchRequest,
     rank: int,
-    head: str = "",
+    endpoint: str = "",
     token: str = "",
     shared: tuple[int, ...] = (),
     bells: tuple[tuple[int, int], ...] = (),
@@ -53,7 +53,7 @@ def command(
     Args:
         request: what to start.
         rank: which rank.
-        head: endpoint of the control socket.
+        endpoint: where the coordinator's socket is.
         token: the run's secret.
         shared: descriptors of the files that the ranks share.
         bells: descriptors of the pipes that wake them.
@@ -71,7 +71,7 @@ def command(
         ranks_per_node=request.ranks_per_node,
         processors=request.processors,
         cores=cores,
-        head=head,
+        endpoint=endpoint,
         token=token,
         mapper=request.mapper,
         deterministic=request.deterministic,
@@ -80,7 +80,7 @@ def command(
         shared=shared,
         device=request.device,
         bells=bells,
-        bound=request.bound(rank) if here else (),
+        bound=request.cores_of(rank) if here else (),
         machine=None if request.machine is None else str(request.machine.absolute()),
         log=str(log_file(logs, rank).absolute()) if here and logs is not None else None,
         report=str(reports_file(logs).absolute()) if request.report and logs is not None else None,
@@ -126,14 +126,14 @@ def run(request: LaunchRequest) -> int:
     launcher = make_launcher(request)
     open_files.check(request.size)
     token = secrets.token_hex(16)
-    head = Coordinator(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s)
+    coordinator = Coordinator(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s)
     sys.stdout.flush()
     if request.size > 1:
         within, between = ways(request, launcher)
         where, way = (" of this host", within) if launcher.same_host else ("", between)
         sys.stderr.write(f"maniple: {request.size} ranks{where} exchange tiles through {way}\n")
         sys.stderr.flush()
-    with Supervisor(head, token, request.port, launcher.head()) as supervisor:
+    with Supervisor(coordinator, token, request.port, launcher.coordinator_address()) as supervisor:
         logs = make_log_folder(request.log_dir)
         _start(request, launcher, supervisor, token, logs)
         finish = supervisor.watch()

@@ -30,7 +30,7 @@ from maniple.runtime.cluster.coordinator_event import (
 from maniple.runtime.cluster.launcher import Streams
 from maniple.runtime.cluster.tee import Tee
 from maniple.runtime.transports.message import ProtocolError, decode, encode, frames
-from maniple.runtime.transports.proof import be_head
+from maniple.runtime.transports.proof import be_coordinator
 from maniple.runtime.transports.transport import LOOPBACK
 from maniple.runtime.transports.zeromq import bind, make_socket
 
@@ -64,11 +64,11 @@ class Supervisor:
     """The processes of one run and the socket that they report to; a context that leaves nothing behind.
 
     Args:
-        head: what decides.
+        coordinator: what decides.
         token: the run's secret.
         port: of the control socket; None lets the system choose.
         interface: the address of this host that it binds to.
-        clock: tells the head the time.
+        clock: tells the coordinator the time.
 
     Raises:
         RunError: the port is taken, or this process may open no more files.
@@ -76,13 +76,13 @@ class Supervisor:
 
     def __init__(
         self,
-        head: Coordinator,
+        coordinator: Coordinator,
         token: str,
         port: int | None,
         interface: str = LOOPBACK,
         clock: Clock = monotonic,
     ) -> None:
-        self._head = head
+        self._coordinator = coordinator
         self._clock = clock
         self._processes: list[RankProcess] = []
         self._outputs: list[Tee] = []
@@ -96,7 +96,7 @@ class Supervisor:
         try:
             self._router = make_socket(self._context, zmq.ROUTER, linger_ms=200, sending=UNREAD, receiving=UNREAD)
             self._stack.callback(self._router.close)
-            be_head(self._router, token)
+            be_coordinator(self._router, token)
             self.endpoint = bind(self._router, interface, port)
         except BaseException:
             self._stack.close()
@@ -148,7 +148,7 @@ class Supervisor:
         """Serve the coordinator until the run is over."""
         while True:
             for event in (*self._receive(), *self._exits(), *self._signals(), Tick()):
-                finish = self._carry_out(self._head.handle(event, self._clock()))
+                finish = self._carry_out(self._coordinator.handle(event, self._clock()))
                 if finish is not None:
                     return finish
 

@@ -61,7 +61,7 @@ class Verdict:
     seconds: float
     witness: int | None = None
 
-    def told(self, place: Callable[[int], str], called: str) -> str:
+    def describe(self, place: Callable[[int], str], called: str) -> str:
         """Say it.
 
         Args:
@@ -109,11 +109,11 @@ class Vigil:
         """Watch a rank from now on."""
         self._ranks[rank] = _Watched(now, now, now)
 
-    def echoed(self, rank: int, now: float) -> None:
+    def note_echo(self, rank: int, now: float) -> None:
         """Take in that a rank's echo came back."""
         self._ranks[rank].heard = now
 
-    def told(self, rank: int, progress: int, now: float, *, waits: bool, patience_s: float = 0.0) -> None:
+    def note_progress(self, rank: int, progress: int, now: float, *, waits: bool, patience_s: float = 0.0) -> None:
         """Take in a rank's word; it is no sign of life, since it may have lain in a queue.
 
         Args:

@@ -72,10 +72,10 @@ class Agreement:
         self._calls.setdefault(sequence, {})[rank] = told
         for ended in sorted(self._ended):
             if self.counts[ended] < sequence:
-                return self._ended_early(ended, rank)
+                return self._describe_early_end(ended, rank)
         for parts in self._gathers.values():
             if rank not in parts and min(count for count, _ in parts.values()) < sequence:
-                return self._parted(min(parts), rank)
+                return self._describe_parting(min(parts), rank)
         return self._judge(sequence, now)
 
     def tick(self, now: float) -> Fault | None:
@@ -91,10 +91,10 @@ class Agreement:
         self._ended.add(rank)
         ahead = [other for other in range(self._size) if self.counts[other] > self.counts[rank]]
         if ahead:
-            return self._ended_early(rank, ahead[0])
+            return self._describe_early_end(rank, ahead[0])
         for sequence in sorted(self._gathers):
             if rank not in self._gathers[sequence]:
-                return self._ended_gather(rank, min(self._gathers[sequence]))
+                return self._describe_gather_end(rank, min(self._gathers[sequence]))
         return None
 
     def gather(self, rank: int, payload: bytes) -> Fault | tuple[bytes, ...] | None:
@@ -103,13 +103,13 @@ class Agreement:
         sequence = self._joined[rank]
         for ended in sorted(self._ended):
             if self._joined[ended] < sequence:
-                return self._ended_gather(ended, rank)
+                return self._describe_gather_end(ended, rank)
         parts = self._gathers.setdefault(sequence, {})
         parts[rank] = (self.counts[rank], payload)
         if len(parts) < self._size:
             others = (other for other in range(self._size) if self._joined[other] < sequence)
             ahead = next((other for other in others if self.counts[other] > self.counts[rank]), None)
-            return None if ahead is None else self._parted(rank, ahead)
+            return None if ahead is None else self._describe_parting(rank, ahead)
         del self._gathers[sequence]
         for other in range(1, self._size):
             if parts[other][0] != parts[0][0]:
@@ -120,7 +120,7 @@ class Agreement:
                 )
         return tuple(parts[number][1] for number in range(self._size))
 
-    def _parted(self, waiting: int, calling: int) -> Fault:
+    def _describe_parting(self, waiting: int, calling: int) -> Fault:
         """Say that a rank exchanges values, for which another that has made further calls can only come too late."""
         exchanges = f"exchanges values after {self._after(waiting, self.counts[waiting])}"
         calls = f"has made {self._after(calling, self.counts[calling])}"
@@ -155,12 +155,12 @@ class Agreement:
         shown = [told.text + (f" inputs {told.inputs.hex()}" if told.inputs else "") for told in (wrong, right)]
         return f"diverged at call {sequence}: its inputs differ: it called `{shown[0]}`, {witness} called `{shown[1]}`"
 
-    def _ended_early(self, rank: int, other: int) -> Fault:
+    def _describe_early_end(self, rank: int, other: int) -> Fault:
         later = self.counts[rank] + 1
         told = self._calls[later][other]
         return Fault(rank, f"ended {self._since(rank)}; {self._place(other)} went on to call {later} `{told.text}`")
 
-    def _ended_gather(self, rank: int, other: int) -> Fault:
+    def _describe_gather_end(self, rank: int, other: int) -> Fault:
         waits = f"{self._place(other)} waits for it in `{self.last[other]}`"
         return Fault(rank, f"ended {self._since(rank)}; {waits}")
 

@@ -69,7 +69,7 @@ class Control(ABC):
         """
 
     @abstractmethod
-    def stopped(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """Give the reason for which the run was stopped, None while it was not."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class SoloControl(Control):
     def fail(self, where: str, text: str) -> None:
         """Do nothing: whoever called has the error."""
 
-    def stopped(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """Give None: nobody stops it."""
         return None
 

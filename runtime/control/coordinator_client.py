@@ -205,7 +205,7 @@ class CoordinatorClient(Control):
             self._alarm.ring()
             self._changed.wait_for(lambda: self._words > told or self._reason is not None or self._farewell)
 
-    def stopped(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """Give the reason."""
         return self._reason
 
@@ -246,8 +246,8 @@ class CoordinatorClient(Control):
         socket = make_socket(context, zmq.DEALER, linger_ms=1000, receiving=UNREAD)
         try:
             be_rank(socket, self._launch.token)
-            Echo(context, self._launch.head, self._launch.token, self._launch.rank)
-            socket.connect(self._launch.head)
+            Echo(context, self._launch.endpoint, self._launch.token, self._launch.rank)
+            socket.connect(self._launch.endpoint)
             self._serve(socket)
         except (zmq.ZMQError, RunError) as error:
             self._stop(f"node {self._launch.node} (rank {self._launch.rank}) lost its control connection: {error}")
@@ -278,7 +278,7 @@ class CoordinatorClient(Control):
             if now >= beat_at or self._word_due:
                 beat_at = now + BEAT_S
                 self._send_word(socket)
-                self._look_for_head(now, heard)
+                self._look_for_coordinator(now, heard)
             self._lazy = sent
             armed = self._alarm.arm() and not self._outbox
             wait = LAZY_S if sent else beat_at - now
@@ -318,7 +318,7 @@ class CoordinatorClient(Control):
                 raise ProtocolError(f"expected a message of the launcher, got {type(message).__name__}")
             self._changed.notify_all()
 
-    def _look_for_head(self, now: float, heard: float) -> None:
+    def _look_for_coordinator(self, now: float, heard: float) -> None:
         """Stop when the launcher is gone, and end a process that does not stop by itself."""
         if self._lost_at is not None:
             if now - self._lost_at > LAST_WORDS_S:

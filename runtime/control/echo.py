@@ -28,16 +28,16 @@ class Echo:
 
     Args:
         context: ending it ends the echo.
-        head: the launcher's endpoint.
+        endpoint: where the coordinator's socket is.
         token: the run's secret.
         rank: whose echo.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], head: str, token: str, rank: int) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, token: str, rank: int) -> None:
         self._socket = make_socket(context, zmq.DEALER, sending=BEATS, receiving=BEATS)
         self._socket.setsockopt(zmq.ROUTING_ID, echo_name(rank))
         be_rank(self._socket, token)
-        self._socket.connect(head)
+        self._socket.connect(endpoint)
         self._thread = threading.Thread(target=self._run, name="echo", daemon=True)
         self._thread.start()
 

@@ -35,7 +35,7 @@ def install() -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if is_consequence(error) or (_failed_elsewhere(error) and all(map(await_stop, _controls))):
+        if is_consequence(error) or (_is_failure_elsewhere(error) and all(map(await_stop, _controls))):
             raise SystemExit(1)
         request = isinstance(error, RequestError)
         for control in _controls:
@@ -59,7 +59,7 @@ def is_consequence(error: BaseException | None) -> bool:
     return any(isinstance(each, RankStopped) for each in _chain(error))
 
 
-def broken_off() -> bool:
+def is_broken_off() -> bool:
     """Say whether an exception that the interpreter has printed ended the program: then nothing is waited for.
 
     At a prompt the program goes on after one.
@@ -89,7 +89,7 @@ def end_badly(control: Control, error: ManipleError) -> NoReturn:
     os._exit(1)
 
 
-def _failed_elsewhere(error: BaseException) -> bool:
+def _is_failure_elsewhere(error: BaseException) -> bool:
     return any(isinstance(each, RunError) and not each.here for each in _chain(error))
 
 

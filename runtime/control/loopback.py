@@ -210,7 +210,7 @@ class LoopbackControl(Control):
         doing = where or self._hub.agreement.last[self.rank]
         self._hub.blame(Fault(self.rank, f"raised {text}" + (f" during `{doing}`" if doing else "")))
 
-    def stopped(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """Give the reason."""
         return self._hub.reason
 

@@ -185,7 +185,7 @@ def taking_law(make: Callable[[int, int], Device]) -> None:
     device = make(0, _CAPACITY)
     ran: list[object] = []
     with device.binding():
-        found = device.taken(_noting(ran, "ran"))
+        found = device.watch(_noting(ran, "ran"))
     _expect(device, "taking: what ran", ["ran"], ran)
     if found is not None and not found.peak >= found.kept >= 0:
         raise _broken(device, "taking", "a peak of at least what is kept", found)

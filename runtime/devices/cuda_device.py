@@ -22,7 +22,7 @@ from maniple.regions.error import RequestError
 from maniple.runtime.devices.device import Device, Stream
 from maniple.runtime.devices.event import Event, Signal
 from maniple.runtime.devices.memory_budget import MemoryBudget
-from maniple.runtime.process.allocation import Taken
+from maniple.runtime.process.host_allocation import Taken
 
 __all__: list[str] = []
 
@@ -213,8 +213,8 @@ class CudaDevice(Device):
         with torch.cuda.stream(self._streams[0].torch), self.device:
             yield
 
-    def taken(self, work: Callable[[], object]) -> Taken:
-        """See `Device.taken`; what other streams are given meanwhile counts too."""
+    def watch(self, work: Callable[[], object]) -> Taken:
+        """See `Device.watch`; what other streams are given meanwhile counts too."""
         before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
         work()

@@ -27,7 +27,7 @@ THREADS = 128  # of a block
 _MOST_BLOCKS = 4096  # more do not fill a GPU better; a thread takes every gridsize-th element
 
 
-def launched(kernel: Any, work: int, arguments: tuple[object, ...], stream: object = 0) -> Callable[[], None]:
+def bind_launch(kernel: Any, work: int, arguments: tuple[object, ...], stream: object = 0) -> Callable[[], None]:
     """A kernel bound to its arguments and to a grid of blocks of ``THREADS`` threads.
 
     Args:
@@ -41,7 +41,7 @@ def launched(kernel: Any, work: int, arguments: tuple[object, ...], stream: obje
     return lambda: configured(*arguments)
 
 
-def seen_by_numba(array: DeviceArray) -> Any:
+def as_numba(array: DeviceArray) -> Any:
     """A device array as kernels take it: numba's own as it is, torch's memory shared; the host's in the simulator."""
     if not isinstance(array, torch.Tensor):
         return array
@@ -59,5 +59,5 @@ def current_stream() -> object:
 
 def flat(array: DeviceArray) -> Any:
     """The elements of a contiguous device array in one dimension."""
-    seen = seen_by_numba(array)
+    seen = as_numba(array)
     return seen if seen.ndim == 1 else seen.reshape(seen.size)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from maniple.runtime.process.allocation import Taken
+    from maniple.runtime.process.host_allocation import Taken
 
 __all__: list[str] = []
 
@@ -113,7 +113,7 @@ class Device(ABC):
         """Have tensors that are made inside, on this thread, lie in the memory of the device: scratch of bodies."""
 
     @abstractmethod
-    def taken(self, work: Callable[[], object]) -> Taken | None:
+    def watch(self, work: Callable[[], object]) -> Taken | None:
         """Run something in a stream's turn, and say what its allocator gave meanwhile; None where that is not heard."""
 
     @abstractmethod

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from maniple.runtime.process.allocation import Taken
+    from maniple.runtime.process.host_allocation import Taken
 
 __all__: list[str] = []
 
@@ -79,11 +79,11 @@ class HostDevice(Device):
         """See `Device.binding`."""
         return nullcontext()
 
-    def taken(self, work: Callable[[], object]) -> Taken | None:
-        """See `Device.taken`."""
-        from maniple.runtime.process.allocation import taken_on_host
+    def watch(self, work: Callable[[], object]) -> Taken | None:
+        """See `Device.watch`."""
+        from maniple.runtime.process.host_allocation import watch_host_run
 
-        return taken_on_host(work)
+        return watch_host_run(work)
 
     def close(self) -> None:
         """See `Device.close`: it has no threads."""
@@ -98,10 +98,10 @@ class Cpu(HostDevice):
 
 def _run(work: Callable[[], object]) -> None:
     """Run work as a task's body is run, on whatever thread this is."""
-    from maniple.runtime.devices.processor import inside_task, task_entered
+    from maniple.runtime.devices.processor import inside_task, run_as_task
 
     if inside_task():
         work()
         return
-    with task_entered():
+    with run_as_task():
         work()

@@ -28,7 +28,7 @@ from maniple.regions.error import RunError
 from maniple.runtime.devices.device import Device, Stream
 from maniple.runtime.devices.event import Event, Signal
 from maniple.runtime.devices.processor import enter_task
-from maniple.runtime.process.allocation import Taken, taken_on_host
+from maniple.runtime.process.host_allocation import Taken, watch_host_run
 
 __all__: list[str] = []
 
@@ -107,8 +107,8 @@ class _Placement(TorchFunctionMode):
             )
         found = func(*args, **(kwargs or {}))
         if "device" in (kwargs or {}):
-            return _placed(found, torch.Tensor)
-        return found if given else _placed(found, NullTensor)
+            return _cast(found, torch.Tensor)
+        return found if given else _cast(found, NullTensor)
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -119,7 +119,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _placed(found: Any, kind: type[torch.Tensor]) -> Any:
+def _cast(found: Any, kind: type[torch.Tensor]) -> Any:
     if isinstance(found, torch.Tensor) and type(found) is not kind:
         return found.as_subclass(kind)
     return found
@@ -258,12 +258,12 @@ class NullDevice(Device):
         with _inside():
             yield
 
-    def taken(self, work: Callable[[], object]) -> Taken | None:
-        """See `Device.taken`."""
-        return taken_on_host(work)
+    def watch(self, work: Callable[[], object]) -> Taken | None:
+        """See `Device.watch`."""
+        return watch_host_run(work)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Have no stream begin anything inside, so that a test sees who waits."""
         with self._gate.changed:
             self._gate.closed = True

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, cast, final
 import torch
 
 from maniple.runtime.devices.event import DONE
-from maniple.runtime.process.interruption import uninterrupted
+from maniple.runtime.process.interruption import hold_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,7 +72,7 @@ def _set_own_threads(cores: int) -> None:
 
 
 @contextmanager
-def task_entered() -> Iterator[None]:
+def run_as_task() -> Iterator[None]:
     """Make this thread one that runs the bodies of tasks, inside; torch's intra-op threads stay as they are."""
     _here.inside = True
     try:
@@ -180,7 +180,7 @@ class Processor(ABC):
 
     def help(self) -> None:
         """Do on this thread, which waits, what is queued first, if any thread may do it."""
-        with uninterrupted():
+        with hold_interrupts():
             with self._arrived:
                 lent = self._queue[0][3] if self._queue and not self._busy else None
                 if lent is None:
@@ -212,7 +212,7 @@ class Processor(ABC):
             return False
         self._paused = None
         try:
-            with task_entered():
+            with run_as_task():
                 pause = work()
         except Exception as error:  # noqa: BLE001  (as for a thread)
             self._failed(error)

@@ -21,7 +21,7 @@ def attend(resources: Resources) -> None:
     """
     known = weakref.ref(resources)
 
-    def counted() -> int:
+    def count() -> int:
         found = known()
         if found is None:
             return 0
@@ -38,4 +38,4 @@ def attend(resources: Resources) -> None:
         busy = sum(one.busy for one in list(found.processors.values()) if isinstance(one, CpuProcessor))
         return busy - found.progress.blocked
 
-    resources.world.headway.count(counted, working)
+    resources.world.headway.count(count, working)

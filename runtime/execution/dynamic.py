@@ -13,7 +13,7 @@ from maniple.runtime.analysis.fragment import distance
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.analysis.template import close, enter
 from maniple.runtime.execution.ready_queue import LiveRegion, ReadyQueue
-from maniple.runtime.process.interruption import uninterrupted
+from maniple.runtime.process.interruption import hold_interrupts
 from maniple.runtime.program.body import BoundTask
 from maniple.runtime.program.mapper import CopyView, Mapper
 from maniple.runtime.program.mapping import rank_sources
@@ -175,7 +175,7 @@ class DynamicLaunches:
         """
         if self._under_way.current is not None:
             self._under_way.leave()
-        with uninterrupted():
+        with hold_interrupts():
             found = self.analysis.launch(launch, again=again)
             self.version += 1
             if serial:
@@ -224,7 +224,7 @@ class DynamicLaunches:
         self._queue.line_up(rows, tasks, together=together)
         self._queue.release([*rows, *tasks])
         for use in found:
-            self._live[use.region].bound(self._here, use.evicted)
+            self._live[use.region].release_bound(self._here, use.evicted)
             self._live[use.region].tidy()
         moved = sum(memory.version for memory in self._here.values())
         if moved != self._moved:
@@ -268,7 +268,7 @@ class DynamicLaunches:
         self._under_way.await_rows()
         self._bound.clear()  # views are kept there
         for use in leaving:
-            self._live[use.region].bound(self._here, use.evicted)
+            self._live[use.region].release_bound(self._here, use.evicted)
             self._live[use.region].tidy()
 
     def _on_device(self, use: AnalysedUse) -> bool:
@@ -324,7 +324,7 @@ class DynamicLaunches:
         for number, processor, body in bound.bodies:
             run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
             if number not in bound.heard and self._recorded():
-                watched = self.runtime.scratch.watched(launch, number, self._resources.processors[processor], run)
+                watched = self.runtime.scratch.watch(launch, number, self._resources.processors[processor], run)
                 if watched is run:
                     bound.heard.add(number)
                 run = watched
@@ -336,9 +336,9 @@ class DynamicLaunches:
             measure = None
             if mapping is not None and mapping.options.profile:
                 if self._resources.processors[processor].device is None:
-                    guarded = self.profiler.measured(guarded, launch.name, processor)
+                    guarded = self.profiler.measure(guarded, launch.name, processor)
                 else:
-                    measure = self.profiler.told(launch.name, processor)
+                    measure = self.profiler.make_listener(launch.name, processor)
             tell = self.runtime.journal.teller(f"p{processor}", partial(launch.label, number), "task")
             priority = 0 if mapping is None else mapping.priorities[number]
             rows.append(self._queue.task(processor, guarded, nodes[number], priority, tell, measure))
@@ -391,7 +391,7 @@ class DynamicLaunches:
             live.forget()
             enter(live.analysis, validity)
             live.resume(self._here)
-            self.analysis.replayed(region)
+            self.analysis.note_replay(region)
 
 
 def _nothing() -> None:

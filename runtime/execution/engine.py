@@ -218,14 +218,14 @@ class CopyEngine:
         after, arrival = push.movement.after, push.arrival
         if push.across is not None and arrival is not None:
             end = push.across(after)
-            self._when((end,), partial(self._crossed, push, arrival, end))
+            self._when((end,), partial(self._end_crossing, push, arrival, end))
         elif push.stage is not None:
             end = push.stage(after)
-            self._when((end,), partial(self._staged, push, end))
+            self._when((end,), partial(self._hand_over, push, end))
         else:
-            self._when(after, partial(self._staged, push, DONE))
+            self._when(after, partial(self._hand_over, push, DONE))
 
-    def _staged(self, push: Outgoing, end: Event) -> None:
+    def _hand_over(self, push: Outgoing, end: Event) -> None:
         """Send a push, or hand it over where this rank is both ends; its bytes are at hand."""
         note(push.movement, end)
         if push.arrival is None:
@@ -235,21 +235,21 @@ class CopyEngine:
             self._one_less(push.movement)
             self._land(push.arrival, push.pack())
 
-    def _crossed(self, push: Outgoing, arrival: Incoming, end: Event) -> None:
+    def _end_crossing(self, push: Outgoing, arrival: Incoming, end: Event) -> None:
         """End a push from one device of this rank to another."""
         self._one_less(push.movement)
-        self._landed(arrival, end)
+        self._note_landing(arrival, end)
 
     def _fold(self, movement: Movement, fold: LocalFold) -> None:
         end = fold.fold(movement.after)
 
-        def folded() -> None:
+        def note_fold() -> None:
             note(movement, end)
             for push in fold.then:
                 self._go(push)
             self._one_less(movement)
 
-        self._when((end,), folded)
+        self._when((end,), note_fold)
 
     def _one_less(self, movement: Movement) -> None:
         movement.left -= 1
@@ -276,11 +276,11 @@ class CopyEngine:
         after = arrival.movement.after
         if arrival.on_device:
             end = arrival.land(payload, after)
-            self._when((end,), partial(self._landed, arrival, end))
+            self._when((end,), partial(self._note_landing, arrival, end))
         else:
-            self._when(after, lambda: self._landed(arrival, arrival.land(payload, ())))
+            self._when(after, lambda: self._note_landing(arrival, arrival.land(payload, ())))
 
-    def _landed(self, arrival: Incoming, end: Event) -> None:
+    def _note_landing(self, arrival: Incoming, end: Event) -> None:
         movement = arrival.movement
         note(movement, end)
         if arrival.peer == self.transport.rank:

@@ -71,6 +71,6 @@ def _check(
 
 def _by_memory(control: Control, mine: Mapping[int, Sequence[object]]) -> dict[int, tuple[record.Field, ...]]:
     """Put together what every rank says of its own memories, which it plans and measures alone."""
-    gathered = control.gather(record.packed(sorted(mine.items())))
+    gathered = control.gather(record.pack(sorted(mine.items())))
     told = (row.items(2) for part in record.parts(gathered, "needs of memories") for row in part.items())
     return {memory.integer(): found.items() for memory, found in told}

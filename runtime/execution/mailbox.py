@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.regions.error import RunError
-from maniple.runtime.process.copying import copied
+from maniple.runtime.process.copying import copy_into
 from maniple.runtime.transports.shared_memory import ENTRIES, FIRST_ENTRY, HUNGRY, LINE, SENT, STARVED, TAKEN
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Box:
         room = max(SMALLEST, 1 << (size - 1).bit_length())
         free = self._free.get(room)
         block = free.pop() if free else self._shared.arena.allocate(room)
-        written = copied(block[:size], np.frombuffer(payload, np.uint8))
+        written = copy_into(block[:size], np.frombuffer(payload, np.uint8))
         entry = 2 * (self.sent % ENTRIES)
         self._entries[entry] = self._shared.arena.start_of(int(block.ctypes.data))
         self._entries[entry + 1] = size

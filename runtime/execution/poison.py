@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from maniple.regions.index_space import meets, shared, simplest, without
+from maniple.regions.index_space import intersect, meets, simplest, without
 from maniple.regions.privilege import Coherence
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Place = tuple[int, int, tuple[int, ...], int]
 point, and which replica of that it is. Places compare as the program orders them."""
 
 
-def awaited(launch: Launch) -> bool:
+def may_be_awaited(launch: Launch) -> bool:
     """Say whether tasks may wait for one of a launch by means of their own, and so for ever for one that failed."""
     return any(requirement.coherence is Coherence.SIMULTANEOUS for requirement in launch.requirements)
 
@@ -90,7 +90,7 @@ class Poison:
         if not found:
             return None
         failure, where = min(found, key=lambda each: each[0])
-        return simplest(shared(where, space), space.ndim), failure
+        return simplest(intersect(where, space), space.ndim), failure
 
     def after(self, launch: Launch, failed: Mapping[Point, Failure]) -> tuple[Poison, dict[Point, Failure]]:
         """Give the poison after a launch, and the tasks of it that a failure has reached.
@@ -101,7 +101,7 @@ class Poison:
         """
         if not self.spots and not failed:
             return self, {}
-        reached = self._reached(launch, failed)
+        reached = self._find_failures(launch, failed)
         spots = dict(self.spots)
         for number, point in enumerate(launch.points):
             for requirement in launch.requirements:
@@ -117,7 +117,7 @@ class Poison:
                     _put(spots, requirement.region.id, requirement.rects[number], reached[point], keep=keep)
         return Poison(spots), reached
 
-    def _reached(self, launch: Launch, failed: Mapping[Point, Failure]) -> dict[Point, Failure]:
+    def _find_failures(self, launch: Launch, failed: Mapping[Point, Failure]) -> dict[Point, Failure]:
         """Give the tasks of a launch that fail or read poison, each with the first failure that it goes back to."""
         reached: dict[Point, Failure] = {}
         for number, point in enumerate(launch.points):

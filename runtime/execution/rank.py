@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from maniple.regions.error import ManipleError, RequestError
 from maniple.runtime.control.control import RankStopped
 from maniple.runtime.control.endings import Endings
-from maniple.runtime.control.exit_hook import broken_off, end_badly
+from maniple.runtime.control.exit_hook import end_badly, is_broken_off
 from maniple.runtime.control.waiting import Waiting
 from maniple.runtime.control.world import is_current
 from maniple.runtime.devices.processor import inside_task
@@ -191,7 +191,7 @@ class RankRuntime:
 
     def _end(self) -> None:
         """At the end of the program: let what was launched finish, and do not end well if it failed unseen."""
-        if is_current(self.world) and not broken_off() and not self.waiting.told:
+        if is_current(self.world) and not is_broken_off() and not self.waiting.told:
             try:
                 self.endings.release()
                 self.drain()

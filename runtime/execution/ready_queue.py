@@ -10,7 +10,7 @@ from maniple.runtime.analysis.dependence import Node
 from maniple.runtime.execution.engine import CopyEngine
 from maniple.runtime.execution.ready_row import DONE, DeviceTask, ReadyRow, ReadyTask, count_down
 from maniple.runtime.execution.recorder import silent
-from maniple.runtime.lanes.movement import BoundMove, Place, bind_movement
+from maniple.runtime.lanes.movement_binding import BoundMove, Place, bind_movement
 from maniple.runtime.observe.timeline import Kind
 from maniple.runtime.schedule.schedule import InstanceKind, RowKind
 from maniple.runtime.storage.copy_kernels import bind_fold
@@ -74,12 +74,12 @@ class LiveRegion:
 
     def storage(self, memory: Memory, instance: int) -> torch.Tensor | None:
         """Give the storage of the instance of valid values, if it is that instance and views of it may be kept."""
-        kept = memory.kept(self.region) if instance == self._current.get(memory.id) else None
+        kept = memory.lasting_instance(self.region) if instance == self._current.get(memory.id) else None
         return None if kept is None else kept[1]
 
     def _valid(self, memory: Memory, instance: int, extent: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the storage of the instance of valid values, made if it is another than the one before."""
-        kept, current = memory.kept(self.region), self._current.get(memory.id, instance)
+        kept, current = memory.lasting_instance(self.region), self._current.get(memory.id, instance)
         self._current[memory.id] = instance
         if kept is not None and current != instance:
             self._former[current] = kept
@@ -92,7 +92,7 @@ class LiveRegion:
         rooms = {memory: self.analysis.instances.room(memory) for memory in memories}
         self._current = {memory: room[0] for memory, room in rooms.items() if room is not None}
 
-    def bound(self, memories: Mapping[int, Memory], evicted: int) -> None:
+    def release_bound(self, memories: Mapping[int, Memory], evicted: int) -> None:
         """Let go of what only rows that are bound by now still refer to.
 
         Args:
@@ -208,7 +208,7 @@ class ReadyQueue:
         return row
 
     def _movement(self, live: LiveRegion, node: Node, move: Move) -> ReadyRow | None:
-        bound = live.moves.get(id(move)) or self._bound(live, move)
+        bound = live.moves.get(id(move)) or self._bind(live, move)
         here = not bound.memories.isdisjoint(self._memories)
         engine = self._resources.mover(bound.memories) if here else None
         if engine is None:
@@ -240,7 +240,7 @@ class ReadyQueue:
         live.rows[node] = row
         return row
 
-    def _bound(self, live: LiveRegion, move: Move) -> BoundMove:
+    def _bind(self, live: LiveRegion, move: Move) -> BoundMove:
         """Find who takes part in a movement."""
         ends = [end for push in move.transfers for end in (push.source, push.target)]
         return BoundMove(move, frozenset([live.analysis.extents[end][0] for end in ends]), None)

@@ -105,11 +105,11 @@ class Recorder:
             self.add(event)
         self._runs.append((run.number, replay.schedule))
 
-    def allocated(self, name: str, storage: torch.Tensor) -> None:
+    def note_allocation(self, name: str, storage: torch.Tensor) -> None:
         """Add that storage was made; and later, by itself, that it went."""
         size = storage.numel() * storage.element_size()
         self.resize(Kind.ALLOCATED, name, size)
-        weakref.finalize(storage.untyped_storage(), _freed, weakref.ref(self), name, size).atexit = False
+        weakref.finalize(storage.untyped_storage(), _note_free, weakref.ref(self), name, size).atexit = False
 
     def resize(self, kind: Kind, name: str, size: int) -> None:
         """Add that so many bytes were allocated or freed."""
@@ -146,7 +146,7 @@ class Journal:
             self._recorder.ran(run)
 
 
-def _freed(recorder: weakref.ref[Recorder], name: str, size: int) -> None:
+def _note_free(recorder: weakref.ref[Recorder], name: str, size: int) -> None:
     found = recorder()
     if found is not None:
         found.resize(Kind.FREED, name, size)

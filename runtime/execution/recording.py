@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
-from maniple.runtime.execution.measurement import gather_recording
 from maniple.runtime.execution.recorder import CAPACITY, Recorder
+from maniple.runtime.execution.run_measurement import gather_recording
 from maniple.runtime.observe.timeline import Kind
 
 if TYPE_CHECKING:

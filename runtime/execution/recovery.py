@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from maniple.runtime.execution.poison import Failure, Poison, awaited, place_of, reads_poison
+from maniple.runtime.execution.poison import Failure, Poison, may_be_awaited, place_of, reads_poison
 from maniple.runtime.schedule.failure import PoisonedRegion, TaskFailed
 from maniple.runtime.transports import record
 from maniple.runtime.transports.message import MAX_INTEGER, MAX_STRING
@@ -121,20 +121,20 @@ class Recovery:
         """
         point = launch.points[number]
 
-        def attempted() -> None:
-            if self.noted and self.reached(serial, 0, point):
+        def attempt() -> None:
+            if self.noted and self.has_reached(serial, 0, point):
                 ended()
                 return
             try:
                 call()
             except BaseException as error:
                 failure = TaskFailed.of_launch(launch, number, self._world.place(), error)
-                if awaited(launch):
+                if may_be_awaited(launch):
                     raise failure from error
                 self.note(place_of(serial, 0, point), failure)
                 ended()
 
-        return attempted
+        return attempt
 
     def note(self, place: Place, error: TaskFailed) -> None:
         """Note that a task failed; from any thread, before anybody can know that it has ended."""
@@ -143,7 +143,7 @@ class Recovery:
             self.noted[place] = Failure(place, str(error), self._world.rank)
             self._tally = None
 
-    def reached(self, serial: int, index: int, point: Point) -> bool:
+    def has_reached(self, serial: int, index: int, point: Point) -> bool:
         """Say whether a failure of this rank that is known by now has reached a task; from any thread."""
         with self._lock:
             if self._tally is None:
@@ -219,7 +219,7 @@ class Recovery:
         self._release()
         self._drain()
         mine = [[*failure.place, failure.text[:MAX_STRING], failure.rank] for failure in self.noted.values()]
-        parts = self._world.control.gather(record.packed(mine))
+        parts = self._world.control.gather(record.pack(mine))
         told = [_failure(row) for part in record.parts(parts, "failures") for row in part.items()]
         with self._lock:
             tally = _Tally(self._before, {failure.place: failure for failure in told})

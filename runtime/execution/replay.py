@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 from maniple.runtime.execution.device_lane import DeviceLane
-from maniple.runtime.execution.poison import awaited, place_of
+from maniple.runtime.execution.poison import may_be_awaited, place_of
 from maniple.runtime.execution.run import Share
 from maniple.runtime.lanes.binding import Binder, Storage
 from maniple.runtime.lanes.lane_program import LaneProgram
 from maniple.runtime.lanes.lane_step import LaneStep, Meeting, StepFailed
-from maniple.runtime.process.gc_pause import gc_paused
-from maniple.runtime.process.interruption import uninterrupted
+from maniple.runtime.process.gc_pause import pause_gc
+from maniple.runtime.process.interruption import hold_interrupts
 from maniple.runtime.schedule.failure import TaskFailed
 from maniple.runtime.schedule.lane import Layout, StepKind
 
@@ -54,7 +54,7 @@ class Replay:
         lasting: ids of the regions whose valid instances outlive the schedule.
     """
 
-    @gc_paused()
+    @pause_gc()
     def __init__(self, schedule: Schedule, rank: Services, lasting: Collection[int]) -> None:
         self.schedule = schedule
         self._world, self._waiting, self._under_way = rank.world, rank.waiting, rank.under_way
@@ -122,7 +122,7 @@ class Replay:
         """
         self._waiting.check()
         self.prepare()
-        with uninterrupted():
+        with hold_interrupts():
             return self.commit()
 
     def prepare(self) -> None:
@@ -223,13 +223,13 @@ class Replay:
     def fail(self, row: int, error: BaseException) -> None:
         """Fail the rank with what a row raised; -1 stands for a step of no row."""
         if row >= 0 and error is not self._waiting.error and not isinstance(error, TaskFailed):
-            error = self._named(row, error)
+            error = self._name_failure(row, error)
         self._waiting.fail(error)
 
-    def _named(self, row: int, error: BaseException) -> TaskFailed:
+    def _name_failure(self, row: int, error: BaseException) -> TaskFailed:
         return TaskFailed.of(self.schedule, row, self._world.place(), error)
 
-    def reached(self, processor: int, row: int) -> bool:
+    def has_reached(self, processor: int, row: int) -> bool:
         """Say whether a failure has reached the task of a row, in the run that a processor is at."""
         run = self._now[processor]
         point = int(self.schedule.point[row])
@@ -238,7 +238,7 @@ class Replay:
         if not run.serial:
             return run.reach(self.failure)
         index = int(self.schedule.launch[row])
-        return self._recovery.reached(run.serial, index, self.schedule.launches[index].points[point])
+        return self._recovery.has_reached(run.serial, index, self.schedule.launches[index].points[point])
 
     def note(self, processor: int, row: int, error: BaseException) -> bool:
         """Note that the body of a row raised; says whether the lane can go on all the same.
@@ -250,9 +250,9 @@ class Replay:
         point = int(self.schedule.point[row]) if row >= 0 else -1
         if point < 0 or error is self._waiting.error or not self._goes_on(run):
             return False
-        index, failure = int(self.schedule.launch[row]), self._named(row, error)
+        index, failure = int(self.schedule.launch[row]), self._name_failure(row, error)
         launch = self.schedule.launches[index]
-        if awaited(launch):
+        if may_be_awaited(launch):
             return False
         if run.serial:
             self._recovery.note(place_of(run.serial, index, launch.points[point]), failure)
@@ -265,7 +265,7 @@ class Replay:
     def _goes_on(self, run: Run) -> bool:
         return self._recovery.possible if run.serial else self._world.size == 1
 
-    def troubled(self, processor: int) -> bool:
+    def is_troubled(self, processor: int) -> bool:
         """Say whether tasks of the run that a processor is at may have to be left out."""
         return bool(self._recovery.noted) if self._now[processor].serial else self.failure is not None
 
@@ -290,7 +290,7 @@ class Replay:
         if self._resources.engine is not None:
             self._resources.engine.start(self._moving[run.slot][0][row], run.number, events)
 
-    def _moved(self, slot: int, row: int) -> None:
+    def _note_move(self, slot: int, row: int) -> None:
         """Note that the copy engine has moved a row: between which times, if a device did."""
         moved, (begun, ended) = self._moving[slot][0][row], self.times[slot]
         ended[row] = perf_counter_ns()
@@ -303,7 +303,7 @@ class Replay:
                 self._waiting.finished.notify_all()
             self._one_less(run)
 
-    def _await_moved(self, row: int, value: int) -> bool:
+    def _await_move(self, row: int, value: int) -> bool:
         """Wait until the copy engine has moved a row so often; its thread needs the core, so nothing spins.
 
         Raises:
@@ -341,7 +341,7 @@ class Replay:
             raise RequestError(told[0])
         self._reserved = True
 
-    @gc_paused()
+    @pause_gc()
     def _bind(self) -> None:
         """Bind every step of this rank to storage; again only when lasting storage has moved."""
         self._storage.bind()
@@ -363,11 +363,11 @@ class Replay:
             wire = self._binder.wires[processor]
             self._programs[processor] = LaneProgram(processor, program, self._progress, wire, self)
         for slot in range(2):
-            self._moving[slot] = self._binder.movements(partial(self._moved, slot))
+            self._moving[slot] = self._binder.movements(partial(self._note_move, slot))
 
     def _wait(self, counter: int, value: int) -> tuple[Callable[[int, int], bool], int, int, int]:
         if counter < 0:
-            return self._await_moved, -1 - counter, counter, value
+            return self._await_move, -1 - counter, counter, value
         return self._progress.wait, self._progress.processor(counter), counter, value
 
     def _call(self, processor: int, step: Step) -> Callable[[], object] | None:

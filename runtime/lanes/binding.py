@@ -10,7 +10,7 @@ import numpy as np
 
 from maniple.regions.error import RunError
 from maniple.regions.rectangle import Rect
-from maniple.runtime.lanes.movement import Place, bind_movement
+from maniple.runtime.lanes.movement_binding import Place, bind_movement
 from maniple.runtime.schedule.lane import StepKind
 from maniple.runtime.schedule.memory_plan import plan_memory
 from maniple.runtime.schedule.schedule import InstanceKind, RowKind
@@ -109,7 +109,7 @@ class Storage:
         ]
         for number in self._lasting:
             instance, memory = self.schedule.instances[number], self.memory_of(number)
-            held = memory.kept(self.schedule.regions[instance.region])
+            held = memory.lasting_instance(self.schedule.regions[instance.region])
             if memory.arena is not None and (held is None or not held[0].contains(instance.rect)):
                 sizes.append(self._bytes(number))
         return [*sizes, 64 * (1 + len(self._landing))]
@@ -190,7 +190,7 @@ def read_table(shared: SharedMemory, rank: int, table: int) -> dict[int, tuple[i
     packed = shared.window(rank, table + _PLACE, size).tobytes()
     places: dict[int, tuple[int, Rect, tuple[int, ...]]] = {}
     for number, start, lo, hi, order in (
-        row.items(5) for row in record.unpacked(packed, f"table of rank {rank}").items()
+        row.items(5) for row in record.unpack(packed, f"table of rank {rank}").items()
     ):
         axes = order.integers()
         signed = -MAX_INTEGER

@@ -38,11 +38,11 @@ __all__: list[str] = []
 class Tasks(Protocol):
     """What a lane asks of its tasks, and tells of them."""
 
-    def troubled(self, processor: int) -> bool:
+    def is_troubled(self, processor: int) -> bool:
         """Say whether tasks may have to be left out."""
         ...
 
-    def reached(self, processor: int, row: int) -> bool:
+    def has_reached(self, processor: int, row: int) -> bool:
         """Say whether the task of a row must be."""
         ...
 
@@ -132,7 +132,7 @@ class LaneProgram:
         """
         end = len(self.entries)
         while self._at < end:
-            if self._ready is not None and self._tasks.troubled(self.processor):
+            if self._ready is not None and self._tasks.is_troubled(self.processor):
                 self._ready = None  # compiled code leaves nothing out
             ready = self._ready
             stretch = None if ready is None else ready.stretch(self._at)
@@ -180,7 +180,7 @@ class LaneProgram:
                         return partial(wait, where, base[counter] + value)
                 for before, landed in lands:
                     begun[before], ended[landed] = waiting, now()
-            if not (row >= 0 and tasks.troubled(mine) and tasks.reached(mine, row)):
+            if not (row >= 0 and tasks.is_troubled(mine) and tasks.has_reached(mine, row)):
                 begun[first] = now()
                 if call is not None:
                     try:

@@ -159,7 +159,7 @@ class Progress:
         Raises:
             RunError: the run was stopped or has failed.
         """
-        reached = self._counter.reached
+        reached = self._counter.has_reached
         if reached(address, value, LOOKS if self._patient else 1):
             return True
         if not self._patient:

@@ -167,7 +167,7 @@ class Machine:
 
             world = launched.current()
         if world.machine is not None:
-            return cls._given(world, world.machine)
+            return cls._load_given(world, world.machine)
         if world.device != "cpu":
             mine = replace(mine, gpu_bytes=DEVICES.lookup(world.device).memory_bytes())
         found = [Inventory.from_bytes(payload) for payload in world.control.gather(mine.to_bytes())]
@@ -181,7 +181,7 @@ class Machine:
         return cls._of_ranks("detected", found, nodes, world.processors, world.cores)
 
     @classmethod
-    def _given(cls, world: World, path: str) -> Self:
+    def _load_given(cls, world: World, path: str) -> Self:
         """Load the machine that the launch was given; on all ranks the same, or on none."""
         machine = cls.load(path)
         found = world.control.gather(machine.fingerprint().encode())
@@ -250,7 +250,7 @@ class Machine:
         Raises:
             RequestError: an entry of it is wrong; the message names the entry.
         """
-        return cls(*machine_file.parsed(Entry("machine", "", data)))
+        return cls(*machine_file.parse(Entry("machine", "", data)))
 
     def to_json(self) -> dict[str, object]:
         """The machine as plain data."""

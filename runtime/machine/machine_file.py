@@ -94,10 +94,10 @@ def read(path: str | os.PathLike[str]) -> Parts:
     Raises:
         RequestError: the file or an entry of it is wrong.
     """
-    return parsed(read_toml(path))
+    return parse(read_toml(path))
 
 
-def parsed(root: Entry) -> Parts:
+def parse(root: Entry) -> Parts:
     """The fields of the machine that plain data describes, as ``document`` gives it.
 
     Raises:

@@ -101,7 +101,7 @@ def _v100(host: int, gpus: range) -> list[Link]:
     return links
 
 
-def _switched(nvlink: float, network: float) -> Wire:
+def _nvswitch(nvlink: float, network: float) -> Wire:
     """An NVSwitch that joins all GPUs of a host, and a network card for each GPU."""
 
     def wires(host: int, gpus: range) -> list[Link]:
@@ -118,10 +118,10 @@ GPUS: dict[str, GpuHost] = {
     "k80": GpuHost(4.1e12, 12 * 10**9, 240.6e9, 4, _k80, ("card{}.0", "card{}.1", "pcie{}")),
     "p100": GpuHost(10.6e12, 16 * 10**9, 732e9, 4, _p100, ("pcie{}",)),
     "v100": GpuHost(15.7e12, 16 * 10**9, 900e9, 8, _v100, ("pcie{}.0", "pcie{}.1", "pcie{}.2", "pcie{}.3", "cpu{}")),
-    "a100": GpuHost(19.5e12, 80 * 10**9, 2039e9, 8, _switched(240e9, 25e9), ("nvswitch{}",)),
-    "h100": GpuHost(67e12, 80 * 10**9, 3350e9, 8, _switched(370.8e9, 50e9), ("nvswitch{}",)),
-    "h200": GpuHost(67e12, 141 * 10**9, 4800e9, 8, _switched(370.8e9, 50e9), ("nvswitch{}",)),
-    "b200": GpuHost(75e12, 180 * 10**9, 7700e9, 8, _switched(721.8e9, 50e9), ("nvswitch{}",)),
+    "a100": GpuHost(19.5e12, 80 * 10**9, 2039e9, 8, _nvswitch(240e9, 25e9), ("nvswitch{}",)),
+    "h100": GpuHost(67e12, 80 * 10**9, 3350e9, 8, _nvswitch(370.8e9, 50e9), ("nvswitch{}",)),
+    "h200": GpuHost(67e12, 141 * 10**9, 4800e9, 8, _nvswitch(370.8e9, 50e9), ("nvswitch{}",)),
+    "b200": GpuHost(75e12, 180 * 10**9, 7700e9, 8, _nvswitch(721.8e9, 50e9), ("nvswitch{}",)),
 }
 """The kinds of GPU by name. A K80 counts as what programs see of it: two GPUs."""
 

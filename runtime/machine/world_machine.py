@@ -35,7 +35,7 @@ def host_machine(world: World, processors: Collection[int] = ()) -> Machine:
     return Machine.detect(replace(world, processors=count, cores=cores))
 
 
-def given_machine(path: str | os.PathLike[str], ranks: int, processors: int, device: str) -> Machine:
+def load_given_machine(path: str | os.PathLike[str], ranks: int, processors: int, device: str) -> Machine:
     """Load the machine that a launch is given in place of what would be found, and see that it can be that.
 
     Args:

@@ -39,9 +39,9 @@ class _Drawing:
         timeline = self._timeline
         found: list[Entry] = []
         for rank, node in enumerate(timeline.nodes):
-            found.append(_named("process_name", rank, 0, f"node {node} (rank {rank})"))
+            found.append(_name_entry("process_name", rank, 0, f"node {node} (rank {rank})"))
         for (rank, lane), thread in self._threads.items():
-            found.append(_named("thread_name", rank, thread, lane))
+            found.append(_name_entry("thread_name", rank, thread, lane))
         found += [self._span(span) for span in timeline.spans]
         found += self._path()
         found += self._memory()
@@ -74,7 +74,7 @@ class _Drawing:
         if not path:
             return []
         process = len(self._timeline.nodes)
-        found = [_named("process_name", process, 0, "critical path")]
+        found = [_name_entry("process_name", process, 0, "critical path")]
         for span in path:
             place = {"pid": process, "tid": 0, "cat": "critical path", "args": {"rank": span.rank, "lane": span.lane}}
             found.append({**self._span(span), **place})
@@ -127,5 +127,5 @@ class _Drawing:
         ]
 
 
-def _named(what: str, process: int, thread: int, name: str) -> Entry:
+def _name_entry(what: str, process: int, thread: int, name: str) -> Entry:
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}

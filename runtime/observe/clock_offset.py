@@ -32,7 +32,7 @@ def clock_offsets(control: Control, hosts: Sequence[str], clock: Callable[[], in
         sent = clock()
         control.gather(b"")
         stamps.append((sent, clock()))
-    told = record.parts(control.gather(record.packed(stamps)), "clock stamps")
+    told = record.parts(control.gather(record.pack(stamps)), "clock stamps")
     rounds = [[_stamp(item) for item in part.items(ROUNDS)] for part in told]
     bounds = offset_bounds(rounds)
     first = hosts.index

@@ -84,7 +84,7 @@ def whole_step(rank: int, run: int, before_ns: int, begun_ns: int, ended_ns: int
         yield Event(Kind.ENDED, ended_ns, *place)
 
 
-def decomposed(timeline: Timeline, rank: int) -> Terms:
+def decompose(timeline: Timeline, rank: int) -> Terms:
     """Say what a step went into at a rank.
 
     Args:

@@ -82,7 +82,7 @@ class Watch:
         self._arena = arena
         self._devices = tuple(dict.fromkeys(devices))
         self._host = _own()
-        self._shared = 0 if arena is None else arena.touched()
+        self._shared = 0 if arena is None else arena.touched_bytes()
         self._on_devices = sum(torch.cuda.memory_allocated(device) for device in self._devices)
         self._sampler: _Sampler | None = None
         self._begun = False
@@ -112,7 +112,7 @@ class Watch:
         """Give the most since it began."""
         way = "sampled" if self._sampler is not None else "peak" if STATUS.exists() else "ever"
         most = _most() if self._sampler is None else self._sampler.most
-        shared = 0 if self._arena is None else self._arena.touched()
+        shared = 0 if self._arena is None else self._arena.touched_bytes()
         on_devices = sum(torch.cuda.max_memory_allocated(device) for device in self._devices)
         return Peak(
             max(0, most - self._host), max(0, shared - self._shared), max(0, on_devices - self._on_devices), way
@@ -125,7 +125,7 @@ class Watch:
 
 
 @contextmanager
-def measured_peak(arena: Arena | None = None, devices: Sequence[torch.device] = ()) -> Iterator[Callable[[], Peak]]:
+def measure_peak(arena: Arena | None = None, devices: Sequence[torch.device] = ()) -> Iterator[Callable[[], Peak]]:
     """Measure the most memory that this process has inside, above what it had before.
 
     Args:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 __all__: list[str] = []
 
 
-def copied(target: npt.NDArray[Any], source: npt.NDArray[Any]) -> int:
+def copy_into(target: npt.NDArray[Any], source: npt.NDArray[Any]) -> int:
     """Copy elements into a place of the same shape; gives the bytes that were written."""
     np.copyto(target, source)
     return target.nbytes

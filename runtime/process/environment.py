@@ -32,7 +32,7 @@ class LaunchEnvironment:
         ranks_per_node: ranks of each node.
         processors: processors of each rank.
         cores: cores of each processor.
-        head: endpoint of the launcher's control socket.
+        endpoint: where the coordinator's socket is.
         token: secret of this run.
         mapper: name of the mapper to use, None for the default.
         join_timeout_s: seconds that ranks wait for each other.
@@ -57,7 +57,7 @@ class LaunchEnvironment:
     ranks_per_node: int
     processors: int
     cores: int
-    head: str
+    endpoint: str
     token: str
     mapper: str | None
     join_timeout_s: float
@@ -83,7 +83,7 @@ class LaunchEnvironment:
             "MANIPLE_NODES": str(self.nodes),
             "MANIPLE_PROCESSORS": str(self.processors),
             "MANIPLE_CORES": str(self.cores),
-            "MANIPLE_HEAD": self.head,
+            "MANIPLE_HEAD": self.endpoint,
             "MANIPLE_TOKEN": self.token,
             "MANIPLE_JOIN_TIMEOUT": repr(self.join_timeout_s),
         }
@@ -135,7 +135,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         ranks_per_node=per_node,
         processors=processors,
         cores=cores,
-        head=variables["MANIPLE_HEAD"],
+        endpoint=variables["MANIPLE_HEAD"],
         token=_text(variables, "MANIPLE_TOKEN"),
         mapper=variables.get("MANIPLE_MAPPER") or None,
         deterministic=variables.get("MANIPLE_DETERMINISTIC") == "1",
@@ -186,7 +186,7 @@ def sets_heap(environ: Mapping[str, str] | None = None) -> bool:
     return any(variables.get(name) for name in HEAP_VARIABLES)
 
 
-def inherited() -> dict[str, str]:
+def copy_variables() -> dict[str, str]:
     """Give a copy of this process's variables, for processes that it starts."""
     return dict(os.environ)
 

@@ -10,7 +10,7 @@ __all__: list[str] = []
 
 
 @contextmanager
-def gc_paused() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """A stretch of work whose objects outlive it: a collector that runs meanwhile looks at them in vain.
 
     An export makes a million of them, a lowering as many: a tenth of an import's time and a fifth of a lowering's went

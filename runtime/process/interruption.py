@@ -62,6 +62,6 @@ class Hold:
             signal.raise_signal(signal.SIGINT)
 
 
-def uninterrupted() -> Hold:
+def hold_interrupts() -> Hold:
     """Hold back SIGINT until the block has ended; the block must be short and must not wait for anything."""
     return Hold()

@@ -14,7 +14,7 @@ __all__: list[str] = []
 BASE, EACH = 40, 8
 
 
-def needed(ranks: int) -> int:
+def count(ranks: int) -> int:
     """Count the files that a rank, or the launcher, may have to have open at once.
 
     Args:
@@ -30,10 +30,10 @@ def check(ranks: int) -> None:
         RunError: says the limit and the number needed.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit != resource.RLIM_INFINITY and limit < needed(ranks):
+    if limit != resource.RLIM_INFINITY and limit < count(ranks):
         raise RunError(
-            f"a run of {ranks} rank{'s' * (ranks > 1)} on this host needs {needed(ranks)} open files of each process, "
-            f"and may have {limit}; raise the limit with `ulimit -n {needed(ranks)}`, or use fewer ranks"
+            f"a run of {ranks} rank{'s' * (ranks > 1)} on this host needs {count(ranks)} open files of each process, "
+            f"and may have {limit}; raise the limit with `ulimit -n {count(ranks)}`, or use fewer ranks"
         )
 
 

@@ -49,17 +49,17 @@ class Registry(Generic[Plugin]):
 
     def names(self) -> tuple[str, ...]:
         """The names of all plug-ins, sorted; none of them is loaded."""
-        return tuple(sorted({*self._installed(), *self._registered}))
+        return tuple(sorted({*self._find_installed(), *self._registered}))
 
     def origin(self, name: str) -> str:
         """Where the plug-in of a name is from: ``module:attribute``."""
         if name in self._registered:
-            return _qualified(self._registered[name])
-        return " and ".join(self._installed().get(name, ()))
+            return _qualify(self._registered[name])
+        return " and ".join(self._find_installed().get(name, ()))
 
     def packages(self, name: str) -> tuple[str, ...]:
         """The packages that announce a name, as they are installed: none where the program has registered it."""
-        points = self._installed().get(name, {}).values()
+        points = self._find_installed().get(name, {}).values()
         return tuple(sorted({point.dist.name for point in points if point.dist is not None}))
 
     def register(self, name: str, plugin: Plugin, *, again: bool = False) -> None:
@@ -78,8 +78,8 @@ class Registry(Generic[Plugin]):
         """
         checked = self._check(name, plugin)
         held = self._registered.get(name)
-        foreign = any(_top(value) != _top(_qualified(checked)) for value in self._installed().get(name, ()))
-        if foreign or (held is not None and not again and _qualified(held) != _qualified(checked)):
+        foreign = any(_top(value) != _top(_qualify(checked)) for value in self._find_installed().get(name, ()))
+        if foreign or (held is not None and not again and _qualify(held) != _qualify(checked)):
             raise RequestError(
                 f"{self._kind} {name!r}: the name belongs to {self.origin(name)}; register under another name"
             )
@@ -95,7 +95,7 @@ class Registry(Generic[Plugin]):
             raise RequestError(f"{self._kind}: expected a name, got {name!r}; register yours, and give its name")
         if name in self._registered:
             return self._registered[name]
-        points = self._installed().get(name)
+        points = self._find_installed().get(name)
         if points is None:
             raise RequestError(f"{self._kind} {name!r}: there is no such {self._kind}{nearest(name, self.names())}")
         if len(points) > 1:
@@ -109,7 +109,7 @@ class Registry(Generic[Plugin]):
             raise RequestError(f"{self._kind} {name!r}: {value} cannot be loaded ({error})") from error
         return self._check(name, loaded)
 
-    def _installed(self) -> dict[str, dict[str, EntryPoint]]:
+    def _find_installed(self) -> dict[str, dict[str, EntryPoint]]:
         """The entry points by name, and of each name by what they name."""
         if self._points is None:
             found: dict[str, dict[str, EntryPoint]] = {}
@@ -152,7 +152,7 @@ def class_check(
     return check
 
 
-def _qualified(plugin: object) -> str:
+def _qualify(plugin: object) -> str:
     return f"{getattr(plugin, '__module__', '')}:{getattr(plugin, '__qualname__', type(plugin).__qualname__)}"
 
 

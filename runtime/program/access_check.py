@@ -73,7 +73,7 @@ class CheckedArgument:
         return same[positions(self.space)] if isinstance(self.space, RectSet) else same.reshape(-1)
 
 
-def checked(body: Callable[..., object], arguments: Sequence[CheckedArgument]) -> Callable[..., object]:
+def guard_access(body: Callable[..., object], arguments: Sequence[CheckedArgument]) -> Callable[..., object]:
     """Wrap a body so that it fails if it writes what it may only read, or leaves out what it must write.
 
     Args:
@@ -132,10 +132,10 @@ def _run_again(
             argument.view.copy_(held)
     for argument, bare in zip(discarded, left, strict=True):
         if bool(bare.any()):
-            raise RunError(_unwritten(argument, bare))
+            raise RunError(_describe_unwritten(argument, bare))
 
 
-def _unwritten(argument: CheckedArgument, bare: torch.Tensor) -> str:
+def _describe_unwritten(argument: CheckedArgument, bare: torch.Tensor) -> str:
     """Describe the elements that a body has left out."""
     wanted = set(torch.nonzero(bare).reshape(-1)[:SHOWN].tolist())
     points = [point for number, point in enumerate(_points(argument.space, max(wanted))) if number in wanted]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from maniple.regions.index_space import RectSet
-from maniple.runtime.program.access_check import CheckedArgument, checked
+from maniple.runtime.program.access_check import CheckedArgument, guard_access
 from maniple.runtime.program.variant import CompiledBody
 from maniple.runtime.storage.copy_kernels import torch_dtype
 from maniple.runtime.storage.footprint import SparseArgument, label
@@ -85,7 +85,7 @@ class TaskBinder:
             count = next(fields, 0)
             arrays = tuple([variant.array(seen.next(parameter.name)) for _ in range(count or 1)])
             arguments.append(arrays if count else arrays[0])
-        body = checked(variant.call, seen.checked) if seen.checked else variant.call
+        body = guard_access(variant.call, seen.checked) if seen.checked else variant.call
         if seen.private:
             body = _private(body, seen.private)
         return BoundTask(self, point, body, arguments, tuple(enumerate(holes)), tuple(seen.identities))

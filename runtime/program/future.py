@@ -109,7 +109,7 @@ class Launched:
         """Raise what reached one of some tasks, which then has no value."""
         call = self._call
         for number in numbers:
-            self._program.runtime.recovery.fate(*call.standing, started(call).points[number])
+            self._program.runtime.recovery.fate(*call.standing, start(call).points[number])
 
 
 class Future(Launched):
@@ -141,7 +141,7 @@ class FutureMap(Launched, Mapping[tuple[int, ...], Any]):
 
     @property
     def _colors(self) -> tuple[tuple[int, ...], ...]:
-        launch = self._call.launch or started(self._call)
+        launch = self._call.launch or start(self._call)
         return tuple(point.color for point in launch.points)
 
     def __getitem__(self, color: tuple[int, ...] | int) -> Any:
@@ -176,7 +176,7 @@ class FutureMap(Launched, Mapping[tuple[int, ...], Any]):
     def placed(self) -> dict[tuple[int, ...], str]:
         """Say where each point runs, such as `p1 of node 0 (rank 0)`."""
         world = self._program.runtime.world
-        points = started(self._call).points
+        points = start(self._call).points
         owners = [self._program.machine.rank_of(point.processor) for point in points]
         return {
             point.color: f"p{point.processor} of node {owner // world.ranks_per_node} (rank {owner})"
@@ -196,7 +196,7 @@ def _call_of(made: Call | Calls, number: int) -> Call:
     return made if isinstance(made, Call) else made[number]
 
 
-def started(call: Call) -> Launch:
+def start(call: Call) -> Launch:
     """Give the launch that a call executes, started if something held it back."""
     if call.begin is not None:
         call.begin()
@@ -216,7 +216,7 @@ def share(program: Program, call: Call) -> None:
         return
     rank, machine = program.runtime, program.machine
     rank.refuse_inside_a_task("future.get")
-    launch = started(call)
+    launch = start(call)
     mine = [
         [number, call.await_result(rank.await_event, number)]
         for number, point in enumerate(launch.points)
@@ -233,6 +233,6 @@ def share(program: Program, call: Call) -> None:
         )
         raise RunError(msg) from error
     for part in rank.recovery.exchange(packed):
-        for number, value in (pair.items(2) for pair in record.unpacked(part, "results").items()):
+        for number, value in (pair.items(2) for pair in record.unpack(part, "results").items()):
             call.results[number.integer()] = value.value
     call.shared = True

@@ -187,12 +187,12 @@ def _no_variant(
     has = ", ".join(f"{name!r} for {kind}" for name, kind in variants.items())
     place = f"p{processor}, a {board.kinds[processor]} processor"
     return RequestError(
-        f"task {launch.name}[{_shown(launch, index)}] was placed on {place}, "
+        f"task {launch.name}[{_describe_point(launch, index)}] was placed on {place}, "
         f"for which it has no variant; it has {has}: register one, or place it elsewhere"
     )
 
 
-def _shown(launch: LaunchView, index: int) -> str:
+def _describe_point(launch: LaunchView, index: int) -> str:
     return ",".join(map(str, launch.colors[index]))
 
 
@@ -200,7 +200,7 @@ def _illegal_point(
     mapper: Mapper, callback: str, launch: LaunchView, index: int, answer: object, legal: str
 ) -> RequestError:
     shown = answer if callback == "map_task" and isinstance(answer, str) and " " in answer else repr(answer)
-    return _illegal(mapper, callback, f"{launch.name}[{_shown(launch, index)}]", str(shown), legal)
+    return _illegal(mapper, callback, f"{launch.name}[{_describe_point(launch, index)}]", str(shown), legal)
 
 
 def _illegal(mapper: Mapper, callback: str, where: str, answer: str, legal: str) -> RequestError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from maniple.runtime.analysis.coherence import serialised
+from maniple.runtime.analysis.coherence import serialise
 from maniple.runtime.process.digest import digest
 from maniple.runtime.program.body import TaskBinder
 from maniple.runtime.program.call import Calls, Frames
@@ -76,7 +76,7 @@ class Mapped:
         launch = Launch(task.name, points, requirements, binder, provenance=operation.provenance)
         parts = tuple(
             (part, replace(mapping, priorities=tuple([mapping.priorities[point] for point in chosen])))
-            for part, chosen in serialised(launch)
+            for part, chosen in serialise(launch)
         )
         answers = (task.version, mapping.variants, mapping.priorities, mapping.layouts, operation.colors)
         places = str([point.processor for point in points])

@@ -75,7 +75,7 @@ class Operation:
         if task is not self.task:
             return None
         if len(args) != self._count:
-            args = task.completed(args)
+            args = task.complete_arguments(args)
             if len(args) != self._count:
                 return None
         if domain is not self.domain and (domain is None or self.domain is None or bounds(domain) != self.domain):
@@ -89,7 +89,7 @@ class Operation:
         values = self._given(args)
         for value in values:
             if type(value) not in PLAIN:
-                return _awaited(values)
+                return _await(values)
         return values
 
     def _uses(self, tiles: RegionArguments, given: object) -> bool:
@@ -161,7 +161,7 @@ def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     return lambda _: ()
 
 
-def _awaited(values: Sequence[object]) -> tuple[object, ...] | None:
+def _await(values: Sequence[object]) -> tuple[object, ...] | None:
     """Wait for the futures among values; None if one is no value."""
     if any(isinstance(value, Region | PartitionedRegion | FutureMap) for value in values):
         return None
@@ -202,7 +202,7 @@ def state(
         raise RequestError(msg)
     check_mapper(mapper, f"task {task.name}")
     wanted = [parameter for parameter in task.parameters if not parameter.is_color]
-    args = task.completed(args)
+    args = task.complete_arguments(args)
     if len(args) != len(wanted):
         msg = f"task {task} takes {len(wanted)} arguments at launch, got {len(args)}"
         raise RequestError(msg)

@@ -22,9 +22,9 @@ class Profiler:
         self.asked = False
         self._found: dict[tuple[str, int], list[int]] = {}
 
-    def measured(self, call: Callable[[], object], name: str, processor: int) -> Callable[[], None]:
+    def measure(self, call: Callable[[], object], name: str, processor: int) -> Callable[[], None]:
         """Wrap a task's body so that it is measured; each processor has entries of its own, so no lock is needed."""
-        told = self.told(name, processor)
+        told = self.make_listener(name, processor)
 
         def run() -> None:
             begin = perf_counter_ns()
@@ -33,7 +33,7 @@ class Profiler:
 
         return run
 
-    def told(self, name: str, processor: int) -> Callable[[int], None]:
+    def make_listener(self, name: str, processor: int) -> Callable[[int], None]:
         """Give what is told for how many nanoseconds a task ran; by one thread at a time for each processor."""
         self.asked = True
         entry = self._found.setdefault((name, processor), [0, 0])
@@ -50,7 +50,7 @@ class Profiler:
         for entry in self._found.values():
             entry[:] = [0, 0]
         rows = []
-        for part in record.parts(world.control.gather(record.packed(mine)), "task times"):
+        for part in record.parts(world.control.gather(record.pack(mine)), "task times"):
             for name, *numbers in (row.items(4) for row in part.items()):
                 processor, count, spent = (number.integer() for number in numbers)
                 rows.append(TaskProfile(name.string(), processor, count, spent * 1e-9))

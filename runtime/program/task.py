@@ -86,7 +86,7 @@ class Task(Generic[P, R]):
         """Call the body directly, outside the runtime."""
         return self.function(*args, **kwargs)
 
-    def completed(self, args: Sequence[object]) -> Sequence[object]:
+    def complete_arguments(self, args: Sequence[object]) -> Sequence[object]:
         """The arguments of a launch, with the defaults of the parameters that were left out at the end.
 
         Args:

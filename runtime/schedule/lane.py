@@ -175,7 +175,7 @@ class Layout:
         for op in sorted(ops, key=lambda op: (int(schedule.order[op.row]), op.kind != StepKind.FOLD, op.item)):
             if op.kind != StepKind.RUN:
                 self._place(op)
-        ops += self._moved(ops)
+        ops += self._tell_moves(ops)
         ops += self._ends(ops)
         for op in ops:
             for need, _ in op.needs:
@@ -210,7 +210,7 @@ class Layout:
             key = (int(schedule.order[row]), 0, 0, 0, 0)
             return [_Op(StepKind.RUN, row, -1, memories[0], used, int(schedule.processor[row]), key=key)]
         if self.near.issuperset(memories):
-            return self._shared(row)
+            return self._share(row)
         starts = []
         for rank in self.ranks:
             if not rank.isdisjoint(memories):
@@ -218,7 +218,7 @@ class Layout:
                 starts.append(_Op(StepKind.START, row, -1, min(rank.intersection(memories)), own))
         return starts
 
-    def _shared(self, row: int) -> list[_Op]:
+    def _share(self, row: int) -> list[_Op]:
         """Make the pushes and folds of a movement within this host."""
         schedule = self.schedule
         folds = []
@@ -274,7 +274,7 @@ class Layout:
         """Give the memories of the rank that takes a step."""
         return next(rank for rank in self.ranks if op.memory in rank)
 
-    def _moved(self, ops: Iterable[_Op]) -> list[_Op]:
+    def _tell_moves(self, ops: Iterable[_Op]) -> list[_Op]:
         """Make the steps that tell other ranks of this host that a copy engine, which only its rank hears, is done.
 
         Such a step comes right before the first that waits for it, or last where only steps of the next run do.
@@ -341,7 +341,7 @@ class Layout:
 
     def _steps(self, lanes: dict[int, list[_Op]], lengths: dict[int, int]) -> dict[int, tuple[Step, ...]]:
         """Finish this rank's lanes: keep the waits that earlier ones do not imply, and find where tiles land."""
-        waits = {processor: _needed(lanes[processor], lengths) for processor in self.mine}
+        waits = {processor: _prune_waits(lanes[processor], lengths) for processor in self.mine}
         landed: set[int] = set()
         lands: dict[_Op, tuple[int, ...]] = {}
         mine = [op for processor in self.mine for op in lanes[processor]]
@@ -367,7 +367,7 @@ def _conflict(some: Sequence[Touch], others: Sequence[Touch]) -> bool:
     )
 
 
-def _needed(lane: Iterable[_Op], lengths: dict[int, int]) -> list[tuple[Wait, ...]]:
+def _prune_waits(lane: Iterable[_Op], lengths: dict[int, int]) -> list[tuple[Wait, ...]]:
     """Give the waits of each step of a lane that no earlier one implies, those of the run before included."""
     known: dict[int, int] = {}
     found: list[tuple[Wait, ...]] = []

@@ -44,16 +44,16 @@ def task_ns(launch: Launch, point: int, machine: Machine) -> int:
 
 def kernel_ns(kind: str, flops: float, touched: int, machine: Machine, processor: Processor) -> int:
     """Give the nanoseconds of a task of a kind by its operations and bytes, at least 1."""
-    busy = max(flops / (_reached(kind) * processor.flops_per_s), touched / bandwidth(machine, processor))
+    busy = max(flops / (_efficiency(kind) * processor.flops_per_s), touched / bandwidth(machine, processor))
     return max(1, round(1e9 * (processor.launch_s + busy)))
 
 
 def efficiency(launch: Launch) -> float:
     """Give the part of the peak rate that the kernels of a launch reach."""
-    return _reached(launch.kind)
+    return _efficiency(launch.kind)
 
 
-def _reached(kind: str) -> float:
+def _efficiency(kind: str) -> float:
     return EFFICIENCY.get(kind.partition(".")[0], DEFAULT_EFFICIENCY)
 
 

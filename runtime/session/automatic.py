@@ -88,7 +88,7 @@ class AutomaticTracing:
         if token is None:
             token = self._tokens[key] = next(self._numbers)
             kinds = tuple(map(type, operation.values))
-            self._known[token] = (operation.without_values(), _detached(launch), kinds)
+            self._known[token] = (operation.without_values(), _detach(launch), kinds)
         self._history.append(token)
         self._seen += 1
         if self._seen % SCALE == 0:
@@ -132,7 +132,7 @@ class AutomaticTracing:
         self.candidates.sort(key=lambda candidate: (-len(candidate.word), candidate.word))
 
 
-def _detached(launch: Launch) -> Launch:
+def _detach(launch: Launch) -> Launch:
     """A launch whose binder keeps no call alive."""
     binder = launch.binder
     return (

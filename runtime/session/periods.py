@@ -92,10 +92,10 @@ def suffix_array(tokens: Sequence[int]) -> tuple[list[int], list[int]]:
         if rank[order[-1]] == length - 1:
             break
         width *= 2
-    return order.tolist(), _shared(tokens, order.tolist(), rank.tolist())
+    return order.tolist(), _common_prefixes(tokens, order.tolist(), rank.tolist())
 
 
-def _shared(tokens: Sequence[int], order: Sequence[int], rank: Sequence[int]) -> list[int]:
+def _common_prefixes(tokens: Sequence[int], order: Sequence[int], rank: Sequence[int]) -> list[int]:
     length = len(tokens)
     shared = [0] * length
     run = 0

@@ -258,7 +258,7 @@ class Session:
         tell(Kind.ANALYSED)
         call.launch = launch
         if not (self._debugging or operation.must_epoch):
-            self.tracing.started(operation, launch, call, memoize=mapping.memoize and len(parts) == 1)
+            self.tracing.note_launch(operation, launch, call, memoize=mapping.memoize and len(parts) == 1)
             if known is None and mapping.options.keep:
                 self._mapped.keep(operation, mapper, mapped)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from maniple.regions.error import RequestError
 from maniple.runtime.analysis.template import Template, lower
 from maniple.runtime.observe.timeline import Kind
-from maniple.runtime.process.interruption import uninterrupted
+from maniple.runtime.process.interruption import hold_interrupts
 from maniple.runtime.program.body import TaskBinder
 from maniple.runtime.program.call import Calls, Frames
 from maniple.runtime.program.future import Future, FutureMap
@@ -188,7 +188,7 @@ class Trace:
         # Templates share the frames: where another one ran before, everything has ended.
         self._frames.turn = loaded.turn
         loaded.replay.prepare()
-        with uninterrupted():
+        with hold_interrupts():
             if self._packed is not None:
                 calls.table = table.place(self._packed, self._frames.turn)
             self._frames.enter(calls)
@@ -316,12 +316,12 @@ class Replaying:
             renewed = " (a task made anew under the same name)" if recorded.task.name == got.task.name else ""
         return RequestError(
             f"trace {self.trace.name!r}: launch {position + 1} differs from the recording\n"
-            f"  recorded: {_told(recorded)}\n"
-            f"  now:      {_told(got)}{renewed}\n"
+            f"  recorded: {_describe(recorded)}\n"
+            f"  now:      {_describe(got)}{renewed}\n"
             "make the same launches in every run of a trace, give another sequence another name, "
             'or record again with on_mismatch="rerecord"'
         )
 
 
-def _told(operation: Operation | None) -> str:
+def _describe(operation: Operation | None) -> str:
     return "the end of the trace" if operation is None else f"{operation}, launched at {operation.provenance}"

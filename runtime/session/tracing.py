@@ -122,7 +122,7 @@ class Tracing:
         future = replaying.future(Future, self._untraced, operation.task, operation.domain, args)
         return None if future is None else replaying.calls[0]
 
-    def started(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
+    def note_launch(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
         """Take note of a launch that was started by itself; one that must not be kept spoils the recording."""
         if not memoize:
             self._recording = None

@@ -11,7 +11,7 @@ import torch
 
 from maniple.regions.error import RequestError
 from maniple.regions.index_space import RectSet
-from maniple.runtime.process.copying import copied
+from maniple.runtime.process.copying import copy_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -165,7 +165,7 @@ def _bits(view: torch.Tensor) -> Bits:
     return view.view(SAME_WIDTH[view.dtype]).numpy() if view.dtype in SAME_WIDTH else view.numpy()
 
 
-def _copied_brief(place: memoryview, given: memoryview) -> int:
+def _copy_brief(place: memoryview, given: memoryview) -> int:
     place[:] = given
     return place.nbytes
 
@@ -192,10 +192,10 @@ class Wire:
     def counting(self, copy: Callable[..., int]) -> Callable[..., None]:
         """Bind a copy that gives the bytes that it wrote, and have them counted here."""
 
-        def counted(*arguments: object) -> None:
+        def count(*arguments: object) -> None:
             self.written += copy(*arguments)
 
-        return counted
+        return count
 
 
 def bits_of(memory: Bytes, dtype: str, shape: tuple[int, ...]) -> Bits:
@@ -237,12 +237,12 @@ class Push:
 
     def __init__(self, source: Bits, target: Bits, wire: Wire) -> None:
         self._source, self._target, self._wire = source, target, wire
-        self._copy = partial(copied, target, source)
+        self._copy = partial(copy_into, target, source)
         # Assigning a memoryview keeps the interpreter lock. numpy's copy lets go of it, and who takes it meanwhile may
         # keep it for longer than a brief copy takes.
         if source.flags.c_contiguous and target.flags.c_contiguous and 0 < target.nbytes <= BRIEF:
             given, place = (part.reshape(-1).view(np.uint8).data for part in (source, target))
-            self._copy = partial(_copied_brief, place, given)
+            self._copy = partial(_copy_brief, place, given)
 
     def __call__(self) -> None:
         """Copy it."""
@@ -312,7 +312,7 @@ def _putter(bits: Bits, points: RectSet) -> Callable[[Bits], int]:
 
     def put(row: Bits) -> int:
         pairs = zip(boxes, ends, strict=True)
-        return sum(copied(box, row[end - box.size : end].reshape(box.shape)) for box, end in pairs)
+        return sum(copy_into(box, row[end - box.size : end].reshape(box.shape)) for box, end in pairs)
 
     return put
 
@@ -329,4 +329,4 @@ def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callabl
         put = _putter(bits, points)
         return lambda payload: put(np.frombuffer(payload, dtype=bits.dtype))
     shape, dtype = bits.shape, bits.dtype
-    return lambda payload: copied(bits, np.frombuffer(payload, dtype=dtype).reshape(shape))
+    return lambda payload: copy_into(bits, np.frombuffer(payload, dtype=dtype).reshape(shape))

@@ -24,7 +24,7 @@ __all__: list[str] = []
 class Allocations(Protocol):
     """Who is told of storage that is made; see `Recorder`."""
 
-    def allocated(self, name: str, storage: torch.Tensor) -> None:
+    def note_allocation(self, name: str, storage: torch.Tensor) -> None:
         """Take in that storage was made."""
         ...
 
@@ -101,7 +101,7 @@ class Memory:
 
     def place(self, block: torch.Tensor, offset: int, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """Give the storage of an instance that begins so many bytes behind the start of a block."""
-        return self._shaped(block[offset : offset + rect.volume * region.itemsize], region, rect)
+        return self._shape(block[offset : offset + rect.volume * region.itemsize], region, rect)
 
     def keep(self, region: LogicalRegion, rect: Rect) -> tuple[Rect, torch.Tensor]:
         """Give the lasting instance of a region, made or grown so that it has room for a rectangle.
@@ -119,7 +119,7 @@ class Memory:
             self.write(lambda: place.copy_(before))
         return made
 
-    def kept(self, region: LogicalRegion) -> tuple[Rect, torch.Tensor] | None:
+    def lasting_instance(self, region: LogicalRegion) -> tuple[Rect, torch.Tensor] | None:
         """Give the lasting instance of a region, if there is one."""
         return self._kept.get(region.id)
 
@@ -191,7 +191,7 @@ class Memory:
         return sum(storage.numel() * storage.element_size() for _, storage in self._kept.values())
 
     def _make(self, region: LogicalRegion, rect: Rect, arena: Arena | None) -> torch.Tensor:
-        return self._shaped(self._bytes(region.name, rect.volume * region.itemsize, arena), region, rect)
+        return self._shape(self._bytes(region.name, rect.volume * region.itemsize, arena), region, rect)
 
     def _bytes(self, name: str, size: int, arena: Arena | None) -> torch.Tensor:
         with torch.inference_mode(mode=False):
@@ -202,12 +202,12 @@ class Memory:
             else:
                 storage = torch.from_numpy(arena.allocate(size)).view(torch.int8)
         if self.recorder is not None:
-            self.recorder.allocated(name, storage)
+            self.recorder.note_allocation(name, storage)
         self._allocated += size
         weakref.finalize(storage.untyped_storage(), self._freed.append, size).atexit = False
         return storage
 
-    def _shaped(self, storage: torch.Tensor, region: LogicalRegion, rect: Rect) -> torch.Tensor:
+    def _shape(self, storage: torch.Tensor, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         layout = self.layout(region)
         with torch.inference_mode(mode=False):
             packed = storage.view(torch_dtype(region.dtype)).reshape([rect.shape[axis] for axis in layout])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import torch
 
 from maniple.runtime.analysis.capacity import Resident
-from maniple.runtime.process.allocation import Taken, taken_on_host
+from maniple.runtime.process.host_allocation import Taken, watch_host_run
 from maniple.runtime.schedule.launch import Binder
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.runtime.storage.copy_kernels import torch_dtype
@@ -81,7 +81,7 @@ class ScratchTable:
     def __init__(self) -> None:
         self._known: dict[Key, Scratch] = {}
 
-    def watched(
+    def watch(
         self, launch: Launch, point: int, processor: Processor, call: Callable[[], object]
     ) -> Callable[[], object]:
         """Give what runs a task, and measures it where it was not yet."""
@@ -89,15 +89,15 @@ class ScratchTable:
         if not key or key in self._known:
             return call
 
-        def measured() -> None:
-            found = taken(processor, call)
+        def measure() -> None:
+            found = watch_run(processor, call)
             before = self._known.get(key)  # of another processor, which ran it meanwhile
             if found is None:
                 self._known.setdefault(key, Scratch(0, 0, UNHEARD))
             else:
                 self._known[key] = Scratch(0, max(found.peak, 0 if before is None else before.peak), "recorded")
 
-        return measured
+        return measure
 
     def rehearse(
         self, schedule: Schedule, processors: Mapping[int, Processor], wait: Callable[[threading.Event], object]
@@ -115,7 +115,7 @@ class ScratchTable:
             binder = launch.binder
             if isinstance(binder, Signed) and binder.pure and self.of(schedule, row, processor) is None:
                 forms = _forms(schedule, row)
-                found = _rehearsed(binder, point, processor, forms, wait)
+                found = _rehearse(binder, point, processor, forms, wait)
                 self._known[_key(launch, point, processor, forms)] = found
                 if found.source == EXHAUSTED:
                     exhausted.append(schedule.label(row))
@@ -154,9 +154,9 @@ class ScratchTable:
         return residents
 
 
-def taken(processor: Processor, work: Callable[[], object]) -> Taken | None:
+def watch_run(processor: Processor, work: Callable[[], object]) -> Taken | None:
     """Run something where the tasks of a processor run, and say what it took of its memory."""
-    return taken_on_host(work) if processor.device is None else processor.device.taken(work)
+    return watch_host_run(work) if processor.device is None else processor.device.watch(work)
 
 
 def _tasks(schedule: Schedule, processors: Mapping[int, Processor]) -> Iterator[tuple[int, Processor]]:
@@ -196,7 +196,7 @@ def _forms(schedule: Schedule, row: int) -> list[Form | None]:
     return found
 
 
-def _rehearsed(
+def _rehearse(
     binder: Binder,
     point: int,
     processor: Processor,
@@ -211,15 +211,17 @@ def _rehearsed(
         calls: list[Callable[[], object]] = []
         try:
             blanks = [None if form is None else _blank(*form) for form in forms]
-            bound = taken(processor, lambda: calls.append(binder(point, blanks, processor.cores)))
-            run = taken(processor, calls[0])
+            bound = watch_run(processor, lambda: calls.append(binder(point, blanks, processor.cores)))
+            run = watch_run(processor, calls[0])
             if bound is None or run is None:
                 found.append(Scratch(0, 0, UNHEARD))
             else:
                 found.append(Scratch(bound.kept, run.peak, "rehearsed"))
         except Exception as error:  # noqa: BLE001  (blank values may be none that it takes)
             found.append(
-                Scratch(0, 0, EXHAUSTED if _exhausted(error) else f"not measured: {type(error).__name__}: {error}")
+                Scratch(
+                    0, 0, EXHAUSTED if _is_out_of_memory(error) else f"not measured: {type(error).__name__}: {error}"
+                )
             )
 
     def work() -> None:
@@ -231,7 +233,7 @@ def _rehearsed(
     return found[0]
 
 
-def _exhausted(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     """Whether memory ran out; torch has a type for that of devices alone."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 

@@ -16,7 +16,7 @@ import torch
 
 from maniple.regions.error import RunError
 from maniple.regions.index_space import RectSet
-from maniple.runtime.process.copying import copied as copied_bytes
+from maniple.runtime.process.copying import copy_into as copied_bytes
 from maniple.runtime.storage.copy_kernels import SAME_WIDTH, Wire, positions
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ def bind_out(
     Returns:
         What starts the copy behind events and gives its end, and what gives the bytes after that.
     """
-    gathered = _gathered(device, view, points)
+    gathered = _bind_gather(device, view, points)
     rows: list[torch.Tensor] = []
 
     def start(events: Iterable[Event]) -> Event:
         row = device.stage(points.volume, view.dtype)
         rows[:] = [row]
-        return device.departures.submit(lambda: _check_whole(row, copied(row, gathered())), events)
+        return device.departures.submit(lambda: _check_whole(row, copy_into(row, gathered())), events)
 
     return start, lambda: _bytes(rows.pop())
 
@@ -64,7 +64,7 @@ def bind_in(
         points: the elements that come.
         wire: counts what was written.
     """
-    put = wire.counting(_scattered(device, view, points))
+    put = wire.counting(_bind_scatter(device, view, points))
 
     def land(payload: memoryview, events: Iterable[Event]) -> Event:
         row = device.stage(points.volume, view.dtype)
@@ -87,11 +87,11 @@ def bind_across(
         points: the elements that go.
         wire: counts what was written.
     """
-    gathered, put = _gathered(source, first, points), wire.counting(_scattered(target, second, points))
+    gathered, put = _bind_gather(source, first, points), wire.counting(_bind_scatter(target, second, points))
     return lambda events: target.arrivals.submit(lambda: put(gathered()), (*events, source.written))
 
 
-def copied(target: torch.Tensor, source: torch.Tensor) -> int:
+def copy_into(target: torch.Tensor, source: torch.Tensor) -> int:
     """Copy elements into a place of the same shape, on any device; gives the bytes that are written."""
     target.copy_(source, non_blocking=True)
     return target.numel() * target.element_size()
@@ -103,7 +103,7 @@ def _check_whole(row: torch.Tensor, written: int) -> None:
         raise RunError(f"{written} bytes of a tile were staged; expected {size} bytes")
 
 
-def _gathered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[], torch.Tensor]:
+def _bind_gather(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[], torch.Tensor]:
     """Give what gives the elements in a row."""
     if not isinstance(points, RectSet):
         return lambda: view.reshape(-1)
@@ -112,19 +112,19 @@ def _gathered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callabl
     return lambda: view[index]
 
 
-def _scattered(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[torch.Tensor], int]:
+def _bind_scatter(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[torch.Tensor], int]:
     """Give what puts a row of elements, of this device, of another or of the host, into their places.
 
     It gives the bytes that are written.
     """
     if not isinstance(points, RectSet):
-        return lambda row: copied(view, row.view(view.shape))
+        return lambda row: copy_into(view, row.view(view.shape))
     with device.binding():
         index = positions(points)
 
     def put(row: torch.Tensor) -> int:
         near = torch.empty_like(index[0], dtype=view.dtype)
-        size = copied(near, row)
+        size = copy_into(near, row)
         view[index] = near
         return size
 

@@ -234,9 +234,9 @@ def decode(*parts: bytes) -> Message:
     count = reader.length("message", "a list of version, type and fields")
     version, number = reader.scalar("schema version"), reader.scalar("record number")
     if type(version) is not int or version != SCHEMA:
-        raise ProtocolError(f"schema version: expected {SCHEMA}, got {_shown(version)}; install one Maniple everywhere")
+        raise ProtocolError(f"schema version: expected {SCHEMA}, got {_show(version)}; install one Maniple everywhere")
     if type(number) is not int or not 0 <= number < len(RECORDS):
-        raise ProtocolError(f"record number: expected 0..{len(RECORDS) - 1}, got {_shown(number)}")
+        raise ProtocolError(f"record number: expected 0..{len(RECORDS) - 1}, got {_show(number)}")
     record, layout = RECORDS[number], _LAYOUTS[number]
     if count - 2 != len(layout):
         raise ProtocolError(f"{record.__name__}: expected {len(layout)} fields, got {count - 2}")
@@ -314,23 +314,23 @@ def readable(text: str, limit: int) -> str:
 
 def _integer(value: object, field: str) -> int:
     if type(value) is not int or not 0 <= value <= MAX_INTEGER:
-        raise ProtocolError(f"{field}: expected an integer of at least 0 and 63 bits, got {_shown(value)}")
+        raise ProtocolError(f"{field}: expected an integer of at least 0 and 63 bits, got {_show(value)}")
     return value
 
 
 def _boolean(value: object, field: str) -> bool:
     if type(value) is not bool:
-        raise ProtocolError(f"{field}: expected true or false, got {_shown(value)}")
+        raise ProtocolError(f"{field}: expected true or false, got {_show(value)}")
     return value
 
 
 def _string(value: object, field: str) -> str:
     if type(value) is not str:
-        raise ProtocolError(f"{field}: expected a string, got {_shown(value)}")
+        raise ProtocolError(f"{field}: expected a string, got {_show(value)}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:
-        raise ProtocolError(f"{field}: expected valid Unicode, got {_shown(value)}") from error
+        raise ProtocolError(f"{field}: expected valid Unicode, got {_show(value)}") from error
     if size > MAX_STRING:
         raise ProtocolError(f"{field}: expected at most {MAX_STRING} bytes, got {size}")
     return value
@@ -338,7 +338,7 @@ def _string(value: object, field: str) -> str:
 
 def _bytes(value: object, field: str) -> bytes:
     if type(value) is not bytes:
-        raise ProtocolError(f"{field}: expected bytes, got {_shown(value)}")
+        raise ProtocolError(f"{field}: expected bytes, got {_show(value)}")
     return value
 
 
@@ -352,11 +352,11 @@ def _several_bytes(value: object, field: str) -> tuple[bytes, ...]:
 
 def _items(value: object, field: str) -> list[object]:
     if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:
-        raise ProtocolError(f"{field}: expected a list of at most {MAX_ITEMS} items, got {_shown(value)}")
+        raise ProtocolError(f"{field}: expected a list of at most {MAX_ITEMS} items, got {_show(value)}")
     return list(value)
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 

@@ -54,7 +54,7 @@ def digest(token: str, purpose: bytes, sender: int = 0, receiver: int = 0, size:
     return blake2b(told, key=token.encode()[:64], digest_size=size).digest()
 
 
-def be_head(socket: zmq.Socket[bytes], token: str) -> None:
+def be_coordinator(socket: zmq.Socket[bytes], token: str) -> None:
     """Have a socket of the launcher ask for the proof of whoever connects.
 
     Raises:

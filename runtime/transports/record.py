@@ -84,12 +84,12 @@ class Field:
         return ProtocolError(f"{self.place}: expected {expected}, got {shown}")
 
 
-def packed(value: object) -> bytes:
+def pack(value: object) -> bytes:
     """The bytes of a record."""
     return cast("bytes", msgpack.packb(value))
 
 
-def unpacked(data: bytes, place: str) -> Field:
+def unpack(data: bytes, place: str) -> Field:
     """The record that some bytes are.
 
     Args:
@@ -113,4 +113,4 @@ def parts(gathered: Sequence[bytes], what: str) -> list[Field]:
     Raises:
         ProtocolError: a part is none; names the rank.
     """
-    return [unpacked(part, f"{what} of rank {rank}") for rank, part in enumerate(gathered)]
+    return [unpack(part, f"{what} of rank {rank}") for rank, part in enumerate(gathered)]

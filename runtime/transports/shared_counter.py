@@ -69,7 +69,7 @@ def exchange(address: int, value: int) -> int:
 
 
 @njit(["boolean(int64, int64, int64)"], cache=True, nogil=True)
-def reached(address: int, value: int, looks: int) -> bool:
+def has_reached(address: int, value: int, looks: int) -> bool:
     """Say whether a counter has reached a value, looking again and again without the interpreter lock.
 
     Args:

@@ -185,14 +185,14 @@ class Arena:
                 return segment.start + offset
         raise ValueError(f"address {address:#x} is not in memory that rank's peers can map")
 
-    def allocated(self) -> int:
+    def allocated_bytes(self) -> int:
         """Count the bytes that are allocated and referred to, each allocation rounded up to a cache line."""
         with self._lock:
             self._absorb()
             held = sum(segment.view.nbytes for segment in self._segments)
             return held - sum(sum(segment.holes.values()) for segment in self._segments)
 
-    def touched(self) -> int:
+    def touched_bytes(self) -> int:
         """Count the bytes that the system has given the file so far."""
         return os.fstat(self._descriptor).st_blocks * _BLOCK
 
@@ -259,7 +259,7 @@ class SharedMemory:
             self._bell = os.dup(bells[rank][0]) if bells else -1
         except (OSError, ValueError) as error:
             if open_files.are_too_many(error):
-                enough = open_files.needed(len(descriptors))
+                enough = open_files.count(len(descriptors))
                 raise RequestError(
                     f"shared memory: {error}; {len(descriptors)} ranks and what the program opens itself need more: "
                     f"raise the limit of open files with `ulimit -n`, to {enough} at least"
@@ -320,7 +320,7 @@ class SharedMemory:
         with self._lock:
             self._meter.add(account, size)
 
-    def measured(self, account: int) -> int | None:
+    def count_bytes(self, account: int) -> int | None:
         """Count the bytes of one account; None if it is too long ago to be known."""
         return self._meter.of(account)
 

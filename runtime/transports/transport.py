@@ -71,7 +71,7 @@ class Transport(ABC):
     Each rank opens its end before the join and tells all others its `endpoint` there, whatever that is; `connect` then
     tells it theirs. Until the first send nothing needs to be connected.
 
-    One thread per rank sends and polls; `wake`, `measured` and `total` may be called from any. What goes from one
+    One thread per rank sends and polls; `wake`, `count_bytes` and `total` may be called from any. What goes from one
     rank to another arrives in order, once, and unchanged; between different pairs there is no order.
 
     A class says of all its ends:
@@ -153,7 +153,7 @@ class Transport(ABC):
     def wake(self) -> None:
         """Make the poll under way return, or else the next one; from any thread, several calls count as one."""
 
-    def measured(self, account: int) -> int | None:
+    def count_bytes(self, account: int) -> int | None:
         """Count the payload bytes that were sent under an account; None if it is too long ago to be known."""
         return self.meter.of(account)
 

@@ -48,7 +48,7 @@ def calibrate(
     from maniple.request import model_of
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.process.inventory import take_inventory
-    from maniple.strategies.cost_model.calibration import calibrated, fit_link, measure_processor, middle
+    from maniple.strategies.cost_model.calibration import calibrate, fit_link, measure_processor, middle
 
     if nodes < 1:
         raise RequestError(f"--nodes: expected at least 1, got {nodes}")
@@ -65,7 +65,7 @@ def calibrate(
         found = _probe(2, cores)
         fit = fit_link(_numbers(found.get("bytes"), int), _numbers(found.get("seconds"), float))
     rates = middle([*rounds, measure_processor(nodes, cores)])
-    machine = calibrated(Machine.cpu(1, ranks=nodes, cores=cores), rates, fit, launch)
+    machine = calibrate(Machine.cpu(1, ranks=nodes, cores=cores), rates, fit, launch)
     if output is not None:
         machine.save(output)
     tasks = _tasks(graphs, machine, seconds, export)

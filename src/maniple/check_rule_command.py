@@ -42,7 +42,7 @@ def check_rule(target: str, samples: int, seed: int, as_json: bool) -> int:  # n
     if samples < 1:
         raise RequestError(f"--samples: expected at least 1, got {samples}")
     definition = function.kind.definition
-    with _named(target, definition):
+    with _name_errors(target, definition):
         operator = function.operator()
         plain = operator.plain() if function.kind.bodies else None
         short, long = make_samples(definition, samples, seed), long_samples(definition, seed)
@@ -65,7 +65,7 @@ def check_rule(target: str, samples: int, seed: int, as_json: bool) -> int:  # n
 
 
 @contextmanager
-def _named(target: str, definition: Definition) -> Iterator[None]:
+def _name_errors(target: str, definition: Definition) -> Iterator[None]:
     """A stretch in which a body runs: what goes wrong in it names the operator, file and line.
 
     Raises:

@@ -35,7 +35,7 @@ class Costs(Protocol):
         """Whether tasks can be timed, so that plans can be put side by side."""
         ...
 
-    def surveyed(self) -> CostModel | None:
+    def survey(self) -> CostModel | None:
         """What to search with; None for the roofline. Asked for as a search begins."""
         ...
 
@@ -56,7 +56,7 @@ class NamedCosts:
 
     def __init__(self, name: str, graph: Graph, machine: Machine) -> None:
         self._of = name, graph, machine
-        self._survey = cache(partial(surveyed, name, graph, machine))
+        self._survey = cache(partial(survey_costs, name, graph, machine))
         self._latest: Measured | None = None
 
     @property
@@ -69,7 +69,7 @@ class NamedCosts:
         """What the plan of the last search was predicted with."""
         return self._latest
 
-    def surveyed(self) -> Measured | None:
+    def survey(self) -> Measured | None:
         """What to search with.
 
         Raises:
@@ -96,8 +96,8 @@ class NamedCosts:
             for plan in plans:
                 Simulation(graph, machine, plan, found)
             made = found.side_by_side()
-        self._latest = found.frozen()  # the cache has it now, so others predict the same
-        return Repeated(self._latest, tuple(found.frozen(back) for back in range(made, 0, -1)))
+        self._latest = found.freeze()  # the cache has it now, so others predict the same
+        return Repeated(self._latest, tuple(found.freeze(back) for back in range(made, 0, -1)))
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def _store() -> Store:
     return Store(environment.cache_folder())
 
 
-def surveyed(name: str, graph: Graph, machine: Machine) -> Measured | None:
+def survey_costs(name: str, graph: Graph, machine: Machine) -> Measured | None:
     """The costs of a name for a search: what it may ask for is measured now, and nothing is while it goes on.
 
     So the same measurements and seed find the same plan.
@@ -181,7 +181,7 @@ def surveyed(name: str, graph: Graph, machine: Machine) -> Measured | None:
         if name == MEASURED:
             _store().add(Measurements.here())  # a cache that keeps nothing is refused now, not when the search is done
         survey(graph, machine, found)
-        return found.frozen()
+        return found.freeze()
 
 
 def costs_of_plan(name: str, graph: Graph, machine: Machine, plan: Plan) -> Measured | None:
@@ -204,4 +204,4 @@ def costs_of_plan(name: str, graph: Graph, machine: Machine, plan: Plan) -> Meas
         if found.measuring:
             Simulation(graph, machine, plan, found)
             found.settle()
-        return found.frozen()
+        return found.freeze()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maniple.regions.error import RequestError
-from maniple.table import aligned, shown_width
+from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,20 +84,20 @@ def _strategy(
     from maniple.strategies.interface.registry import STRATEGIES
 
     if not STRATEGIES.lookup(name).needs_budget:
-        return lambda graph: _unlimited(partial(search, strategy=name, seed=seed), graph, machine)
+        return lambda graph: _search_unlimited(partial(search, strategy=name, seed=seed), graph, machine)
     limit = BUDGET_S if budget is None and proposals is None else budget
     asked = partial(search, strategy=name, budget=limit, proposals=proposals, seed=seed)
     plans: list[Plan] = []
 
     def make(graph: Graph) -> Plan:
         if not plans:
-            plans.append(_unlimited(asked, graph, machine))
+            plans.append(_search_unlimited(asked, graph, machine))
         return plans[0].for_graph(graph)
 
     return make
 
 
-def _unlimited(search: Callable[[Graph, Machine], Plan], graph: Graph, machine: Machine) -> Plan:
+def _search_unlimited(search: Callable[[Graph, Machine], Plan], graph: Graph, machine: Machine) -> Plan:
     """What a search finds; where nothing that it tries fits, what it finds on a machine with memory without end."""
     try:
         return search(graph, machine)
@@ -142,4 +142,4 @@ def _table(memories: Sequence[MemoryUse]) -> str:
         alike.setdefault((*sizes, *kinds, memory.peak_operator), []).append(memory.memory)
     heads = ("holds", "needs", "at its peak", *(f"  {kind}" for kind, _ in memories[0].kinds), "peak set by")
     columns = [("memory", *heads), *((ranges(numbers), *cells) for cells, numbers in alike.items())]
-    return aligned(list(zip(*columns, strict=True)), shown_width())
+    return align(list(zip(*columns, strict=True)), shown_width())

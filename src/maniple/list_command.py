@@ -60,7 +60,7 @@ def list_names(kind: str | None, as_json: bool) -> int:  # noqa: FBT001
         return 0
     if kind not in kinds:
         raise RequestError(f"there is no list of {kind!r}{nearest(kind, kinds)}")
-    click.echo(json.dumps({kind: _described(kind)}) if as_json else "\n".join(_names(kind)))
+    click.echo(json.dumps({kind: _describe(kind)}) if as_json else "\n".join(_names(kind)))
     return 0
 
 
@@ -73,7 +73,7 @@ def _names(kind: str) -> Sequence[str]:
     return _registry(kind).names() if kind in REGISTRIES else NAMES[kind]()
 
 
-def _described(kind: str) -> Sequence[object]:
+def _describe(kind: str) -> Sequence[object]:
     if kind in REGISTRIES:
         known = _registry(kind)
         return [
@@ -82,6 +82,6 @@ def _described(kind: str) -> Sequence[object]:
         ]
     if kind != "models":
         return list(NAMES[kind]())
-    from maniple.models import described_models
+    from maniple.models import describe_models
 
-    return described_models()
+    return describe_models()

@@ -59,8 +59,8 @@ class MemoryUse:
         Args:
             replay: the program of a step.
         """
-        measured = self._measured()  # before bodies are rehearsed
-        mine = [self._predicted(replay), *measured]
+        measured = self._measure()  # before bodies are rehearsed
+        mine = [self._predict(replay), *measured]
         told = [
             Entry("memory of a rank", "", json.loads(part)).elements()
             for part in self._runtime.world.control.gather(json.dumps(mine).encode())
@@ -71,7 +71,7 @@ class MemoryUse:
             for rank, entries in enumerate(told)
         }
 
-    def _measured(self) -> list[int]:
+    def _measure(self) -> list[int]:
         """The most since the first step, as FIGURES; nothing before."""
         if not self._begun:
             return []
@@ -80,7 +80,7 @@ class MemoryUse:
             self._most = before = found
         return [before.total, before.host, before.shared, before.devices]
 
-    def _predicted(self, replay: Replay) -> int:
+    def _predict(self, replay: Replay) -> int:
         """What the instances of a step take at this rank, and the most that bodies take beside them."""
         runtime = self._runtime
         if not self._rehearsed:

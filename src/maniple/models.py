@@ -29,7 +29,7 @@ def model_names() -> list[str]:
     return sorted({*ENTRIES, *_HANDWRITTEN})
 
 
-def described_models() -> list[dict[str, object]]:
+def describe_models() -> list[dict[str, object]]:
     """What each model of the zoo is at full size: name, default (global) batch, inputs of a batch, parameters."""
     import torch
 
@@ -73,14 +73,14 @@ def model(name: str, batch: int | None = None, **sizes: int) -> Graph:
     if samples < 1:
         raise RequestError(f"{name}: expected a batch of at least 1 sample, got {samples}")
     with torch.device("meta"):
-        module = _made(found, sizes)
+        module = _make(found, sizes)
     inputs = {key: sample.meta(samples) for key, sample in module.samples().items()}
     graph = from_torch(module, inputs, name=name)
-    graph.initialised_by(lambda: _values(_made(found, sizes)))
+    graph.initialise_by(lambda: _values(_make(found, sizes)))
     return graph
 
 
-def _made(found: Entry, sizes: dict[str, int]) -> ZooModel:
+def _make(found: Entry, sizes: dict[str, int]) -> ZooModel:
     import torch
 
     try:

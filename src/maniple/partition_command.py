@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from maniple.strategies.dnn_partitioning.max_load import MaxLoad
     from maniple.strategies.dnn_partitioning.sample_latency import SampleLatency
     from maniple.strategies.pipeline.cost_graph import CostGraph
-    from maniple.strategies.pipeline.costs import Order, Overlap
     from maniple.strategies.pipeline.problem import Goal, SegmentationProblem, Stage
+    from maniple.strategies.pipeline.stage_costs import Order, Overlap
 
 __all__: list[str] = []
 
@@ -86,12 +86,12 @@ def partition(
     graph = request.graph_of(source, machine, batch)
     if graph.devices is not None:
         request.refuse_given(source, replicate or None, machine_name, bandwidth, levels, *given)
-        found = _placed(graph, stages, goal, limit, states, overlap=transfers == "overlap")
+        found = _place(graph, stages, goal, limit, states, overlap=transfers == "overlap")
     else:
         asked = request.levels_of(stages, machine, bandwidth, levels)
         most = MOST_STATES if states is None else states
         assumptions = request.assumptions_of(goal, *given)
-        found = _segmented(SegmentationProblem(graph, asked, replicate, limit, goal, assumptions, most))
+        found = _segment(SegmentationProblem(graph, asked, replicate, limit, goal, assumptions, most))
     document, text, drawn = found
     if output is not None:
         _draw(output, graph, drawn)
@@ -103,9 +103,9 @@ Found = tuple["dict[str, object]", str, "Sequence[Stage]"]
 """The pipeline as plain data, as a table, and as stages to draw."""
 
 
-def _segmented(problem: SegmentationProblem) -> Found:
+def _segment(problem: SegmentationProblem) -> Found:
     """Cut a graph of costs into stages."""
-    from maniple.strategies.segmentation.report import document, text
+    from maniple.strategies.segmentation.pipeline_text import document, text
     from maniple.strategies.segmentation.segment import load_compiled, segment
 
     load_compiled()
@@ -115,13 +115,13 @@ def _segmented(problem: SegmentationProblem) -> Found:
     return document(problem, found, spent), text(problem, found, spent), found.stages
 
 
-def _placed(
+def _place(
     graph: CostGraph, stages: int, goal: Goal, limit: float | None, states: int | None, *, overlap: bool
 ) -> Found:
     """Solve dnn-partitioning's problems: the largest load, or the time of one sample."""
     from maniple.strategies.dnn_partitioning import max_load, sample_latency
-    from maniple.strategies.dnn_partitioning.placement import Placement
-    from maniple.strategies.segmentation.report import placement_document, placement_stages, placement_text
+    from maniple.strategies.dnn_partitioning.placement_problem import Placement
+    from maniple.strategies.segmentation.pipeline_text import placement_document, placement_stages, placement_text
 
     placement = Placement.of(graph, accelerators=stages, memory_bytes=limit)
     begun = time.perf_counter()

@@ -12,8 +12,8 @@ from maniple.request import amount, model_of
 if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.pipeline.cost_graph import CostGraph
-    from maniple.strategies.pipeline.costs import Assumptions, Level, Order, Overlap
     from maniple.strategies.pipeline.problem import Goal
+    from maniple.strategies.pipeline.stage_costs import Assumptions, Level, Order, Overlap
 
 __all__: list[str] = []
 
@@ -42,7 +42,7 @@ def levels_of(stages: int, machine: Machine | None, bandwidth: str | None, membe
         RequestError: the numbers do not fit together.
     """
     from maniple.strategies.pipeline import machine_levels
-    from maniple.strategies.pipeline.costs import Level
+    from maniple.strategies.pipeline.stage_costs import Level
 
     if machine is not None:
         if bandwidth is not None or members is not None:
@@ -132,7 +132,7 @@ def assumptions_of(
     Raises:
         RequestError: a choice or number is wrong.
     """
-    from maniple.strategies.pipeline.costs import Assumptions
+    from maniple.strategies.pipeline.stage_costs import Assumptions
 
     usual = Assumptions()
     return Assumptions(

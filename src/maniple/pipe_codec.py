@@ -25,7 +25,7 @@ def send(pipe: int, *message: object) -> None:
     Raises:
         BrokenPipeError: nobody reads it any more.
     """
-    rest = memoryview(_packed(message))
+    rest = memoryview(_pack(message))
     while rest:
         rest = rest[os.write(pipe, rest) :]
 
@@ -45,7 +45,7 @@ class Outbox:
 
     def put(self, *message: object) -> None:
         """Add a message."""
-        self._bytes += _packed(message)
+        self._bytes += _pack(message)
 
     def flush(self) -> bool:
         """Write what the pipe takes now; gives whether nothing is left.
@@ -104,6 +104,6 @@ class Inbox:
         return found
 
 
-def _packed(message: tuple[object, ...]) -> bytes:
+def _pack(message: tuple[object, ...]) -> bytes:
     packed = cast("bytes", msgpack.packb(message))
     return len(packed).to_bytes(4, "big") + packed

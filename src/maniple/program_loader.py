@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.step_run import LoadedProgram
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
-from maniple.runtime.execution.measurement import gather_bytes, gather_events
-from maniple.runtime.observe.decomposition import Terms, decomposed, whole_step
+from maniple.runtime.execution.run_measurement import gather_bytes, gather_events
+from maniple.runtime.observe.decomposition import Terms, decompose, whole_step
 from maniple.runtime.observe.timeline import Timeline, events_of_run
-from maniple.table import aligned
+from maniple.table import align
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,7 +126,7 @@ class Report:
         many = f"{self.steps} steps" if self.steps > 1 else "1 step"
         rest = f" and {self.others} that are not counted" if self.others else ""
         lines = [f"report of {self.graph} under {self.strategy}, {many}{rest}, costs {self.costs}", ""]
-        return "\n".join([*lines, aligned(self._rows()), "", *self._sentences()])
+        return "\n".join([*lines, align(self._rows()), "", *self._sentences()])
 
     def _rows(self) -> list[tuple[str, ...]]:
         counted = "unknown" if self.measured_bytes is None else f"{self.measured_bytes:,}"
@@ -178,7 +178,7 @@ def _ranks(numbers: list[int]) -> str:
     return ranges(numbers)
 
 
-def predicted_step(graph: Graph, machine: Machine, plan: Plan, optimizer: SGD, costs: str | None) -> StepPrediction:
+def predict_step(graph: Graph, machine: Machine, plan: Plan, optimizer: SGD, costs: str | None) -> StepPrediction:
     """Simulate a step, and say what it goes into at each rank.
 
     Args:
@@ -204,11 +204,11 @@ def predicted_step(graph: Graph, machine: Machine, plan: Plan, optimizer: SGD, c
     ends = [event for rank in ranks for event in whole_step(rank, 1, 0, 0, step)]
     timeline = simulation.timeline()
     timeline = Timeline((*ends[::2], *timeline.events, *ends[1::2]), timeline.nodes)
-    terms = tuple(decomposed(timeline, rank) for rank in ranks)
+    terms = tuple(decompose(timeline, rank) for rank in ranks)
     return StepPrediction(step / 1e9, terms, lower_bound_s(graph, machine) if tasks is None else None, chosen)
 
 
-def made_report(
+def make_report(
     world: World,
     graph: Graph,
     machine: Machine,
@@ -238,11 +238,11 @@ def made_report(
     """
     if not log.kept:
         raise RequestError(f"no step of {graph.batch} samples has run yet; call step with a whole batch first")
-    found = _predicted_once(world, graph, machine, plan, optimizer, costs)
-    told = log.kept[_gathered(world, log.typical())[0]]
-    medians = _gathered(world, log.median_ns())
-    timeline = _gathered_step(world, told)
-    measured = [decomposed(timeline, rank) for rank in range(world.size)]
+    found = _predict_once(world, graph, machine, plan, optimizer, costs)
+    told = log.kept[_gather(world, log.typical())[0]]
+    medians = _gather(world, log.median_ns())
+    timeline = _gather_step(world, told)
+    measured = [decompose(timeline, rank) for rank in range(world.size)]
     rank = max(range(world.size), key=lambda one: measured[one].compute + measured[one].folds + measured[one].copies)
     return Report(
         graph=graph.name,
@@ -257,20 +257,20 @@ def made_report(
         predicted=found.terms[rank],
         measured=measured[rank],
         predicted_bytes=last.replay.schedule.total_bytes,
-        measured_bytes=_counted(world, last),
+        measured_bytes=_count_bytes(world, last),
         memory=_memory(world, last, memory),
         bound_s=found.bound_s,
     )
 
 
-def _predicted_once(
+def _predict_once(
     world: World, graph: Graph, machine: Machine, plan: Plan, optimizer: SGD, costs: str | None
 ) -> StepPrediction:
     """What rank 0 predicts, told to all: caches of measurements differ, and one simulation is enough."""
     said = ""
     if world.rank == 0:
         try:
-            said = json.dumps(asdict(predicted_step(graph, machine, plan, optimizer, costs)))
+            said = json.dumps(asdict(predict_step(graph, machine, plan, optimizer, costs)))
         except RequestError as error:
             said = json.dumps({"refused": str(error)})
     told = json.loads(world.control.gather(said.encode())[0])
@@ -280,12 +280,12 @@ def _predicted_once(
     return StepPrediction(told["step_s"], terms, told["bound_s"], told["costs"])
 
 
-def _gathered(world: World, value: int) -> list[int]:
+def _gather(world: World, value: int) -> list[int]:
     """A whole number of every rank."""
     return [int(part) for part in world.control.gather(str(value).encode())]
 
 
-def _gathered_step(world: World, told: LoggedStep) -> Timeline:
+def _gather_step(world: World, told: LoggedStep) -> Timeline:
     """A step as it was at all ranks, on one clock."""
     schedule = told.replay.schedule
     rows = [row for row in range(len(schedule)) if told.replay.here(row)]
@@ -296,7 +296,7 @@ def _gathered_step(world: World, told: LoggedStep) -> Timeline:
     return Timeline(gather_events(world, mine), ())
 
 
-def _counted(world: World, last: Run) -> int | None:
+def _count_bytes(world: World, last: Run) -> int | None:
     """The bytes that all ranks counted in the last step; None where one has forgotten them."""
     try:
         return gather_bytes(world, last.number)
@@ -307,5 +307,5 @@ def _counted(world: World, last: Run) -> int | None:
 def _memory(world: World, last: Run, memory: Mapping[int, Mapping[str, int]] | None) -> tuple[RankMemory, ...]:
     """Of each rank, what was measured; or what a step needs by its schedule alone."""
     if memory is None:
-        return tuple(RankMemory(size, None) for size in _gathered(world, sum(last.replay.needs().values())))
+        return tuple(RankMemory(size, None) for size in _gather(world, sum(last.replay.needs().values())))
     return tuple(RankMemory(memory[rank]["predicted"], memory[rank].get("measured")) for rank in range(world.size))

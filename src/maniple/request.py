@@ -99,7 +99,7 @@ def model_of(source: str, batch: int | None, files: Sequence[str] = ()) -> Graph
     if batch is not None and batch < 1:
         raise RequestError(f"--batch: expected at least 1 sample, got {batch}")
     if ":" in source:
-        graph = _made(source)
+        graph = _make(source)
         return graph if batch is None else graph.with_batch(batch)
     names = model_names()
     if source not in names:
@@ -108,7 +108,7 @@ def model_of(source: str, batch: int | None, files: Sequence[str] = ()) -> Graph
     return model(source, batch)
 
 
-def _made(source: str) -> Graph:
+def _make(source: str) -> Graph:
     """The graph that a function of a file returns."""
     path, _, name = source.rpartition(":")
     if not Path(path).is_file():

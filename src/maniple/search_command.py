@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.regions.error import RequestError
-from maniple.table import aligned, shown_width
+from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -97,11 +97,11 @@ def search(
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
     told = ((COSTS, costs),) if model is not None else ()
     others = tuple((name, terms) for name, terms in plan.explanation if name)
-    found = _found(plan, graph, machine, model)
+    found = _predict(plan, graph, machine, model)
     plan = replace(
         plan,
         explanation=(("", (*where, *dict(plan.explanation).get("", ()), *told)), *others),
-        predicted=_predicted(found, None if model else lower_bound_s(graph, machine)),
+        predicted=_as_predicted(found, None if model else lower_bound_s(graph, machine)),
     )
     document = _document(plan, _data_parallel_s(graph, machine, model), spent, found)
     if output is not None:
@@ -120,7 +120,7 @@ def explain(plan: Path, operator: str | None, as_json: bool) -> int:  # noqa: FB
 
     loaded = Plan.load(plan)
     if operator is not None:
-        loaded = _explained(loaded, operator)
+        loaded = _explain(loaded, operator)
     if not as_json:
         click.echo(loaded.explain(operator))
         return 0
@@ -141,14 +141,14 @@ def compare(plans: tuple[Path, ...], costs: str | None, as_json: bool) -> int:  
     With --costs every plan is simulated with them.
     """
     from maniple.operators.plan.plan import Plan
-    from maniple.operators.plan.plan_table import folded
+    from maniple.operators.plan.plan_table import fold_rows
 
     loaded = [Plan.load(path) for path in plans]
     for path, plan in zip(plans, loaded, strict=True):
         if plan.graph != loaded[0].graph:
             raise RequestError(f"{path}: this plan is for another graph than {plans[0]}; compare plans of one graph")
     if costs is not None:
-        loaded = [_simulated(path, plan, costs) for path, plan in zip(plans, loaded, strict=True)]
+        loaded = [_simulate(path, plan, costs) for path, plan in zip(plans, loaded, strict=True)]
     rows = {
         name: [f"{plan.operator(name).split()} on {len(set(plan.operator(name).processors))}" for plan in loaded]
         for name, _ in loaded[0].operators
@@ -166,25 +166,25 @@ def compare(plans: tuple[Path, ...], costs: str | None, as_json: bool) -> int:  
         (term, *("?" if value is None else f"{value:,.6g}" for value in (getattr(p.predicted, term) for p in loaded)))
         for term in ("step_s", "bytes", "memory_bytes", "bound_s")
     ]
-    table += folded([(name, *cells) for name, cells in differing.items()])
-    click.echo(aligned(table, shown_width()))
+    table += fold_rows([(name, *cells) for name, cells in differing.items()])
+    click.echo(align(table, shown_width()))
     return 0
 
 
-def _simulated(path: Path, plan: Plan, costs: str) -> Plan:
+def _simulate(path: Path, plan: Plan, costs: str) -> Plan:
     """The plan as costs predict it, where it says which model and machine it is for."""
     from maniple.costs import costs_of_plan
     from maniple.request import planned_for
 
     graph, machine = planned_for(path, plan)
     tasks = costs_of_plan(costs, graph, machine, plan)
-    return replace(plan, predicted=_predicted(_found(plan, graph, machine, tasks), None))
+    return replace(plan, predicted=_as_predicted(_predict(plan, graph, machine, tasks), None))
 
 
-def _explained(plan: Plan, operator: str) -> Plan:
+def _explain(plan: Plan, operator: str) -> Plan:
     """The plan with its reasons for an operator, where it says which model and machine it is for."""
     from maniple.request import machine_of, model_of
-    from maniple.strategies.search.explanation import explained
+    from maniple.strategies.search.explanation import explain
 
     plan.operator(operator)
     said = dict(dict(plan.explanation).get("", ()))
@@ -192,7 +192,7 @@ def _explained(plan: Plan, operator: str) -> Plan:
     if not isinstance(model, str) or not isinstance(machine, str):
         return plan
     graph = model_of(model, batch if isinstance(batch, int) else None)
-    return explained(plan, graph, machine_of(machine), operator)
+    return explain(plan, graph, machine_of(machine), operator)
 
 
 @contextmanager
@@ -256,9 +256,9 @@ class _Clocked:
         """Seconds since the search began."""
         return time.perf_counter() - self._began_s - self._measuring_s
 
-    def surveyed(self) -> Measured | None:
+    def survey(self) -> Measured | None:
         """What to search with; the search begins."""
-        found = self._costs.surveyed()
+        found = self._costs.survey()
         self._began_s = time.perf_counter()
         return found
 
@@ -272,7 +272,7 @@ class _Clocked:
             self._measuring_s = time.perf_counter() - began_s
 
 
-def _found(plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None) -> Prediction:
+def _predict(plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None) -> Prediction:
     """What a step takes: whatever made the plan, one simulator says it."""
     from maniple.strategies.search.memory_fit import refuse_unfit
     from maniple.strategies.simulation.simulation import Simulation
@@ -283,7 +283,7 @@ def _found(plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None) 
     return found
 
 
-def _predicted(found: Prediction, bound_s: float | None) -> Predicted:
+def _as_predicted(found: Prediction, bound_s: float | None) -> Predicted:
     from maniple.operators.plan.plan import Predicted
 
     return Predicted(found.step_ns / 1e9, max(found.memory_bytes), found.bytes, bound_s)
@@ -318,23 +318,23 @@ def _document(plan: Plan, data_parallel_s: float, spent: float, found: Predictio
     }
 
 
-def _bound(predicted: Predicted) -> str:
+def _describe_bound(predicted: Predicted) -> str:
     if predicted.bound_s is None:
         return "no bound is known for measured costs"
     return f"no plan is faster than {predicted.bound_s * 1e3:.3f} ms"
 
 
 def _text(plan: Plan, document: dict[str, object], found: Prediction) -> str:
-    from maniple.operators.plan.plan_table import folded
+    from maniple.operators.plan.plan_table import fold_rows
 
     step, common = float(str(document["step_s"])), float(str(document["data_parallel_step_s"]))
     tried = [(term.removeprefix(TRIED), value) for term, value in dict(plan.explanation)[""] if term.startswith(TRIED)]
     lines = [
-        aligned([("operator", "degrees", "replicas", "processors"), *folded(plan.short_table())], shown_width()),
+        align([("operator", "degrees", "replicas", "processors"), *fold_rows(plan.short_table())], shown_width()),
         "",
         (
             f"step {step * 1e3:.3f} ms predicted, {common / step:.2f}x the speed of data parallelism "
-            f"({common * 1e3:.3f} ms); {_bound(plan.predicted)}"
+            f"({common * 1e3:.3f} ms); {_describe_bound(plan.predicted)}"
         ),
         f"{document['bytes']:,} bytes moved a step; at most {document['peak_memory_bytes']:,} bytes in one memory",
         f"durations: {', '.join(f'{count} {source}' for source, count in found.sources)}",
@@ -345,5 +345,5 @@ def _text(plan: Plan, document: dict[str, object], found: Prediction) -> str:
     ]
     if tried:
         told = [(name, f"{value * 1e3:.3f}" if isinstance(value, float) else "none that fits") for name, value in tried]
-        lines += ["", aligned([("strategy", "ms"), *told])]
+        lines += ["", align([("strategy", "ms"), *told])]
     return "\n".join(lines)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.plan.plan import Plan
 from maniple.regions.error import RequestError
-from maniple.runtime.process.interruption import uninterrupted
-from maniple.strategies.interface.checked_strategy import made
+from maniple.runtime.process.interruption import hold_interrupts
+from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.parallel import AbstractParallelStrategy
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
@@ -90,14 +90,14 @@ def search(
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
     graph.validate()
-    chosen, tasks = _chosen(strategy, budget, proposals, cores), _costs(costs, graph, machine)
+    chosen, tasks = _choose(strategy, budget, proposals, cores), _costs(costs, graph, machine)
     if chosen.needs_budget:
         _load_compiled(chosen)
 
     def drive() -> Plan:
-        problem = Problem(graph, machine, seed, tasks.surveyed())
+        problem = Problem(graph, machine, seed, tasks.survey())
         found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
-        return _noted(found, costs) if isinstance(costs, str) and costs != ANALYTIC else found
+        return _note_costs(found, costs) if isinstance(costs, str) and costs != ANALYTIC else found
 
     plan = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive)
     plan.validate(graph, machine)
@@ -113,7 +113,7 @@ def _load_compiled(chosen: AbstractStrategy[Any]) -> None:
     chosen.load_compiled()
 
 
-def _chosen(strategy: str, budget: float | None, proposals: int | None, cores: int | None) -> AbstractStrategy[Any]:
+def _choose(strategy: str, budget: float | None, proposals: int | None, cores: int | None) -> AbstractStrategy[Any]:
     """The strategy, if it can be asked in this way."""
     if budget is not None and not budget > 0:
         raise RequestError(f"budget: expected more than 0 seconds, got {budget}")
@@ -121,7 +121,7 @@ def _chosen(strategy: str, budget: float | None, proposals: int | None, cores: i
         raise RequestError(f"proposals: expected at least 1, got {proposals}")
     if cores is not None and cores < 1:
         raise RequestError(f"cores: expected at least 1, got {cores}")
-    chosen = made(strategy, STRATEGIES.lookup(strategy))
+    chosen = make_checked(strategy, STRATEGIES.lookup(strategy))
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
     return chosen
@@ -173,7 +173,7 @@ class _Limits:
         """Seconds that it still has."""
         return math.inf if self.budget is None else self.budget - self.elapsed_s
 
-    def made(self, progress: Progress) -> bool:
+    def has_made_all(self, progress: Progress) -> bool:
         """Whether it has made as many proposals as it may."""
         return self.proposals is not None and progress.proposals >= self.proposals
 
@@ -207,10 +207,10 @@ def _drive(
             stack.enter_context(pool)
         try:
             progress = strategy.progress(state)
-            while not strategy.terminate(state) and not limits.made(progress):
+            while not strategy.terminate(state) and not limits.has_made_all(progress):
                 if pool is not None:
                     pool.attend(limits.elapsed_s, limits.left_s)
-                with uninterrupted():
+                with hold_interrupts():
                     state = strategy.step(state) if pool is None else pool.step(state)
                 progress = strategy.progress(state)
                 if watch is not None:
@@ -223,7 +223,7 @@ def _drive(
                 raise
             interrupted = True
         if pool is not None:
-            state = pool.settled(state)
+            state = pool.settle(state)
         return strategy.result(state) if interrupted else _run_off(strategy, state, problem, costs)
 
 
@@ -232,13 +232,13 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
     result = strategy.result(state)
     if not costs.timing:
         return result
-    from maniple.strategies.search.runoff import decided, finalists
+    from maniple.strategies.search.runoff import decide, finalists
 
     try:
         alternatives = strategy.alternatives(state)
         plans = finalists(problem, (*alternatives, result)) if alternatives else ()
         again = costs.side_by_side(plans) if len(plans) > 1 else None
-        return result if again is None else decided(problem, again, result, plans)
+        return result if again is None else decide(problem, again, result, plans)
     except KeyboardInterrupt:
         return result
 
@@ -254,7 +254,7 @@ def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) ->
     return WorkerPool(strategy, problem, min(limits.cores, strategy.width) - 1, limits.proposals)
 
 
-def _noted(plan: Plan, costs: str) -> Plan:
+def _note_costs(plan: Plan, costs: str) -> Plan:
     """The plan that says which costs it was found with."""
     told = dict(plan.explanation)
     return replace(plan, explanation=tuple({**told, "": (*told.get("", ()), (COSTS, costs))}.items()))

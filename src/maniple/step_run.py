@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from maniple.operators.lowering.body import AssignBinder, UpdateBinder
+from maniple.operators.lowering.operator_body import AssignBinder, UpdateBinder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from maniple.operators.lowering.program import Port
+    from maniple.operators.lowering.step_program import Port
     from maniple.runtime.execution.replay import Replay
     from maniple.runtime.execution.run import Run
     from maniple.runtime.storage.memory import Memory
@@ -64,7 +64,7 @@ class StepRun:
     begun_ns: int
     loss: float | None = None
 
-    def written(self) -> tuple[str, ...]:
+    def written_names(self) -> tuple[str, ...]:
         """Name what the updates of parameters and buffers write that have begun at this rank, one name for each."""
         replay = self.run.replay
         schedule, (begun, _) = replay.schedule, replay.times[self.run.slot]
@@ -99,7 +99,7 @@ class StoppedStep:
 
     def __str__(self) -> str:
         """What messages say."""
-        written = self.step.written()
+        written = self.step.written_names()
         found = (
             f"after {len(written)} tasks had begun to update parameters at this rank, which are of two steps now: "
             f"{', '.join(sorted(set(written)))},"

@@ -22,7 +22,7 @@ def shown_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> str:
+def align(rows: Sequence[tuple[str, ...]], width: int | None = None) -> str:
     """Give rows as lines of text.
 
     Where they are too wide, cells of the widest columns go on below:
@@ -36,11 +36,11 @@ def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> str:
         width: the most characters of a line, as far as columns can be so narrow; None for any.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    widths = widths if width is None else _narrowed(widths, width)
+    widths = widths if width is None else _narrow(widths, width)
     return "\n".join(line for row in rows for line in _lines(row, widths))
 
 
-def _narrowed(widths: list[int], width: int) -> list[int]:
+def _narrow(widths: list[int], width: int) -> list[int]:
     """The widths of columns, the widest of them narrowed until a line has no more characters than it may."""
     found = list(widths)
     while sum(found) + GAP * (len(found) - 1) > width and max(found) > NARROWEST:

@@ -14,18 +14,18 @@ import torch
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse
 from maniple.operators.graph.batch import check_batch
-from maniple.operators.graph.state import checked_state, initial_values, with_ties
+from maniple.operators.graph.state import check_state, initial_values, with_ties
 from maniple.operators.lowering.weight import kept_values, weights
-from maniple.operators.plan.placement import mapped
+from maniple.operators.plan.mapper_placement import map_plan
 from maniple.program_loader import ProgramLoader
 from maniple.regions.error import RequestError, RunError
-from maniple.report import Report, made_report
+from maniple.report import Report, make_report
 from maniple.runtime.control.world import World, current
-from maniple.runtime.execution.measurement import gather_bytes, gather_timeline
 from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.execution.run_measurement import gather_bytes, gather_timeline
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.process.digest import digest
-from maniple.runtime.process.interruption import uninterrupted
+from maniple.runtime.process.interruption import hold_interrupts
 from maniple.runtime.session.in_turn import in_turn
 from maniple.runtime.session.telling import Telling
 from maniple.step_log import StepLog
@@ -90,7 +90,7 @@ class Trainer:
         plan.validate(graph, self.machine)
         if mapper is None and self._world.mapper is not None:
             mapper = make_mapper(self._world.mapper)
-        self.plan = plan if mapper is None else mapped(plan, graph, self.machine, mapper)
+        self.plan = plan if mapper is None else map_plan(plan, graph, self.machine, mapper)
         self._world.control.call(
             f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",
             f"{graph.fingerprint()} {self.plan.to_json()} {optimizer}".encode()
@@ -177,11 +177,11 @@ class Trainer:
         self._call(f"step {self._steps} of {size} samples", batch, whole=self._steps % DIGEST_EVERY == 0)
         if keep:
             batch = {name: value.clone() for name, value in batch.items()}
-        with self._watched():
+        with self._watch():
             loaded.replay.prepare()
         if not self._steps:
             self._memory.begin()
-        with uninterrupted():
+        with hold_interrupts():
             loaded.feed(batch, self._runtime.memories, self._seed, self._steps)
             begun_ns = perf_counter_ns()
             self._steps += 1
@@ -194,12 +194,12 @@ class Trainer:
         """Tell the other ranks what this one does: at once, whole, or by samples, up to half a second later."""
         if self._world.size > 1:
             given = digest((batch[name] for name in sorted(batch)), sampled=not whole) if batch else b""
-            with self._watched():
+            with self._watch():
                 self._world.control.call(f"{self._name}.{text}", given, soon=whole)
 
     @in_turn
     def _collect(self, step: StepRun) -> float:
-        with self._watched():
+        with self._watch():
             step.run.wait()
         self._log.add(step, whole=step.loaded is self._loaded.get(("step", self.graph.batch)))
         losses = step.loaded.results["loss"].of(self._runtime.memories)
@@ -251,7 +251,7 @@ class Trainer:
             RequestError: a missing, unknown or misshaped entry.
         """
         self._check_open()
-        found = checked_state(self.graph, state, strict=True)
+        found = check_state(self.graph, state, strict=True)
         self._call("load_state_dict", found)
         self._runtime.drain()
         named = [tensor for tensor in self.graph.lasting if tensor.name in found]
@@ -261,7 +261,7 @@ class Trainer:
         """Give every parameter and buffer whole; also what a step left as it was that failed on the only rank."""
         if self._stopped is not None and self._world.size == 1 and not self._closed:
             kept = kept_values(self.graph, self._weights, self._runtime.memories)
-            if not self._stopped.step.written():  # also not while they were read
+            if not self._stopped.step.written_names():  # also not while they were read
                 return kept
         self._check_open()
         loaded = self._load("parameters", self.graph.batch)
@@ -271,10 +271,10 @@ class Trainer:
     @in_turn
     def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run a program and take its results, and no others: an interrupted call may have left some."""
-        with self._watched():
+        with self._watch():
             self._runtime.drain()
         loaded.replay.prepare()
-        with uninterrupted():
+        with hold_interrupts():
             for port in loaded.results.values():
                 port.clear()
             loaded.feed(batch, self._runtime.memories, self._seed, self._steps)
@@ -336,7 +336,7 @@ class Trainer:
         last = self._require_step()
         self._call(f"report({costs!r})")
         made = self.graph, self.machine, self.plan, self.optimizer
-        return made_report(self._world, *made, self._log, last, costs, self.memory())
+        return make_report(self._world, *made, self._log, last, costs, self.memory())
 
     def _require_step(self) -> Run:
         self._check_open()
@@ -352,11 +352,11 @@ class Trainer:
             raise RequestError(msg)
         if broken := self._broken or (str(self._stopped) if self._stopped is not None else ""):
             raise RunError(f"this trainer goes no further: {broken}; make another, from a state before that step")
-        with self._watched():
+        with self._watch():
             self._runtime.admit(self._name)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watch(self) -> Iterator[None]:
         """Wait for steps; what stops one ends the trainer, which from then on says how far that step came."""
         try:
             yield

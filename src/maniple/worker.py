@@ -23,7 +23,7 @@ from maniple.operators.graph.graph import Graph
 from maniple.pipe_codec import Inbox, send
 from maniple.regions.error import RequestError
 from maniple.runtime.machine.machine import Machine
-from maniple.strategies.interface.checked_strategy import made
+from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.parallel import AbstractParallelStrategy, strategy_at
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
@@ -84,16 +84,16 @@ class _Worker:
         self, strategy: AbstractParallelStrategy[Any], round_: int, number: int, most: int | None, plain: list[Any]
     ) -> None:
         """Take an item to its end, or until there is something to hear."""
-        item = strategy.unpacked(plain)
+        item = strategy.unpack(plain)
         while not item.finished and (most is None or item.proposals < most) and not select.select([0], [], [], 0)[0]:
             item = strategy.advanced(item, self._bench)
-        send(self._said, "item", round_, number, item.packed())
+        send(self._said, "item", round_, number, item.pack())
 
 
 def _strategy(address: list[str], path: list[str]) -> AbstractParallelStrategy[Any]:
     """The strategy at an address, which the other process found with a path."""
     sys.path += [folder for folder in path if folder not in sys.path]
-    found = made(address[1], strategy_at(cast("Address", tuple(address))))
+    found = make_checked(address[1], strategy_at(cast("Address", tuple(address))))
     if not isinstance(found, AbstractParallelStrategy):
         raise RequestError(f"{address[1]} has no work items here")
     found.load_compiled()

@@ -138,7 +138,7 @@ class WorkerPool:
 
     def step(self, state: Any) -> Any:
         """The state after whatever has come from members, and one step made here; it never waits for them."""
-        strategy, state = self._strategy, self.gathered(state)
+        strategy, state = self._strategy, self.gather(state)
         items = strategy.items(state)
         self._own = self._next(state, items)
         self._hand_out(state, items)
@@ -149,13 +149,13 @@ class WorkerPool:
         self._round += 1
         return strategy.next_round(state)
 
-    def settled(self, state: Any) -> Any:
+    def settle(self, state: Any) -> Any:
         """The state when the search is over: what members have found is in it as far as it counts."""
         until = time.monotonic() + STOP_S
         self._stop()
         while self._out() and time.monotonic() < until:
-            state = self.gathered(state, max(0.0, until - time.monotonic()))
-        return self._strategy.settled(state)
+            state = self.gather(state, max(0.0, until - time.monotonic()))
+        return self._strategy.settle(state)
 
     def _stop(self) -> None:
         """Ask for the items of this round back."""
@@ -200,14 +200,14 @@ class WorkerPool:
             return
         limits, taken = self._limits(state, items), {self._own, *self._out()}
         for number in self._going(state, items):
-            plain = items[number].packed() if idle and number not in taken else None
+            plain = items[number].pack() if idle and number not in taken else None
             if plain is not None:
                 member = idle.pop(0)
                 member.lent = _Lent(self._lent, self._round, number)
                 self._lent += 1
                 self._tell(member, "item", self._round, number, limits[number], plain)
 
-    def gathered(self, state: Any, seconds: float = 0.0) -> Any:
+    def gather(self, state: Any, seconds: float = 0.0) -> Any:
         """The state after what members have said, or say within some seconds."""
         for key, events in self._selector.select(seconds):
             member: _Member = key.data
@@ -220,7 +220,7 @@ class WorkerPool:
             for kind, *fields in member.inbox.messages():
                 if kind == "hello":
                     self._tell(member, "strategy", self._address, sys.path)
-                    self._tell(member, "problem", *self._described())
+                    self._tell(member, "problem", *self._describe())
                 elif kind == "ready":
                     member.ready = True
                 elif kind == "item":
@@ -236,12 +236,12 @@ class WorkerPool:
         """The state after a member's item, unless its round is over or this process has come as far."""
         if round_ != self._round:
             return state
-        item = self._strategy.unpacked(plain)
+        item = self._strategy.unpack(plain)
         if item.proposals <= self._strategy.items(state)[number].proposals:
             return state
         return self._strategy.with_item(state, number, item)
 
-    def _described(self) -> tuple[object, ...]:
+    def _describe(self) -> tuple[object, ...]:
         graph, machine, seed = self._problem.graph, self._problem.machine, str(self._problem.seed)
         return graph_file.to_json(graph), machine.to_json(), seed, graph.fingerprint(), machine.fingerprint()
 

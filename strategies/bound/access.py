@@ -111,7 +111,7 @@ def _uses(bound: BoundRule, pattern: Pattern, shape: Shape, place: int, *, gradi
     for axis, extent in enumerate(shape):
         rows = list(_rows(bound, pattern, shape, axis, place, gradient=gradient))
         if rows:
-            together *= _covered(rows)
+            together *= _count_covered(rows)
             least *= min(high - low for low, high in rows)
         else:
             together *= extent
@@ -140,7 +140,7 @@ def _smallest(bound: BoundRule, pattern: Pattern, axis: int, extent: int) -> int
     return extent if name is None else extent // bound.factor(name).highest_degree
 
 
-def _covered(rows: list[Range]) -> int:
+def _count_covered(rows: list[Range]) -> int:
     """The elements of the union of some ranges."""
     covered, end = 0, -1
     for low, high in sorted(rows):

@@ -19,8 +19,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from maniple.operators.graph.differentiation import differentiated
-from maniple.strategies.bound.chain import shortest_ways
+from maniple.operators.graph.differentiation import find_differentiated
+from maniple.strategies.bound.launch_chain import shortest_ways
 from maniple.strategies.bound.span import NS, regions_written
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.rules.pattern import Pattern
     from maniple.runtime.machine.machine import Machine
-    from maniple.strategies.bound.chain import Ends
+    from maniple.strategies.bound.launch_chain import Ends
     from maniple.strategies.bound.span import Span
 
 __all__: list[str] = []
@@ -56,11 +56,11 @@ def report_ns(spans: Sequence[Span], found: Ends, most: int, crossing: float) ->
     loss = fetch.launch.requirements[0].region.id
     ways = shortest_ways([spans[at] for at in forward], (loss,), inf)
     shortest = min(found.first[at] + way for at, way in zip(forward, ways, strict=True))
-    computed = sum(spans[at].work for at in _wholly_needed([spans[at] for at in forward], loss, forward)) / most
+    computed = sum(spans[at].work for at in _find_wholly_needed([spans[at] for at in forward], loss, forward)) / most
     return min(shortest + crossing, computed) + fetch.least
 
 
-def _wholly_needed(forward: Sequence[Span], loss: int, places: Sequence[int]) -> list[int]:
+def _find_wholly_needed(forward: Sequence[Span], loss: int, places: Sequence[int]) -> list[int]:
     """The places of the forward launches every part of which the loss is made of."""
     wanted = {loss}
     found = []
@@ -89,7 +89,7 @@ def exchange_ns(graph: Graph, spans: Sequence[Span], found: Ends, most: int, cro
 
 def _held_together(graph: Graph) -> bool:
     """Whether every operator depends on a tight one, is one, or has one depend on it."""
-    wanted = differentiated(graph)
+    wanted = find_differentiated(graph)
     tight = {node.id for node in graph.nodes if _is_tight(graph, node, wanted)}
     below, above = set(tight), set(tight)
     producers = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.strategies.bound.chain import ends
 from maniple.strategies.bound.crossing import crossing_ns, exchange_ns, report_ns
+from maniple.strategies.bound.launch_chain import ends
 from maniple.strategies.bound.span import NS, Rates, spans
 from maniple.strategies.bound.trade_off import trade_off_ns
-from maniple.strategies.bound.whole_step import MOMENTUM, changed
+from maniple.strategies.bound.whole_step import MOMENTUM, change_semantics
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
@@ -36,7 +36,7 @@ def lower_bound_s(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, sem
 def terms_ns(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()) -> dict[str, float]:
     """Nanoseconds below which no plan can go, each by the reason of its name; see the package's first lines."""
     if semantics:
-        graph = changed(graph, semantics)
+        graph = change_semantics(graph, semantics)
     found = spans(graph, machine, optimizer)
     times = ends(found)
     terms = {"work": sum(span.work for span in found) / len(machine.processors), "path": max(times.last)}

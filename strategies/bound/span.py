@@ -23,7 +23,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.lowering.composite import lowered
+from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.plan.plan import Plan
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.runtime.schedule.roofline import bandwidth, efficiency
@@ -151,7 +151,7 @@ def _replaced_ns(graph: Graph, machine: Machine, rates: Rates, optimizer: SGD) -
     if not split:
         return {}
     operators = tuple((node.name, split.get(node.name, whole(graph, node, 0))) for node in graph.nodes)
-    made, _ = lowered(graph, Plan("", "", operators, ()), training=True)
+    made, _ = lower_composites(graph, Plan("", "", operators, ()), training=True)
     owners = {node.name: node.name.rpartition(".")[0] for node in made.nodes if node.name not in dict(operators)}
     found = {(name, forward): 0.0 for name in split for forward in (True, False)}
     for launch in whole_step(made, machine, 0, optimizer):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.runtime.schedule.roofline import efficiency
-from maniple.strategies.bound.chain import longest_chain
+from maniple.strategies.bound.launch_chain import longest_chain
 from maniple.strategies.bound.whole_step import node_of, patterns_of, rule_of
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.operators.lowering.body import BackwardBinder, ForwardBinder
-from maniple.operators.lowering.composite import lowered
+from maniple.operators.lowering.composite import lower_composites
+from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.weight_home import default_homes
 from maniple.operators.training.optimizer import SGD
@@ -36,10 +36,10 @@ def whole_step(graph: Graph, machine: Machine, processor: int, optimizer: SGD = 
     return StepLaunches(graph, plan, machine, optimizer).program.launches
 
 
-def changed(graph: Graph, semantics: tuple[tuple[str, str], ...]) -> Graph:
+def change_semantics(graph: Graph, semantics: tuple[tuple[str, str], ...]) -> Graph:
     """The graph that runs under plans that change results by intent."""
     operators = tuple((node.name, whole(graph, node, 0)) for node in graph.nodes)
-    return lowered(graph, Plan("", "", operators, (), semantics=semantics), training=True)[0]
+    return lower_composites(graph, Plan("", "", operators, (), semantics=semantics), training=True)[0]
 
 
 def accesses(launch: Launch) -> tuple[Access, ...]:

@@ -190,7 +190,7 @@ def _together(calls: Sequence[Callable[[], object]]) -> float:
     return statistics.median(found)
 
 
-def calibrated(machine: Machine, rates: ProcessorRates, link: LinkFit | None, launch_s: float) -> Machine:
+def calibrate(machine: Machine, rates: ProcessorRates, link: LinkFit | None, launch_s: float) -> Machine:
     """Give a machine the measured rates, so that its roofline gives what was measured.
 
     Args:

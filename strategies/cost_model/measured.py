@@ -59,7 +59,7 @@ class Measured:
         time_box_s: seconds of measuring in all.
         passes: how often a task is timed until it is settled.
         footprint: bytes that a step touches.
-        back: see `frozen`.
+        back: see `freeze`.
         timer: measures one task.
         clock: seconds.
     """
@@ -94,7 +94,7 @@ class Measured:
         """Whether a task without a measurement would be timed now."""
         return self._left > 0
 
-    def frozen(self, back: int = 0) -> Measured:
+    def freeze(self, back: int = 0) -> Measured:
         """The same measurements for searches and predictions, which measures nothing.
 
         Args:
@@ -142,7 +142,7 @@ class Measured:
         if found is not None:
             return round(1e9 * processor.launch_s) + found.taken_ns(self._back), "measured"
         near = self._factors.get((key.kind, key.body)) or self._factors.get((key.kind, ""), [])
-        factor = _between(near, work(launch, point))
+        factor = _interpolate(near, work(launch, point))
         return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
 
     def settle(self) -> None:
@@ -188,7 +188,7 @@ class Measured:
             self._let_go()
             return passes
         while made < passes and self.measuring:
-            fresh = {key: (*found, *self._timed(key).passes) for key, found in fresh.items()}
+            fresh = {key: (*found, *self._time(key).passes) for key, found in fresh.items()}
             made += 1
         runoff = hashlib.blake2b(repr(sorted(fresh.items())).encode(), digest_size=8).hexdigest()
         for key, found in fresh.items():
@@ -215,12 +215,12 @@ class Measured:
 
     def _measure(self, key: TaskKey) -> Measurement:
         """What a task's passes come to, after one more."""
-        timed, held = self._timed(key), self.measurements.tasks.get(key)
+        timed, held = self._time(key), self.measurements.tasks.get(key)
         found = timed if held is None else replace(held, passes=held.passes + timed.passes, runoff="")
         self.measurements.tasks[key] = found
         return found
 
-    def _timed(self, key: TaskKey) -> Measurement:
+    def _time(self, key: TaskKey) -> Measurement:
         """One pass of a task."""
         begun = self._clock()
         with neighbors(self._cores - key.cores):
@@ -235,7 +235,7 @@ class Measured:
             for like in ((key.kind, key.body), (key.kind, "")):
                 own = (measured.work, self._factor(key, measured)) if key.cores in self._processors else None
                 others = [factor for factor in self._factors.get(like, []) if factor != own]
-                factor = _between(others, measured.work)
+                factor = _interpolate(others, measured.work)
                 if own is not None and factor is not None:
                     found.append(abs(factor - own[1]) / own[1])
                     break
@@ -254,7 +254,7 @@ class Measured:
         return (1e9 * processor.launch_s + found.median_ns) / roofline
 
 
-def _between(factors: list[tuple[int, float]], size: int) -> float | None:
+def _interpolate(factors: list[tuple[int, float]], size: int) -> float | None:
     """Give the factor at a size between those at other sizes, ascending."""
     if not factors:
         return None

@@ -278,7 +278,7 @@ def measure(
     torch.set_num_threads(cores)
     try:
         with torch.no_grad():
-            runs = _timed(lambda: bind(point, _views(launch, point, boxes), cores), copies, clock)
+            runs = _time_calls(lambda: bind(point, _views(launch, point, boxes), cores), copies, clock)
     finally:
         torch.set_num_threads(threads)
     median = statistics.median(runs)
@@ -286,7 +286,7 @@ def measure(
     return Measurement.of(launch, point, max(1, round(median)), round(spread))
 
 
-def _timed(body: Callable[[], Callable[[], object]], copies: int, clock: Callable[[], int]) -> list[float]:
+def _time_calls(body: Callable[[], Callable[[], object]], copies: int, clock: Callable[[], int]) -> list[float]:
     first = body()
     for _ in range(WARM_UP):
         first()

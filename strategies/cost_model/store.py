@@ -60,7 +60,7 @@ class Store:
         Raises:
             RequestError: see `read`; or the place cannot be written.
         """
-        with self._locked():
+        with self._hold_lock():
             held = self.read()
             new = {
                 key: one
@@ -71,7 +71,7 @@ class Store:
                 write_measurements(self.path, Measurements(held.device, held.software, held.tasks | new))
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             lock = self.path.with_suffix(".lock").open("w")

@@ -15,7 +15,7 @@ from maniple.strategies.pipeline.ideals import Lattice, Links, chain, enumerate_
 from maniple.strategies.pipeline.pair_kernels import INFINITE
 
 if TYPE_CHECKING:
-    from maniple.strategies.dnn_partitioning.placement import Placement
+    from maniple.strategies.dnn_partitioning.placement_problem import Placement
     from maniple.strategies.pipeline.ideals import Index, Ticks
 
 __all__: list[str] = []

@@ -77,7 +77,7 @@ def steps_of(first: Index, larger: Index, members: Words) -> Index:
 
 
 @kernel
-def grown(tables: LoadTables, start: int, inside: int, atom: int) -> tuple[int, int]:
+def grow(tables: LoadTables, start: int, inside: int, atom: int) -> tuple[int, int]:
     """How transfers change when an atom joins the stage from ideal ``start`` to ideal ``inside``.
 
     Returns:
@@ -147,7 +147,7 @@ def least_load(
                 if seen[k] == i:
                     continue
                 seen[k] = i
-                more, changed = grown(tables, i, j, tables.steps[e])
+                more, changed = grow(tables, i, j, tables.steps[e])
                 lasting[k], passing[k] = lasting[j] + more, passing[j] + changed
                 work = tables.accelerator[k] - tables.accelerator[i]
                 least = max(work, lasting[k]) if tables.overlap else work + lasting[k]
@@ -246,7 +246,7 @@ def least_serial(
                 if seen[k] == i or tables.sizes[k] - tables.sizes[i] > tables.memory:
                     continue
                 seen[k] = i
-                more, changed = grown(tables, i, j, tables.steps[e])
+                more, changed = grow(tables, i, j, tables.steps[e])
                 lasting[k], passing[k] = lasting[j] + more, passing[j] + changed
                 work = tables.accelerator[k] - tables.accelerator[i]
                 if soonest + work + lasting[k] + rest[k] >= ceiling:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.strategies.dnn_partitioning import max_load_kernels as kernels
-from maniple.strategies.pipeline.costs import Clock
+from maniple.strategies.pipeline.stage_costs import Clock
 
 if TYPE_CHECKING:
     from maniple.strategies.dnn_partitioning.max_load_kernels import LoadTables
-    from maniple.strategies.dnn_partitioning.placement import Placement
+    from maniple.strategies.dnn_partitioning.placement_problem import Placement
     from maniple.strategies.pipeline.ideals import Index, Lattice, Ticks
 
 __all__: list[str] = []

@@ -127,7 +127,7 @@ def _is_first(images: Grid, alive: Flags, choice: int) -> bool:
 def assembled_ns(place: Integers, fragments: Known, limit: int) -> int:
     """See ``Fragments.step_ns``."""
     index, kept, (count, slots, lanes) = fragments
-    chosen = _chosen(place, index, count)
+    chosen = _choose(place, index, count)
     if chosen.min() == UNKNOWN:
         return UNKNOWN
     load = _load(chosen, kept, lanes).max()
@@ -147,7 +147,7 @@ def assembled_ns(place: Integers, fragments: Known, limit: int) -> int:
 
 
 @inner
-def _chosen(place: Integers, index: Index, count: int) -> Integers:
+def _choose(place: Integers, index: Index, count: int) -> Integers:
     """The fragment of each group, if its number is below the count."""
     numbers, starts, strides = index
     chosen = np.empty(len(starts), np.int64)

@@ -37,9 +37,9 @@ from maniple.operators.graph.graph import Graph
 from maniple.regions.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.exhaustive.branching import ENDED, FOUND, PAUSED
-from maniple.strategies.exhaustive.fragment import Fragments
 from maniple.strategies.exhaustive.frontier import Frontier
-from maniple.strategies.exhaustive.layer import Layers, separate, tied
+from maniple.strategies.exhaustive.layer_fragment import Fragments
+from maniple.strategies.exhaustive.published_layer import Layers, find_layers, separate
 from maniple.strategies.exhaustive.relaxation import Relaxation
 from maniple.strategies.exhaustive.symmetry import symmetries
 from maniple.strategies.exhaustive.term import Terms
@@ -189,14 +189,14 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
     def step(self, state: ExhaustiveState) -> ExhaustiveState:
         """The state after one more plan, or a part of the bounds, or some branches further on."""
         if state.walked < _walk(state):
-            return _walked(state)
+            return _walk_on(state)
         frontier = state.frontier
         if frontier is None:
             state = replace(state, entries=state.entries + ENTRIES)
-            return _with_frontier(state) if state.terms.made(state.entries) else state
+            return _with_frontier(state) if state.terms.make(state.entries) else state
         if state.alike:
-            return _timed(replace(state, alike=state.alike[1:]), state.alike[0])[0]
-        return _branched(state, frontier)
+            return _time(replace(state, alike=state.alike[1:]), state.alike[0])[0]
+        return _branch(state, frontier)
 
     @final
     def terminate(self, state: ExhaustiveState) -> bool:
@@ -234,7 +234,7 @@ class ExhaustiveLayers(Exhaustive):
 
     def layers(self, problem: Problem, space: Space) -> Layers:
         """What is decided: layers, with what only passes on."""
-        return tied(problem.graph, space)
+        return find_layers(problem.graph, space)
 
 
 @cache
@@ -254,7 +254,7 @@ def _walk(state: ExhaustiveState) -> int:
     return min(WALK * len(state.layers.leaders), prod(state.sizes) // SHARE)
 
 
-def _walked(state: ExhaustiveState) -> ExhaustiveState:
+def _walk_on(state: ExhaustiveState) -> ExhaustiveState:
     """Draw one or two layers anew, and go there if it is faster or little slower."""
     chance = Random((state.problem.seed << 64) + state.walked)
     sizes = state.sizes
@@ -265,7 +265,7 @@ def _walked(state: ExhaustiveState) -> ExhaustiveState:
     state = replace(state, walked=state.walked + 1)
     if tuple(after) == state.at:
         return state
-    state, cost = _simulated(state, tuple(after))
+    state, cost = _simulate(state, tuple(after))
     slower = (cost - state.cost_there) / (WARMTH * left * state.best_cost)
     return replace(state, at=tuple(after), cost_there=cost) if chance.random() < exp(-max(0.0, slower)) else state
 
@@ -281,18 +281,18 @@ def _with_frontier(state: ExhaustiveState) -> ExhaustiveState:
     return replace(state, frontier=frontier, position=frontier.start, proved=least, limit=least + 1)
 
 
-def _branched(state: ExhaustiveState, frontier: Frontier) -> ExhaustiveState:
+def _branch(state: ExhaustiveState, frontier: Frontier) -> ExhaustiveState:
     """Go on in the branches for some choices, or up to the next plan that may be nearly the fastest."""
     best = state.best_ns
     limits = min(state.limit, best), _near(best), TRIES
-    found, position, timed = frontier.after(state.position, state.fragments.known(state.known), limits)
+    found, position, timed = frontier.after(state.position, state.fragments.view(state.known), limits)
     passed = state.passed[0] + timed + (found == FOUND), state.passed[1]
     state = replace(state, position=position, proposals=state.proposals + timed, passed=passed)
     if found == ENDED:
         return _deeper(state, frontier, best)
     if found == PAUSED:
         return state
-    state, cost = _timed(state, position)
+    state, cost = _time(state, position)
     return replace(state, alike=frontier.alike(position)) if cost <= state.best_cost * (1 + RISE) else state
 
 
@@ -301,7 +301,7 @@ def _near(best_ns: int) -> int:
     return min(int(best_ns * (1 + RISE)) + 1, FOREVER)
 
 
-def _timed(state: ExhaustiveState, numbers: tuple[int, ...]) -> tuple[ExhaustiveState, float]:
+def _time(state: ExhaustiveState, numbers: tuple[int, ...]) -> tuple[ExhaustiveState, float]:
     """Simulate a plan, unless its fragments are known and it is not faster than all before; also gives its step time.
 
     A time that is not nearly the fastest may be less than what the plan takes.
@@ -310,7 +310,7 @@ def _timed(state: ExhaustiveState, numbers: tuple[int, ...]) -> tuple[Exhaustive
     step_ns = state.fragments.step_ns(numbers, _near(best), state.known)
     if step_ns >= best:
         return replace(state, proposals=state.proposals + 1), step_ns * NS
-    return _simulated(state, numbers)
+    return _simulate(state, numbers)
 
 
 def _deeper(state: ExhaustiveState, frontier: Frontier, best: int) -> ExhaustiveState:
@@ -323,7 +323,7 @@ def _deeper(state: ExhaustiveState, frontier: Frontier, best: int) -> Exhaustive
     return replace(state, proved=proved, limit=limit, ended=proved == best)
 
 
-def _simulated(state: ExhaustiveState, numbers: tuple[int, ...]) -> tuple[ExhaustiveState, float]:
+def _simulate(state: ExhaustiveState, numbers: tuple[int, ...]) -> tuple[ExhaustiveState, float]:
     """Simulate a plan, and keep it where it is the fastest; also gives its step time."""
     cost = state.evaluation.move_to(state.layers.of(numbers))
     known = max(state.known, state.fragments.keep(numbers, state.simulation))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.strategies.exhaustive.branching import Cube, Integers, Known
-    from maniple.strategies.exhaustive.layer import Layers
+    from maniple.strategies.exhaustive.published_layer import Layers
     from maniple.strategies.exhaustive.relaxation import Bound
     from maniple.strategies.exhaustive.symmetry import Exchange
     from maniple.strategies.interface.space import Space
@@ -63,7 +63,7 @@ class Frontier:
     def __init__(self, layers: Layers, bounds: Sequence[Bound], space: Space, exchanges: Sequence[Exchange]) -> None:
         self.sizes = np.asarray([len(layers.choices[leader]) for leader in layers.leaders], dtype=np.int64)
         self._images = _images(layers, space, exchanges, int(self.sizes.max()))
-        own = _stacked(bounds, self.sizes)
+        own = _stack(bounds, self.sizes)
         rests = _rests(own, self.sizes)
         self._least = np.asarray([bound.least for bound in bounds])
         parts, offsets, strides, decided, starts = [], [], [], [], [0]
@@ -141,7 +141,7 @@ class Frontier:
         return float(total.max())
 
 
-def _stacked(bounds: Sequence[Bound], sizes: Integers) -> list[_Table]:
+def _stack(bounds: Sequence[Bound], sizes: Integers) -> list[_Table]:
     """The tables of all bounds, one for each layer and each pair."""
     count = len(bounds)
     found: dict[tuple[int, ...], np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from maniple.operators.graph.graph import Graph
-    from maniple.strategies.exhaustive.layer import Layers
+    from maniple.strategies.exhaustive.published_layer import Layers
     from maniple.strategies.exhaustive.term import Table, Terms, Users
     from maniple.strategies.optcnn.placed_operators import PlacedOperators
 

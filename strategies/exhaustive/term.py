@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
-    from maniple.strategies.exhaustive.layer import Layers
+    from maniple.strategies.exhaustive.published_layer import Layers
     from maniple.strategies.interface.space import Space
-    from maniple.strategies.lowering.access import RegionRows
-    from maniple.strategies.optcnn.movement import Placed, PlacedUse, Region, Synchronisation
+    from maniple.strategies.lowering.region_cache import RegionRows
+    from maniple.strategies.optcnn.operator_movement import Placed, PlacedUse, Region, Synchronisation
     from maniple.strategies.optcnn.placed_operators import PlacedOperators
 
     Table = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -100,7 +100,7 @@ class Terms:
         self._found: dict[object, tuple[list[float], Table]] = {}
         self._filling, self._made = self._fill(), 0
 
-    def made(self, entries: int) -> bool:
+    def make(self, entries: int) -> bool:
         """Make entries until there are so many, unless they were made before.
 
         Returns:
@@ -130,7 +130,7 @@ class Terms:
         for row, choice in enumerate(choices):
             if not self._cost.needs(number):
                 break
-            placed = self._cost.placed(number, choice)
+            placed = self._cost.place(number, choice)
             for at, (where, durations) in enumerate(zip(placed.processors, placed.durations, strict=True)):
                 np.add.at((forward if at < placed.forward else backward)[row], where, durations)
             if self._fused[number][row]:
@@ -150,7 +150,7 @@ class Terms:
             columns = [row] if tied else range(len(theirs))
             for column in columns:
                 if self._fused[writer][row] and self._fused[reader][column]:
-                    both = self._cost.placed(writer, one), self._cost.placed(reader, theirs[column])
+                    both = self._cost.place(writer, one), self._cost.place(reader, theirs[column])
                     table[:, row, column], moved[row, column] = self._pair(writer, reader, both)
             yield len(columns)
 
@@ -158,10 +158,10 @@ class Terms:
         key = both, tuple(self._cost.ends(writer, reader))
         if key not in self._found:
             found, moved = [0.0, 0.0, 0.0, 0.0, 0.0, NEVER], np.zeros(self.lanes)
-            for region in self._cost.handed_over(writer, reader, both):
+            for region in self._cost.regions_between(writer, reader, both):
                 _raise(found, region, both)
                 if region.alone:
-                    moved += _held(region.rows, self.lanes).sum(axis=0)
+                    moved += _holding_times(region.rows, self.lanes).sum(axis=0)
             self._found[key] = found, moved
         return self._found[key]
 
@@ -180,12 +180,12 @@ class Terms:
             found = [self._cost.synchronisation(weight, operators, choices) for weight in weights]
             for one in found:
                 np.add.at(work[numbers], one.processors[: len(one.update)], one.update)
-                moved[numbers] += _held(one.value, self.lanes).sum(axis=0)
+                moved[numbers] += _holding_times(one.value, self.lanes).sum(axis=0)
                 if one.gradient is not None:
-                    work[numbers] += _held(one.gradient, self.lanes).sum(axis=0)
+                    work[numbers] += _holding_times(one.gradient, self.lanes).sum(axis=0)
             for at, (operator, choice) in enumerate(zip(operators, choices, strict=True)):
                 if self._fused[operator][chosen[self._layers.place[operator]]]:
-                    durations = self._cost.placed(operator, choice).durations[0]
+                    durations = self._cost.place(operator, choice).durations[0]
                     arrivals = np.sum([_arrivals(one, at, len(durations)) for one in found], axis=0)
                     ends = arrivals.max(axis=1) + durations
                     first[(at, *numbers)] = ends.max(), ends.min()
@@ -261,7 +261,7 @@ def _ways(rows: RegionRows, source: int, target: int, *, moving: bool) -> Table:
 def _arrivals(found: Synchronisation, user: int, tasks: int) -> Table:
     """For each task of a user's first launch and each lane: how long it is held by what the task waits for."""
     rows = found.value
-    held = _held(rows, found.lanes)
+    held = _holding_times(rows, found.lanes)
     number, points = found.readers[user], {}
     for task in np.flatnonzero(rows.tasks[:, 0] == number).tolist() if number >= 0 else ():
         points[task] = int(rows.tasks[task, 1])
@@ -286,7 +286,7 @@ def _return(found: list[Synchronisation]) -> float:
         for node, later in rows.edges.tolist():
             before.setdefault(later, set()).add(node)
         last = set(np.flatnonzero(rows.tasks[:, 0] == one.contributor).tolist())
-        held = _held(rows, one.lanes)
+        held = _holding_times(rows, one.lanes)
         for move in range(len(rows.columns)):
             reached: set[int] = set()
             waiting = [count + move]
@@ -300,7 +300,7 @@ def _return(found: list[Synchronisation]) -> float:
     return float(busy.max()) + update
 
 
-def _held(rows: RegionRows, lanes: int) -> Table:
+def _holding_times(rows: RegionRows, lanes: int) -> Table:
     """How long each movement holds each lane."""
     held = np.zeros((len(rows.columns), lanes))
     holders = np.repeat(np.arange(len(rows.columns)), rows.columns[:, 2])

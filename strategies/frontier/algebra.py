@@ -1,6 +1,6 @@
 """The algebra of frontiers: sets of (memory, ticks) of which no point is beaten in both, under union and product.
 
-A point beats another that has at least its memory and at least its ticks. `reduced` keeps what is beaten by no other;
+A point beats another that has at least its memory and at least its ticks. `reduce` keeps what is beaten by no other;
 the *union* of two sets is a choice between them, the *product* is both at once, and sums memory and ticks:
 
     F           G           F u G       F x G
@@ -38,7 +38,7 @@ UNLIMITED = np.iinfo(np.int64).max
 """No limit of memory."""
 
 
-def reduced(memory: Column, ticks: Column) -> Column:
+def reduce(memory: Column, ticks: Column) -> Column:
     """Which of some points are their frontier: their places, memory ascending; of equal points the first.
 
     Args:
@@ -54,7 +54,7 @@ def reduced(memory: Column, ticks: Column) -> Column:
 
 
 @kernel
-def united(memory: Column, ticks: Column, pairs: Column, limit: int) -> tuple[Column, Column, Column, Column]:
+def unite(memory: Column, ticks: Column, pairs: Column, limit: int) -> tuple[Column, Column, Column, Column]:
     """The union of the products of pairs of frontiers, memory above a limit left out.
 
     Each point of the left frontier of a pair makes a row of sums with the right one, of which memory ascends. The rows
@@ -175,7 +175,7 @@ def _put(heap: Column, place: int, memory: int, ticks: int, row: int, left: int,
 
 
 @kernel
-def thinned(memory: Column, epsilon: float) -> Column:
+def thin_out(memory: Column, epsilon: float) -> Column:
     """Which points of a frontier stand for all: their places, the first and the last always among them.
 
     Each point is kept, or the next one that is kept, which has fewer ticks, needs at most 1 + epsilon times its memory;
@@ -207,7 +207,7 @@ def union(*frontiers: Columns) -> Columns:
     """The frontier of a choice between some frontiers; of none the empty one."""
     memory = np.concatenate([np.empty(0, dtype=np.int64), *(memory for memory, _ in frontiers)])
     ticks = np.concatenate([np.empty(0, dtype=np.int64), *(ticks for _, ticks in frontiers)])
-    kept = reduced(memory, ticks)
+    kept = reduce(memory, ticks)
     return memory[kept], ticks[kept]
 
 
@@ -227,5 +227,5 @@ def one() -> Columns:
 def _product(left: Columns, right: Columns) -> Columns:
     parts: Sequence[int] = (0, len(left[0]), len(left[0]), len(right[0]))
     memory, ticks = np.concatenate((left[0], right[0])), np.concatenate((left[1], right[1]))
-    found = united(memory, ticks, np.array([parts], dtype=np.int64), UNLIMITED)
+    found = unite(memory, ticks, np.array([parts], dtype=np.int64), UNLIMITED)
     return found[0], found[1]

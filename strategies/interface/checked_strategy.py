@@ -36,7 +36,7 @@ __all__: list[str] = []
 Kind = TypeVar("Kind")
 
 
-def made(name: str, strategy: type[AbstractStrategy[Any]]) -> AbstractStrategy[Any]:
+def make_checked(name: str, strategy: type[AbstractStrategy[Any]]) -> AbstractStrategy[Any]:
     """A strategy of a class, checked unless the class is this package's.
 
     Raises:
@@ -44,13 +44,13 @@ def made(name: str, strategy: type[AbstractStrategy[Any]]) -> AbstractStrategy[A
     """
     if strategy.__module__.split(".")[0] == __name__.split(".", maxsplit=1)[0]:
         return strategy()
-    own = _called(name, "__init__", strategy)
+    own = _call(name, "__init__", strategy)
     checked = CheckedStrategy(name, own)
     return CheckedParallelStrategy(name, own, checked) if isinstance(own, AbstractParallelStrategy) else checked
 
 
 def class_of(strategy: AbstractStrategy[Any]) -> type[AbstractStrategy[Any]]:
-    """The class of a strategy that ``made`` gave, as its author wrote it."""
+    """The class of a strategy that ``make_checked`` gave, as its author wrote it."""
     if isinstance(strategy, CheckedStrategy | CheckedParallelStrategy):
         return type(strategy.own)
     return type(strategy)
@@ -77,7 +77,7 @@ class CheckedStrategy(AbstractStrategy[Any]):
 
     def load_compiled(self) -> None:
         """Compile what the search calls."""
-        _called(self._asked, "load_compiled", self.own.load_compiled)
+        _call(self._asked, "load_compiled", self.own.load_compiled)
 
     def init(self, problem: Problem) -> object:
         """The state before the first step."""
@@ -112,7 +112,7 @@ class CheckedStrategy(AbstractStrategy[Any]):
         plans = _expected(tuple, "a tuple of Plans", self._asked, "alternatives", self.own.alternatives, state)
         for plan in plans:
             if not isinstance(plan, Plan):
-                raise _mistaken(self._asked, "alternatives", "a tuple of Plans", f"one that holds {_told(plan)}")
+                raise _mistake(self._asked, "alternatives", "a tuple of Plans", f"one that holds {_describe(plan)}")
             self._validate(plan)
         return plans
 
@@ -184,39 +184,39 @@ class CheckedParallelStrategy(AbstractParallelStrategy[Any]):
 
     def bench(self, problem: Problem) -> Any:
         """A workbench."""
-        return _called(self._asked, "bench", self.own.bench, problem)
+        return _call(self._asked, "bench", self.own.bench, problem)
 
     def bench_of(self, state: object) -> Any:
         """The workbench of the process that the state is in."""
-        return _called(self._asked, "bench_of", self.own.bench_of, state)
+        return _call(self._asked, "bench_of", self.own.bench_of, state)
 
     def advanced(self, item: WorkItem, bench: Any) -> WorkItem:
         """An item after one more step."""
-        found = _called(self._asked, "advanced", self.own.advanced, item, bench)
+        found = _call(self._asked, "advanced", self.own.advanced, item, bench)
         if found is None:
-            raise _mistaken(self._asked, "advanced", "a work item", "None")
+            raise _mistake(self._asked, "advanced", "a work item", "None")
         return found
 
-    def unpacked(self, plain: list[Any]) -> WorkItem:
-        """The item that its ``packed`` gave."""
-        return _called(self._asked, "unpacked", self.own.unpacked, plain)
+    def unpack(self, plain: list[Any]) -> WorkItem:
+        """The item that its ``pack`` gave."""
+        return _call(self._asked, "unpack", self.own.unpack, plain)
 
 
 def _state(asked: str, method: str, call: Callable[..., object], *arguments: object) -> object:
-    found = _called(asked, method, call, *arguments)
+    found = _call(asked, method, call, *arguments)
     if found is None:
-        raise _mistaken(asked, method, "a state", "None")
+        raise _mistake(asked, method, "a state", "None")
     return found
 
 
 def _expected(kind: type[Kind], said: str, asked: str, method: str, call: Callable[..., Kind], state: object) -> Kind:
-    found = _called(asked, method, call, state)
+    found = _call(asked, method, call, state)
     if not isinstance(found, kind):
-        raise _mistaken(asked, method, said, _told(found))
+        raise _mistake(asked, method, said, _describe(found))
     return found
 
 
-def _called(asked: str, method: str, call: Callable[..., Kind], *arguments: object) -> Kind:
+def _call(asked: str, method: str, call: Callable[..., Kind], *arguments: object) -> Kind:
     """What a method gives; what it raises by accident is told with the strategy's name and the place."""
     try:
         return call(*arguments)
@@ -229,10 +229,10 @@ def _called(asked: str, method: str, call: Callable[..., Kind], *arguments: obje
         raise StrategyError(f"strategy {asked!r}: {method}() raised {raised} ({place}); mend it there") from error
 
 
-def _mistaken(asked: str, method: str, expected: str, got: str) -> StrategyError:
+def _mistake(asked: str, method: str, expected: str, got: str) -> StrategyError:
     forgotten = "; is a return missing?" if got == "None" else "; docs/how-to/strategy.md says what each method gives"
     return StrategyError(f"strategy {asked!r}: {method}() gave {got}; expected {expected}{forgotten}")
 
 
-def _told(found: object) -> str:
+def _describe(found: object) -> str:
     return "None" if found is None else f"a value of type {type(found).__name__}"

@@ -65,7 +65,7 @@ class WorkItem(Protocol):
         """
         ...
 
-    def packed(self) -> list[Any] | None:
+    def pack(self) -> list[Any] | None:
         """The item as numbers, strings, bytes, None, and lists of these; None where it must stay in its process."""
         ...
 
@@ -102,8 +102,8 @@ class AbstractParallelStrategy(AbstractStrategy[State]):
         """The workbench of the process that the state is in."""
 
     @abstractmethod
-    def unpacked(self, plain: list[Any]) -> WorkItem:
-        """The item that its ``packed`` gave.
+    def unpack(self, plain: list[Any]) -> WorkItem:
+        """The item that its ``pack`` gave.
 
         Raises:
             RequestError: it is none.
@@ -128,7 +128,7 @@ class AbstractParallelStrategy(AbstractStrategy[State]):
         return self.with_items(state, (*items[:number], item, *items[number + 1 :]))
 
     @final
-    def settled(self, state: State) -> State:
+    def settle(self, state: State) -> State:
         """The state without the items after the first that has proposals left."""
         items = self.items(state)
         ends = [number for number, item in enumerate(items) if item.most and not item.finished]

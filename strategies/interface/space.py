@@ -161,7 +161,7 @@ class Space:
             for place, operand in enumerate(reader.operands):
                 writer = None if operand is None else graph.producer(operand)
                 if writer is not None and writer.id not in joined[reader.id]:
-                    pairs = _shared(graph, writer, reader, place)
+                    pairs = _find_shared(graph, writer, reader, place)
                     joined[reader.id][writer.id] = pairs
                     joined[writer.id][reader.id] = tuple((mine, theirs) for theirs, mine in pairs)
         classes: dict[object, int] = {}
@@ -172,7 +172,7 @@ class Space:
         maps = tuple(tuple(found[other] for other in sorted(found)) for found in joined)
         return Space(tuple(node.name for node in nodes), spaces, near, maps, alike, layers_of(graph))
 
-    def carried(self, operator: int, place: int, choice: Choice) -> Choice | None:
+    def carry(self, operator: int, place: int, choice: Choice) -> Choice | None:
         """What an operator's choice becomes when it is cut, and placed, as a neighbour is.
 
         Args:
@@ -193,7 +193,7 @@ class Space:
         return found if space.contains(found) else None
 
 
-def _shared(graph: Graph, writer: Node, reader: Node, place: int) -> tuple[tuple[int, int], ...]:
+def _find_shared(graph: Graph, writer: Node, reader: Node, place: int) -> tuple[tuple[int, int], ...]:
     """Pairs (reader's factor, writer's factor) that cut one dimension of the tensor between two operators."""
     made, used = graph.bound(writer), graph.bound(reader)
     mine = [factor.name for factor in used.factors]

@@ -83,7 +83,7 @@ def within(a: Bits, i: int, b: Bits, j: int) -> bool:
 
 
 @leaf
-def mixed(code: int, bits: Bits, row: int) -> int:
+def mix(code: int, bits: Bits, row: int) -> int:
     """A number that depends on `code` and on the set; equal sets give equal numbers."""
     # The factor is odd, so that no bit is lost, and below 2 ** 63, so that it is a signed word; the product wraps.
     # Tables look at low bits alone, and a product brings nothing down to them: the shift does.

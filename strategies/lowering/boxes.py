@@ -19,7 +19,7 @@ Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @inner
-def grown(table: Boxes, need: int) -> Boxes:
+def grow(table: Boxes, need: int) -> Boxes:
     """The table, or a larger copy where it has not that many rows."""
     if need <= len(table):
         return table
@@ -41,7 +41,7 @@ def overlap(a: Boxes, i: int, b: Boxes, j: int) -> bool:
 @kernel
 def are_disjoint(table: Boxes) -> bool:
     """Whether no two boxes, none of them empty, share a point."""
-    order = ordered(table)
+    order = order_rows(table)
     for place in range(len(order)):
         for other in range(place + 1, len(order)):
             # The low on axis 0 is what boxes are ordered by first: all later ones begin past this one's end, too.
@@ -78,7 +78,7 @@ def put(table: Boxes, i: int, source: Boxes, j: int) -> None:
 
 
 @inner
-def _taken(source: Boxes, rows: Column) -> Boxes:
+def _take(source: Boxes, rows: Column) -> Boxes:
     """The rows with the given numbers."""
     result = np.empty((len(rows), WIDTH), dtype=np.int64)
     for place in range(len(rows)):
@@ -162,7 +162,7 @@ def _sort(table: Boxes, first: int, last: int, axis: int, order: Column, spare: 
 
 
 @inner
-def ordered(table: Boxes) -> Column:
+def order_rows(table: Boxes) -> Column:
     """The row numbers by bounds, equal ones as they are."""
     order, spare = np.empty(len(table), dtype=np.int64), np.empty(len(table), dtype=np.int64)
     _sort(table, 0, len(table), NO_AXIS, order, spare)
@@ -252,9 +252,9 @@ def _join(table: Boxes, first: int, last: int, order: Column, spare: Column, joi
 
 
 @inner
-def merged(table: Boxes) -> Boxes:
+def merge(table: Boxes) -> Boxes:
     """Disjoint boxes of one label joined where two form one box, until none do; by ascending label and bounds."""
-    rows = _taken(table, _by_label(table))
+    rows = _take(table, _by_label(table))
     order, spare = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
     joined = np.empty_like(rows)
     first = count = 0
@@ -272,7 +272,7 @@ def merged(table: Boxes) -> Boxes:
 
 
 @inner
-def grouped(table: Boxes) -> tuple[Boxes, Column]:
+def group(table: Boxes) -> tuple[Boxes, Column]:
     """Boxes with those of one label together, labels by the bounds of all their boxes; and where each label starts.
 
     Args:
@@ -292,7 +292,7 @@ def grouped(table: Boxes) -> tuple[Boxes, Column]:
     first[count] = len(table)
     result, starts = np.empty_like(table), np.zeros(count + 1, dtype=np.int64)
     used = 0
-    order = _placed(bounds[:count])
+    order = _order_few(bounds[:count])
     for place in range(count):
         starts[place] = used
         for row in range(first[order[place]], first[order[place] + 1]):
@@ -303,7 +303,7 @@ def grouped(table: Boxes) -> tuple[Boxes, Column]:
 
 
 @inner
-def _placed(bounds: Boxes) -> Column:
+def _order_few(bounds: Boxes) -> Column:
     """The row numbers by bounds, equal ones as they are: few differ, so only those that do are compared."""
     distinct, number = _distinct(bounds)
     order, spare = np.empty(len(distinct), dtype=np.int64), np.empty(len(distinct), dtype=np.int64)

@@ -72,7 +72,7 @@ def analyse(
     if past[7][FULL]:
         return past[0][:0], past[1][:0], past[2][:0], 0, hosts
     count = past[7][MOVES]
-    edges, sources = history.ordered_edges(past, len(tasks) + count)
+    edges, sources = history.order_edges(past, len(tasks) + count)
     return past[0][:count].copy(), past[1][: past[7][MEMBERS]].copy(), edges, sources, given[5]
 
 
@@ -181,8 +181,8 @@ def _move(given: Given, state: State, past: History, use: int, first: int, last:
         emission.distribution(given, past, use, kind, group, validity.pieces(given, labels), sources)
         return
     kind, members = collective.reduction(given, state, cells)
-    folds, copies, described = validity.planned(given, state, cells, validity.pieces(given, labels), kind == NONE)
-    folds, starts = boxes.grouped(folds)
+    folds, copies, described = validity.plan_pieces(given, state, cells, validity.pieces(given, labels), kind == NONE)
+    folds, starts = boxes.group(folds)
     if kind != NONE:
         group = bit_sets.members(members, 0)
         emission.reduction(given, state, past, use, kind, group, folds, starts, described)
@@ -190,7 +190,7 @@ def _move(given: Given, state: State, past: History, use: int, first: int, last:
     for number in range(len(starts) - 1):
         block = folds[starts[number] : starts[number + 1]]
         emission.fold(given, state, past, use, np.arange(first, last), block, described)
-    copies, starts = boxes.grouped(copies)
+    copies, starts = boxes.group(copies)
     emission.copies(given, past, use, copies, starts)
 
 

@@ -164,17 +164,17 @@ def reduction(
     _after(given, past, waits, waiting, node, folds)
     for memory in group:
         history.member(past, memory, owned[memory, 0], owned[memory, 1])
-    _written(past, node, kind, group, folds, len(described))
+    _write_reduction(past, node, kind, group, folds, len(described))
 
 
 @inner
-def _written(past: History, node: int, kind: int, group: Column, folds: Boxes, descriptions: int) -> None:
+def _write_reduction(past: History, node: int, kind: int, group: Column, folds: Boxes, descriptions: int) -> None:
     """Let a reduction write its blocks: everywhere, or each at its owner."""
     whole = folds.copy()
     for row in range(len(whole)):
         # Labels decide what may be joined: of an all-reduce all blocks, of a reduce-scatter those of one owner.
         whole[row, 0] = 0 if kind == ALL_REDUCE else folds[row, 0] // descriptions
-    whole = boxes.merged(whole)
+    whole = boxes.merge(whole)
     for memory in group:
         for row in range(len(whole)):
             if kind == ALL_REDUCE or memory == whole[row, 0]:
@@ -196,11 +196,11 @@ def distribution(
             mine[count, 0] = sources[pieces[piece, 0]]
             volume += boxes.volume(pieces, piece)
             count += 1
-    mine = boxes.merged(mine[:count])
+    mine = boxes.merge(mine[:count])
     whole = mine.copy()
     for row in range(len(whole)):
         whole[row, 0] = 0
-    whole = boxes.merged(whole)
+    whole = boxes.merge(whole)
     node = history.move(past, len(given[0]), use, kind, NONE, volume * (len(group) - 1))
     starts = np.zeros(len(group) + 1, dtype=np.int64)
     for place in range(len(group)):

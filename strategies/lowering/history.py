@@ -174,7 +174,7 @@ def record(history: History, node: int, memory: int, table: Boxes, row: int, wri
 
 
 @inner
-def ordered_edges(history: History, nodes: int) -> tuple[Table, int]:
+def order_edges(history: History, nodes: int) -> tuple[Table, int]:
     """The edges by ascending node that is waited for, and how many nodes are (a counting sort)."""
     edges, count = history[2], history[7][EDGES]
     starts = np.zeros(nodes + 1, dtype=np.int64)

@@ -45,7 +45,7 @@ def merge(given: Given, state: State, past: History, use: int) -> None:
                 table, own = np.concatenate((table, pieces)), np.concatenate((own, found))
     if len(table) == 0:
         return
-    table, starts = boxes.grouped(table)
+    table, starts = boxes.group(table)
     for number in range(len(starts) - 1):
         _emit(given, past, use, table[starts[number] : starts[number + 1]], own)
 
@@ -72,7 +72,7 @@ def _labels(given: Given, state: State, memory: int) -> tuple[Column, Bits]:
     count = most = 0
     for cell in range(len(waiting)):
         # The row behind those found serves as room: what is new there stays, what is not is written over next time.
-        size = _taken(found, count, waiting, cell, mine)
+        size = _take_waiting(found, count, waiting, cell, mine)
         if size < MOST_PENDING or not bit_sets.has(need, cell, memory):
             most = max(most, size)
             continue
@@ -89,7 +89,7 @@ def _labels(given: Given, state: State, memory: int) -> tuple[Column, Bits]:
 
 
 @leaf
-def _taken(found: Bits, row: int, waiting: Bits, cell: int, mine: Bits) -> int:
+def _take_waiting(found: Bits, row: int, waiting: Bits, cell: int, mine: Bits) -> int:
     """Put those that wait for a cell and are one memory's into a set; how many they are."""
     size = 0
     for word in range(found.shape[1]):

@@ -27,7 +27,7 @@ def touched_bytes(table: Boxes, layout: Layout) -> int:
         for one in range(len(table)):
             if _ends(table, one, layout, axis):
                 for other in range(len(table)):
-                    runs -= _continued(table, one, other, axis)
+                    runs -= _count_continued(table, one, other, axis)
     return int(max(points * layout[ITEMSIZE], runs * layout[LINE]))
 
 
@@ -41,7 +41,7 @@ def _ends(table: Boxes, box: int, layout: Layout, axis: int) -> bool:
 
 
 @leaf
-def _continued(table: Boxes, one: int, other: int, axis: int) -> int:
+def _count_continued(table: Boxes, one: int, other: int, axis: int) -> int:
     """The points of another box whose predecessor is in one, by one less on an axis and at the end of those within."""
     low, high = LOW + axis, HIGH + axis
     count = min(table[one, high] + 1, table[other, high]) - max(table[one, low] + 1, table[other, low])

@@ -113,7 +113,7 @@ def labels(state: State) -> tuple[Column, Column]:
         if bit_sets.is_empty(need, cell):
             continue
         # Numbers are given as cells come, not as they lie in the table: the same cells get the same numbers every time.
-        place = bit_sets.mixed(bit_sets.mixed(bit_sets.mixed(1, need, cell), hold, cell), waiting, cell) & (size - 1)
+        place = bit_sets.mix(bit_sets.mix(bit_sets.mix(1, need, cell), hold, cell), waiting, cell) & (size - 1)
         while table[place] != NONE:
             other = cells[table[place]]
             if (
@@ -149,7 +149,7 @@ def pieces(given: Given, labels: Column) -> Boxes:
             result[count - 1, HIGH + AXES - 1] = cuts[starts[AXES - 1] + cell % shape[AXES - 1] + 1]
             continue
         if count == len(result):
-            result = boxes.grown(result, count + 1)
+            result = boxes.grow(result, count + 1)
         result[count, 0] = labels[cell]
         left = cell
         for axis in range(AXES - 1, -1, -1):
@@ -157,7 +157,7 @@ def pieces(given: Given, labels: Column) -> Boxes:
             left //= shape[axis]
             result[count, LOW + axis], result[count, HIGH + axis] = cuts[place], cuts[place + 1]
         count += 1
-    return boxes.merged(result[:count])
+    return boxes.merge(result[:count])
 
 
 @inner
@@ -245,7 +245,7 @@ def _split(pieces: Boxes, piece: int, parts: int) -> Boxes:
 
 
 @inner
-def planned(
+def plan_pieces(
     given: Given,
     state: State,
     cells: Column,
@@ -276,7 +276,7 @@ def planned(
             for rank in range(len(readers)):
                 if not bit_sets.has(hold, cell, readers[rank]):
                     if copy_count == len(copies):
-                        copies = boxes.grown(copies, copy_count + 1)
+                        copies = boxes.grow(copies, copy_count + 1)
                     boxes.put(copies, copy_count, pieces, piece)
                     copies[copy_count, 0] = source(hosts, holders, readers[rank], rank) * memories + readers[rank]
                     copy_count += 1
@@ -291,18 +291,18 @@ def planned(
             description = alike[label] * (memories + 1) + start + 1
             described[description, 0], described[description, 1] = cell, start
             if fold_count == len(folds):
-                folds = boxes.grown(folds, fold_count + 1)
+                folds = boxes.grow(folds, fold_count + 1)
             boxes.put(folds, fold_count, blocks, block)
             folds[fold_count, 0] = owner * len(described) + description
             fold_count += 1
             for reader in readers:
                 if copying and reader != owner:
                     if copy_count == len(copies):
-                        copies = boxes.grown(copies, copy_count + 1)
+                        copies = boxes.grow(copies, copy_count + 1)
                     boxes.put(copies, copy_count, blocks, block)
                     copies[copy_count, 0] = owner * memories + reader
                     copy_count += 1
-    return boxes.merged(folds[:fold_count]), boxes.merged(copies[:copy_count]), described
+    return boxes.merge(folds[:fold_count]), boxes.merge(copies[:copy_count]), described
 
 
 @inner

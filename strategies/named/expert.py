@@ -56,11 +56,11 @@ class Expert(AbstractDirectStrategy):
         """The plan for a problem."""
         graph, machine = problem.graph, problem.machine
         recurrent = any(node.operator.name == RECURRENT for node in graph.nodes)
-        operators = _layers_apart(graph, machine) if recurrent else _features_split(graph, machine)
+        operators = _layers_apart(graph, machine) if recurrent else _split_features(graph, machine)
         return complete(problem, self.name, tuple(operators.items()))
 
 
-def _features_split(graph: Graph, machine: Machine) -> dict[str, OperatorPlan]:
+def _split_features(graph: Graph, machine: Machine) -> dict[str, OperatorPlan]:
     """Dense layers split by output feature, pointwise operators as their producer, all others by sample."""
     operators: dict[str, OperatorPlan] = {}
     for node in graph.nodes:

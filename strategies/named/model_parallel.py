@@ -53,14 +53,14 @@ def balanced_blocks(costs: Sequence[int], parts: int) -> tuple[int, ...]:
     low, high = max(costs, default=0), sum(costs)
     while low < high:
         middle = (low + high) // 2
-        if max(_filled(costs, parts, middle), default=0) < parts:
+        if max(_fill(costs, parts, middle), default=0) < parts:
             high = middle
         else:
             low = middle + 1
-    return _filled(costs, parts, low)
+    return _fill(costs, parts, low)
 
 
-def _filled(costs: Sequence[int], parts: int, bound: int) -> tuple[int, ...]:
+def _fill(costs: Sequence[int], parts: int, bound: int) -> tuple[int, ...]:
     blocks: list[int] = []
     block, filled = 0, 0
     for index, cost in enumerate(costs):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.lowering.access import NOWHERE
+from maniple.strategies.lowering.region_cache import NOWHERE
 from maniple.strategies.optcnn.flow import Flows, Layout
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.lowering.boxes import Boxes
     from maniple.strategies.optcnn.elimination import Costs
-    from maniple.strategies.optcnn.movement import End
+    from maniple.strategies.optcnn.operator_movement import End
 
 __all__: list[str] = []
 
@@ -137,11 +137,11 @@ class AdditiveCost:
             return 0.0
         key = self._kinds[number], choice
         if key not in self._own:
-            placed, node = self._operators.placed(number, choice), self._nodes[number]
+            placed, node = self._operators.place(number, choice), self._nodes[number]
             total = float(sum(int(durations.max(initial=0)) for durations in placed.durations))
             own = [(self._layout(tensor), placed.of(("value", "result", at))) for at, tensor in enumerate(node.results)]
             for layout, uses in (*placed.inside, *own):
-                total += self._flow_ns(layout, *self._flows.made_and_read(uses))
+                total += self._flow_ns(layout, *self._flows.find_made_and_read(uses))
             for tensor in self._operators.weights(number):
                 total += self._synchronisation_ns(tensor, number, choice) / self._operators.sharing(tensor)
             self._own[key] = total
@@ -152,9 +152,9 @@ class AdditiveCost:
         home = self._operators.home(tensor, (number,), (choice,))
         blocks = home.blocks.copy()
         blocks[:, 0] = home.processors
-        placed, place = self._operators.placed(number, choice), self._nodes[number].operands.index(tensor)
-        _, read = self._flows.made_and_read(placed.of(("value", "operand", place)))
-        given, _ = self._flows.made_and_read(placed.of(("gradient", "operand", place)))
+        placed, place = self._operators.place(number, choice), self._nodes[number].operands.index(tensor)
+        _, read = self._flows.find_made_and_read(placed.of(("value", "operand", place)))
+        given, _ = self._flows.find_made_and_read(placed.of(("gradient", "operand", place)))
         layout = self._layout(tensor)
         total = self._flow_ns(layout, blocks, read)
         if len(given):
@@ -177,7 +177,7 @@ class AdditiveCost:
             shape, _ = self._layout((node.results if side == "result" else node.operands)[place])
             made, read = [], []
             for choice in self._choices[number]:
-                parts, tables = self._flows.made_and_read(self._operators.placed(number, choice).of(end))
+                parts, tables = self._flows.find_made_and_read(self._operators.place(number, choice).of(end))
                 made.append(self._flows.cut(shape, parts))
                 read.append([self._flows.cut(shape, table) for table in tables])
             # Under some choices an operator reads more often than under others.

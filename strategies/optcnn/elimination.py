@@ -116,10 +116,10 @@ class Elimination:
         operator = min(self.widths, key=lambda number: (self.widths[number], number))
         mine = self.known[operator]
         if self.widths[operator] <= self.entries:
-            step, rest = _eliminated(operator, mine)
+            step, rest = _eliminate(operator, mine)
             return self._without(step, [_Table(step.neighbours, rest)] if step.neighbours else [])
         choice = int(np.argmin(_alone(operator, mine)))
-        rests = [_fixed(table, operator, choice) for table in mine if len(table.operators) > 1]
+        rests = [_fix(table, operator, choice) for table in mine if len(table.operators) > 1]
         return replace(self._without(_Step(operator, (), np.asarray(choice)), rests), exact=False)
 
     def assignment(self) -> Assignment:
@@ -156,7 +156,7 @@ def total(chosen: Sequence[int], operators: Sequence[Costs], edges: Mapping[tupl
     return cost + sum(float(edges[pair][chosen[pair[0]], chosen[pair[1]]]) for pair in sorted(edges))
 
 
-def _eliminated(operator: int, tables: Sequence[_Table]) -> tuple[_Step, Costs]:
+def _eliminate(operator: int, tables: Sequence[_Table]) -> tuple[_Step, Costs]:
     """An operator's best choice for each combination of its neighbours' choices, and the cost of it."""
     neighbours = tuple(sorted({other for table in tables for other in table.operators} - {operator}))
     if len(neighbours) == 2 and all(len(table.operators) <= 2 for table in tables):
@@ -214,7 +214,7 @@ def _alone(operator: int, tables: Sequence[_Table]) -> Costs:
     return costs
 
 
-def _fixed(table: _Table, operator: int, choice: int) -> _Table:
+def _fix(table: _Table, operator: int, choice: int) -> _Table:
     axis = table.operators.index(operator)
     return _Table(
         tuple(other for other in table.operators if other != operator), np.take(table.costs, choice, axis=axis)

@@ -26,17 +26,17 @@ import numpy as np
 from maniple.runtime.schedule.roofline import bandwidth
 from maniple.runtime.schedule.traffic import ENGINE, LINE
 from maniple.strategies.lowering import boxes
-from maniple.strategies.lowering.access import NOWHERE
 from maniple.strategies.lowering.boxes import AXES, HIGH, LOW, Boxes
 from maniple.strategies.lowering.compiled import inner, kernel
 from maniple.strategies.lowering.network import Column, Network, Rates, Wires
+from maniple.strategies.lowering.region_cache import NOWHERE
 from maniple.strategies.lowering.validity import READ
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.machine.machine import Machine
-    from maniple.strategies.lowering.access import Use
+    from maniple.strategies.lowering.region_cache import Use
 
 __all__: list[str] = []
 
@@ -71,7 +71,7 @@ class Flows:
         self._cuts: list[Shares] = []
         self._times: dict[Layout, tuple[Spans, Spans]] = {}
 
-    def made_and_read(self, uses: Sequence[Use]) -> tuple[Boxes, list[Boxes]]:
+    def find_made_and_read(self, uses: Sequence[Use]) -> tuple[Boxes, list[Boxes]]:
         """What the uses of a region make of it, and what each that reads needs of others, as boxes by processor.
 
         Args:
@@ -80,10 +80,10 @@ class Flows:
         made, read, held = [NOWHERE], [], NOWHERE
         for use in uses:
             if use.shape.access == READ:
-                read.append(_lacking(_labelled(use), held, self._folders[0]))
+                read.append(_lacking(_label(use), held, self._folders[0]))
                 held = np.concatenate([held, read[-1]])
             else:
-                made.append(_labelled(use))
+                made.append(_label(use))
         # Parts that one memory gives to a sum are added up before they are sent.
         return _lacking(np.concatenate(made), NOWHERE, self._folders[0]), read
 
@@ -112,7 +112,7 @@ class Flows:
             targets: the numbers of the cuts by those that read it.
         """
         shape, itemsize = layout
-        arranged = _arranged(layout if self._copying else ANY)
+        arranged = _arrange(layout if self._copying else ANY)
         moving, always = self._tables(layout if self._copying else ANY)
         grid = np.ix_(sources, targets)
         for one, other in np.argwhere(np.isnan(moving[grid])).tolist():
@@ -132,13 +132,13 @@ class Flows:
         return known
 
 
-def _arranged(layout: Layout) -> Rates:
+def _arrange(layout: Layout) -> Rates:
     """The extents of a region, the bytes of an element and those of a cache line."""
     shape, itemsize = layout
     return np.asarray((*shape, *(1,) * (AXES - len(shape)), itemsize, LINE), dtype=np.float64)
 
 
-def _labelled(use: Use) -> Boxes:
+def _label(use: Use) -> Boxes:
     table = use.shape.boxes.copy()
     table[:, 0] = use.processors
     return table
@@ -167,12 +167,12 @@ def _cost(wires: Wires, folders: Folders, layout: Rates, made: Shares, read: Sha
     """The nanoseconds from one cut to another: of a byte of the region, and whatever its size is."""
     loads, copied = np.zeros(len(wires[2])), np.zeros(len(wires[4]))
     folding, begun = np.zeros(len(folders[0])), np.zeros(len(folders[0]))
-    latency = _loaded(wires, folders, layout, made, read, loads, copied, folding, begun)
+    latency = _add_loads(wires, folders, layout, made, read, loads, copied, folding, begun)
     return _busiest(wires, loads, copied) + folding.max(), 1e9 * latency + begun.max()
 
 
 @inner
-def _loaded(
+def _add_loads(
     wires: Wires,
     folders: Folders,
     layout: Rates,
@@ -189,14 +189,14 @@ def _loaded(
     longest, first = 0.0, 0
     for target in range(len(read)):
         by = int(read[target, 0])
-        to, whole, given = memory_of[by], _shared(read, target, read, target), 0.0
+        to, whole, given = memory_of[by], _overlap(read, target, read, target), 0.0
         # What ends before this target begins ends before all later ones, too.
         while first < len(made) and made[first, HIGH] <= read[target, LOW]:
             first += 1
         for source in range(first, len(made)):
             if made[source, LOW] >= read[target, HIGH]:
                 break
-            shared = _shared(made, source, read, target)
+            shared = _overlap(made, source, read, target)
             given += shared
             at = memory_of[int(made[source, 0])]
             if shared == 0.0 or at == to:
@@ -214,7 +214,7 @@ def _loaded(
 
 
 @inner
-def _shared(a: Shares, i: int, b: Shares, j: int) -> float:
+def _overlap(a: Shares, i: int, b: Shares, j: int) -> float:
     """The share of a region that two boxes have in common."""
     product = 1.0
     for axis in range(AXES):

@@ -77,7 +77,7 @@ class OptCNN(AbstractStrategy[OptCNNState]):
         state = replace(state, made=state.made + 1)
         if state.elimination is not None:
             state = replace(state, elimination=(after := state.elimination.advance()))
-            return _planned(state, after.assignment()) if after.finished else state
+            return _simulate_found(state, after.assignment()) if after.finished else state
         if not state.cost.fill(state.made):
             return state
         operators = [state.cost.operator(number) for number in range(len(state.choices))]
@@ -109,7 +109,7 @@ def published_choices(space: Space, number: int) -> tuple[Choice, ...]:
     return tuple(choice for choice in found if own.processors % choice.tasks == 0)
 
 
-def _planned(state: OptCNNState, found: Assignment) -> OptCNNState:
+def _simulate_found(state: OptCNNState, found: Assignment) -> OptCNNState:
     """Simulate the plan of the choices of least cost."""
     problem = state.problem
     configurations = tuple(

@@ -16,12 +16,12 @@ from maniple.operators.training.optimizer import SGD
 from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.lowering.access import NOWHERE, RegionCache, Shapes
 from maniple.strategies.lowering.boxes import HIGH, LOW
+from maniple.strategies.lowering.region_cache import NOWHERE, RegionCache, Shapes
 from maniple.strategies.lowering.validity import READ, READ_WRITE
-from maniple.strategies.optcnn.movement import Placed, PlacedUse, Region, Synchronisation
-from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, placed_use
-from maniple.strategies.simulation.operator_split import operator_split, used_tiles
+from maniple.strategies.optcnn.operator_movement import Placed, PlacedUse, Region, Synchronisation
+from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
+from maniple.strategies.simulation.operator_split import split_operator, used_tiles
 from maniple.strategies.simulation.outline import Outline
 from maniple.strategies.simulation.weight_home import default_home
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
-    from maniple.strategies.lowering.access import Use
     from maniple.strategies.lowering.boxes import Boxes
     from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.region_cache import Use
     from maniple.strategies.simulation.operator_form import RegionRef
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.simulation.weight_home import WeightHome
@@ -71,7 +71,7 @@ class PlacedOperators:
         self.edges = tuple(sorted(edge for edge in near if self.outline.needed.issuperset(edge)))
         """The pairs (producer, consumer) of operators that hand something over in a step, ascending."""
 
-    def placed(self, number: int, choice: Choice) -> Placed:
+    def place(self, number: int, choice: Choice) -> Placed:
         """An operator under a choice, or an alike one where that was asked for before."""
         key = self.outline.kind[number], choice
         if key not in self._placed:
@@ -97,7 +97,7 @@ class PlacedOperators:
 
     def turns(self, number: int) -> bool:
         """Whether an operator's backward pass reads what its own forward pass writes."""
-        form = self.placed(number, self.choices[number][0]).form
+        form = self.place(number, self.choices[number][0]).form
         written = {need.region for launch in form.forward for need in launch.requirements if need.access != READ}
         return any(need.region in written for launch, _ in form.backward for need in launch.requirements)
 
@@ -114,7 +114,7 @@ class PlacedOperators:
         """Whether an operator gives only a part of the gradient of what another makes."""
         return any(self._is_partial(reader, operand) for _, operand, _ in self.ends(writer, reader))
 
-    def handed_over(self, writer: int, reader: int, both: tuple[Placed, Placed]) -> list[Region]:
+    def regions_between(self, writer: int, reader: int, both: tuple[Placed, Placed]) -> list[Region]:
         """The regions between two operators and what they add to a step if nobody else uses them."""
         found = []
         for result, operand, alone in self.ends(writer, reader):
@@ -157,7 +157,7 @@ class PlacedOperators:
         values: list[PlacedUse] = []
         sums: list[PlacedUse] = []
         for number, choice in zip(operators, choices, strict=True):
-            place, placed = self._nodes[number].operands.index(tensor), self.placed(number, choice)
+            place, placed = self._nodes[number].operands.index(tensor), self.place(number, choice)
             forward.append(placed.at(("value", "operand", place), forward=True))
             # Backward passes come in reverse.
             values = [*placed.at(("value", "operand", place), forward=False), *values]
@@ -172,7 +172,7 @@ class PlacedOperators:
             return Synchronisation(rows, None, readers, 0, home.processors, np.zeros(0, dtype=np.int64), lanes)
         everyone = np.arange(len(home.processors))
         write, read = (
-            placed_use(self._shapes.shape(access, everyone, home.colors, home.blocks), home.processors)
+            place_use(self._shapes.shape(access, everyone, home.colors, home.blocks), home.processors)
             for access in (READ_WRITE, READ)
         )
         value = self._cache.rows(layout, home.held, [*[use.use for use in values], write])
@@ -194,7 +194,7 @@ class PlacedOperators:
 
     def update_ns(self, tensor: int, operator: int, choice: Choice, home: WeightHome) -> Column:
         """The nanoseconds of the tasks of a weight's update at its home; the operator is one of its users."""
-        form = self.placed(operator, choice).form
+        form = self.place(operator, choice).form
         place = self._nodes[operator].operands.index(tensor)
         inside = next(own for own, end in form.bound.items() if end == ("operand", place))
         name = form.lowering.graph.tensors[inside].name
@@ -208,7 +208,7 @@ class PlacedOperators:
     def _place(self, number: int, choice: Choice) -> Placed:
         config = self._space.operators[number].plan(choice)
         form = self.outline.form(number, dict(config.degrees))
-        split = operator_split(form, dict(config.degrees), self._shapes)
+        split = split_operator(form, dict(config.degrees), self._shapes)
         placement = operator_placement(split, config, self.memory_of, self._costs, self._shapes)
         launches = (*placement.forward, *placement.backward)
         uses: list[PlacedUse] = []
@@ -226,7 +226,7 @@ class PlacedOperators:
         return Placed(form, len(placement.forward), times, where, tuple(uses), inside)
 
     def _is_partial(self, reader: int, operand: int) -> bool:
-        whole = self.placed(reader, self.choices[reader][0])
+        whole = self.place(reader, self.choices[reader][0])
         tensor = self._nodes[reader].operands[operand]
         found = whole.at(("gradient", "operand", operand), forward=False)
         if tensor is None or not found:

@@ -30,12 +30,12 @@ _COLUMN, _ROW, _RADIUS, _MARGIN = 36, 26, 8, 40
 
 def dot(graph: CostGraph, stages: Sequence[Stage]) -> str:
     """The cut in Graphviz's language: a cluster for every stage."""
-    lines = [f"digraph {_quoted(graph.name)} {{", "  rankdir=LR; node [shape=box, style=filled];"]
+    lines = [f"digraph {_quote(graph.name)} {{", "  rankdir=LR; node [shape=box, style=filled];"]
     for number, stage in enumerate(stages):
-        lines.append(f"  subgraph cluster_{number} {{ label={_quoted(_title(number, stage))};")
+        lines.append(f"  subgraph cluster_{number} {{ label={_quote(_title(number, stage))};")
         for place in stage.nodes:
             node = graph.nodes[place]
-            label = _quoted(f"{node.id}\n{node.label[:30]}")
+            label = _quote(f"{node.id}\n{node.label[:30]}")
             lines.append(f'    n{place} [label={label}, fillcolor="{_COLOURS[number % len(_COLOURS)]}"];')
         lines.append("  }")
     lines += [f"  n{source} -> n{target};" for source, target in graph.edges]
@@ -94,5 +94,5 @@ def _title(number: int, stage: Stage) -> str:
     return f"stage {number}: {len(stage.nodes)} nodes{copies}, {stage.load_s:.6f} s"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

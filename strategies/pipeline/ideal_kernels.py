@@ -24,7 +24,7 @@ def holds(row: Words, node: int) -> bool:
 
 
 @kernel
-def _mixed(node: int) -> np.uint64:
+def _mix(node: int) -> np.uint64:
     """A fixed random-looking word for a node (splitmix64)."""
     z = np.uint64(node + 1) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -44,7 +44,7 @@ def _rehash(hashes: Words, count: int, slots: int) -> Index:
 
 
 @kernel
-def _grown(array: Words, count: int, size: int) -> Words:
+def _grow(array: Words, count: int, size: int) -> Words:
     larger = np.empty((size, array.shape[1]), dtype=np.uint64)
     larger[:count] = array[:count]
     return larger
@@ -82,7 +82,7 @@ def enumerate_all(
         # Every step from this set may lead to a new one.
         if count + n > room:
             room = 2 * (count + n)
-            members, free, hashes = _grown(members, count, room), _grown(free, count, room), _grown(hashes, count, room)
+            members, free, hashes = _grow(members, count, room), _grow(free, count, room), _grow(hashes, count, room)
             parent, added = _longer(parent, count, room), _longer(added, count, room)
             first = _longer(first, count, room + 1)
         if 2 * (count + n) > slots:
@@ -94,7 +94,7 @@ def enumerate_all(
                 low = rest & (~rest + _ONE)
                 rest ^= low
                 node = (word << 6) + _trailing(low)
-                key = hashes[i, 0] ^ _mixed(node)
+                key = hashes[i, 0] ^ _mix(node)
                 slot = _slot(table, hashes, members, i, word, low, key)
                 if table[slot] < 0:
                     if count == limit:

@@ -166,7 +166,7 @@ class Lattice:
             if not held.intersection(links.targets[links.above[node] : links.above[node + 1]].tolist())
         )
 
-    def augmented(self, ideal: int) -> tuple[int, ...]:
+    def augment(self, ideal: int) -> tuple[int, ...]:
         """The nodes of an ideal whose outputs cross the cut, ascending: those that feed a node outside."""
         inside = self.nodes(ideal)
         held, links = set(inside), self.links

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from maniple.strategies.pipeline.costs import Level
+from maniple.strategies.pipeline.stage_costs import Level
 
 if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine

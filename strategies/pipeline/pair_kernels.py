@@ -43,7 +43,7 @@ class Holdings(NamedTuple):
 
 
 @kernel
-def held(holdings: Holdings, start: int, end: int, after: int, m: int) -> float:
+def held_bytes(holdings: Holdings, start: int, end: int, after: int, m: int) -> float:
     """Bytes that each device of a stage holds."""
     weights = holdings.parameters[end] - holdings.parameters[start]
     activations = holdings.stored[end] - holdings.stored[start] + holdings.crossing[start]
@@ -112,7 +112,7 @@ def least_maximum(
                     used = after + m + 1
                     if total >= ceiling or total >= best[i, used]:
                         continue
-                    if holdings.limit >= 0 and held(holdings, i, j, after, m) > holdings.limit:
+                    if holdings.limit >= 0 and held_bytes(holdings, i, j, after, m) > holdings.limit:
                         continue
                     best[i, used], ends[i, used], replicas[i, used] = total, j, m + 1
                     fewest[i] = min(fewest[i], used)
@@ -195,7 +195,7 @@ def least_sum(
                     total, used = passing + best[j, after], after + m + 1
                     if total >= best[i, used]:
                         continue
-                    if holdings.limit >= 0 and held(holdings, i, j, after, m) > holdings.limit:
+                    if holdings.limit >= 0 and held_bytes(holdings, i, j, after, m) > holdings.limit:
                         continue
                     best[i, used], ends[i, used], replicas[i, used] = total, j, m + 1
                     reached[i] = True

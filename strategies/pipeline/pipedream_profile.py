@@ -50,7 +50,7 @@ def parse(name: str, text: str, *, inputs: bool = False) -> CostGraph:
                     f"{name}: line {number}: an edge names {end!r}; expected a node that the file describes"
                 )
     _refuse_cycles(name, nodes, edges)
-    gone = _unused(nodes, edges, inputs=inputs)
+    gone = _find_unused(nodes, edges, inputs=inputs)
     if len(gone) == len(nodes):
         raise RequestError(f"{name}: expected a layer, got inputs only")
     kept = [node for node in nodes.values() if node.id not in gone]
@@ -96,7 +96,7 @@ def _number(where: str, key: str, text: str) -> float:
     return total
 
 
-def _unused(nodes: dict[str, CostNode], edges: dict[tuple[str, str], int], *, inputs: bool) -> set[str]:
+def _find_unused(nodes: dict[str, CostNode], edges: dict[tuple[str, str], int], *, inputs: bool) -> set[str]:
     """Inputs, and parts of results that nothing reads."""
     read = {source for source, _ in edges}
     fed = {target for _, target in edges}

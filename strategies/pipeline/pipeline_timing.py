@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.pipeline.costs import Order, Overlap
+    from maniple.strategies.pipeline.stage_costs import Order, Overlap
 
 __all__: list[str] = []
 

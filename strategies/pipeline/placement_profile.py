@@ -25,14 +25,14 @@ def read(path: str | os.PathLike[str]) -> CostGraph:
         RequestError: the file or an entry is wrong; names the place.
     """
     root = read_json(path)
-    table = _wanted(root, ("maxFPGAs", "maxSizePerFPGA", "nodes", "edges"))
+    table = _pick(root, ("maxFPGAs", "maxSizePerFPGA", "nodes", "edges"))
     cpus = dict(root.items()).get("maxCPUs")
     devices = Devices(
         table["maxFPGAs"].integer(0),
         0 if cpus is None else cpus.integer(0),
         table["maxSizePerFPGA"].number(0.0),
     )
-    entries = [_wanted(entry, ("id", "cpuLatency", "fpgaLatency", "size")) for entry in table["nodes"].elements()]
+    entries = [_pick(entry, ("id", "cpuLatency", "fpgaLatency", "size")) for entry in table["nodes"].elements()]
     ids: dict[int, Entry] = {}
     for entry in entries:
         number = entry["id"].integer(0)
@@ -42,7 +42,7 @@ def read(path: str | os.PathLike[str]) -> CostGraph:
     edges: list[tuple[str, str]] = []
     costs: dict[int, tuple[float, Entry]] = {}
     for row in table["edges"].elements():
-        edge = _wanted(row, ("sourceId", "destId", "cost"))
+        edge = _pick(row, ("sourceId", "destId", "cost"))
         source, target = edge["sourceId"].integer(0), edge["destId"].integer(0)
         for end, key in ((source, "sourceId"), (target, "destId")):
             if end not in ids:
@@ -60,7 +60,7 @@ def read(path: str | os.PathLike[str]) -> CostGraph:
     return CostGraph.of(root.file, nodes, edges, devices)
 
 
-def _wanted(entry: Entry, keys: tuple[str, ...]) -> dict[str, Entry]:
+def _pick(entry: Entry, keys: tuple[str, ...]) -> dict[str, Entry]:
     """The entries under some keys; others are for people and are passed over."""
     found = dict(entry.items())
     for key in keys:

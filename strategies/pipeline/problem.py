@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, final
 
 from maniple.regions.error import RequestError, nearest
-from maniple.strategies.pipeline.costs import FLUSHED, Assumptions, Level
+from maniple.strategies.pipeline.stage_costs import FLUSHED, Assumptions, Level
 
 if TYPE_CHECKING:
     from maniple.strategies.pipeline.cost_graph import CostGraph
@@ -68,7 +68,7 @@ class SegmentationProblem:
             raise RequestError(f"memory: expected more than 0 bytes, got {limit:g}")
         for node in self.graph.nodes:
             least = min(
-                self.held(node.parameter_bytes, node.stored_bytes, 0, replicas)
+                self.held_bytes(node.parameter_bytes, node.stored_bytes, 0, replicas)
                 for replicas in range(1, (self.devices if self.replicate else 1) + 1)
             )
             if least > limit:
@@ -82,7 +82,7 @@ class SegmentationProblem:
         """How many devices there are."""
         return math.prod(level.members for level in self.levels)
 
-    def held(self, parameters: float, activations: float, downstream: int, replicas: int) -> float:
+    def held_bytes(self, parameters: float, activations: float, downstream: int, replicas: int) -> float:
         """Bytes that each device of a stage holds.
 
         Weights in every version that the order needs, gradients, optimizer state, and the activations of every

@@ -54,11 +54,11 @@ def sweep(
     need = INFINITE
     start[:] = NONE
     for i in range(used.size):
-        fewest, wanted = _reached(i, work, transfer, added, devices, bound, start[i])
+        fewest, wanted = _reach(i, work, transfer, added, devices, bound, start[i])
         used[i] = 0 if i == 0 else fewest
         need = min(need, wanted)
         if used[i] < devices:
-            need = min(need, _opened(i, work, transfer, added, devices, bound, used[i], start[i]))
+            need = min(need, _open(i, work, transfer, added, devices, bound, used[i], start[i]))
         for e in range(first[i], first[i + 1]):
             j = larger[e]
             for c in range(start.shape[1]):
@@ -67,7 +67,7 @@ def sweep(
 
 
 @kernel
-def _reached(
+def _reach(
     i: int,
     work: Ticks,
     transfer: Ticks,
@@ -98,7 +98,7 @@ def _reached(
 
 
 @kernel
-def _opened(
+def _open(
     i: int,
     work: Ticks,
     transfer: Ticks,

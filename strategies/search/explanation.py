@@ -33,7 +33,7 @@ NEAR = 64
 """So many other configurations are simulated at most."""
 
 
-def explained(plan: Plan, graph: Graph, machine: Machine, operator: str) -> Plan:
+def explain(plan: Plan, graph: Graph, machine: Machine, operator: str) -> Plan:
     """The plan with the reasons for one operator's configuration.
 
     Args:
@@ -71,7 +71,7 @@ def _near(plan: Plan, graph: Graph, machine: Machine, operator: str) -> list[Ope
     near = [Choice(degrees, 1, first) for degrees in equal_splits(own.factors, own.processors)]
     for place, other in enumerate(space.neighbours[number]):
         theirs = space.operators[other].choice(plan.operator(space.names[other]))
-        carried = None if theirs is None else space.carried(number, place, theirs)
+        carried = None if theirs is None else space.carry(number, place, theirs)
         near += [] if carried is None else [carried]
     # The larger splits come last in order: of too many, those are kept.
     plans = [own.plan(choice) for choice in dict.fromkeys(near)]

@@ -100,7 +100,7 @@ def peak_operator(simulation: Simulation, memory: int) -> str:
     begins = ledger.rows[rows, END] - ledger.rows[rows, DURATION]
     rank = machine.memories[memory].rank
     names = {machine.processors[number].name for number in machine.processors_of(memory)}
-    for row in simulation.named(rows[begins == when].tolist()):
+    for row in simulation.name_rows(rows[begins == when].tolist()):
         if any(where == rank and lane in names | {COPY_ENGINE} for where, lane in row.lanes):
             return _owner(_owners(simulation.graph), row.name.rpartition(" ")[2])
     return largest(simulation, memory)[0]

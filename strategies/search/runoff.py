@@ -62,7 +62,7 @@ def finalists(problem: Problem, plans: Iterable[Plan]) -> tuple[Plan, ...]:
     return tuple(plan for ns, plan in fitting if ns <= NEAR * fastest or plan.strategy == DataParallel.name)
 
 
-def decided(problem: Problem, costs: Repeated, result: Plan, plans: Sequence[Plan]) -> Plan:
+def decide(problem: Problem, costs: Repeated, result: Plan, plans: Sequence[Plan]) -> Plan:
     """What a search gives: its result, or another of the plans; with the table of these, and of no others.
 
     Args:

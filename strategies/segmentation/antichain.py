@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
-from maniple.strategies.pipeline.costs import Assumptions, Order
 from maniple.strategies.pipeline.machine_levels import flat
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.problem import SegmentationProblem
+from maniple.strategies.pipeline.stage_costs import Assumptions, Order
 from maniple.strategies.segmentation.segment import segment
 from maniple.strategies.segmentation.stage_plan import plan_of
 

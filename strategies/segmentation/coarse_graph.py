@@ -64,7 +64,7 @@ class CoarseGraph:
         """The graph itself: every node a group."""
         return CoarseGraph.of(graph, [(node,) for node in range(len(graph.nodes))])
 
-    def gathered(self, weights: Ticks) -> Ticks:
+    def gather(self, weights: Ticks) -> Ticks:
         """The sums of node weights over each group.
 
         Args:
@@ -81,7 +81,7 @@ class CoarseGraph:
         return sums
 
 
-def compressed(graph: CostGraph) -> list[Group]:
+def compress(graph: CostGraph) -> list[Group]:
     """The groups of branch compression: the chains inside branches, each one group.
 
     A node that is before or after every other one is on the trunk and stays alone; of the others, a node whose only
@@ -100,10 +100,10 @@ def compressed(graph: CostGraph) -> list[Group]:
         else:
             home[node] = len(groups)
             groups.append([node])
-    return ordered(graph, [tuple(group) for group in groups])
+    return order(graph, [tuple(group) for group in groups])
 
 
-def ordered(graph: CostGraph, groups: Sequence[Group]) -> list[Group]:
+def order(graph: CostGraph, groups: Sequence[Group]) -> list[Group]:
     """The groups in a topological order, of those that are free the one with the lowest node first.
 
     The groups must be convex: no path leaves one and comes back.

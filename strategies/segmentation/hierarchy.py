@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.pipeline.costs import cut_ticks, synchronization_ticks
 from maniple.strategies.pipeline.pair_kernels import INFINITE
+from maniple.strategies.pipeline.stage_costs import cut_ticks, synchronization_ticks
 from maniple.strategies.segmentation import hierarchy_kernels as kernels
-from maniple.strategies.segmentation.space import Part
+from maniple.strategies.segmentation.pipeline_space import Part
 
 if TYPE_CHECKING:
     from maniple.strategies.pipeline.ideals import Index, Ticks
     from maniple.strategies.segmentation.hierarchy_kernels import Flags, LevelCosts
-    from maniple.strategies.segmentation.space import Space
+    from maniple.strategies.segmentation.pipeline_space import Space
 
 __all__: list[str] = []
 
@@ -48,10 +48,10 @@ class Hierarchy:
         self._tables: dict[tuple[int, Situation], Ticks] = {}
         self._sizes = [prod(level.members for level in self._problem.levels[:depth]) for depth in range(10)]
         self._levels = [self._level(depth) for depth in range(len(self._problem.levels))]
-        work = space.lattice.total(space.coarse.gathered(space.costs.work[:, :1]))[:, 0]
+        work = space.lattice.total(space.coarse.gather(space.costs.work[:, :1]))[:, 0]
         self._work: Ticks = np.where(self._inside, work[None, :] - work[:, None], INFINITE)
-        parameters = space.lattice.total(space.coarse.gathered(space.costs.parameters)).astype(np.float64)
-        stored = space.lattice.total(space.coarse.gathered(space.costs.stored)).astype(np.float64)
+        parameters = space.lattice.total(space.coarse.gather(space.costs.parameters)).astype(np.float64)
+        stored = space.lattice.total(space.coarse.gather(space.costs.stored)).astype(np.float64)
         self._weights = parameters[None, :] - parameters[:, None]
         self._kept = stored[None, :] - stored[:, None] + space.crossing[:, None]
 
@@ -72,7 +72,7 @@ class Hierarchy:
         shared = self._sizes[depth]
         nodes = synchronization_ticks(problem.graph, level, problem.assumptions, replicas, space.costs.clock, shared)
         return (
-            space.lattice.total(space.coarse.gathered(nodes)),
+            space.lattice.total(space.coarse.gather(nodes)),
             cut_ticks(space.crossing, level, problem.assumptions, replicas, space.costs.clock),
         )
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from maniple.regions.error import RequestError, nearest
 from maniple.strategies.pipeline import pair_kernels as pairs
-from maniple.strategies.pipeline.costs import (
+from maniple.strategies.pipeline.stage_costs import (
     FLUSHED,
     cut_ticks,
     per_replica,
@@ -29,17 +29,17 @@ from maniple.strategies.pipeline.costs import (
     work_s,
 )
 from maniple.strategies.segmentation.coarse_graph import CoarseGraph
-from maniple.strategies.segmentation.evaluation import cut_bytes
-from maniple.strategies.segmentation.space import MOST_PAIRED, Space, traced
-from maniple.strategies.segmentation.throughput import Answer, approximated, does_not_fit, most_states
+from maniple.strategies.segmentation.pipeline_cost import cut_bytes
+from maniple.strategies.segmentation.pipeline_space import MOST_PAIRED, Space, trace_cuts
+from maniple.strategies.segmentation.throughput import Answer, approximate, does_not_fit, most_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.strategies.pipeline.ideals import Ticks
     from maniple.strategies.pipeline.problem import SegmentationProblem
+    from maniple.strategies.segmentation.pipeline_space import NodeCosts, Part
     from maniple.strategies.segmentation.refinement import Pipeline
-    from maniple.strategies.segmentation.space import NodeCosts, Part
 
 __all__: list[str] = []
 
@@ -64,9 +64,9 @@ def latency(problem: SegmentationProblem, costs: NodeCosts) -> Answer:
             f"{nearest(problem.assumptions.order, FLUSHED)}"
         )
     limit = min(most_states(problem), MOST_PAIRED)
-    space = Space.enumerated(problem, costs, CoarseGraph.whole(problem.graph), limit)
+    space = Space.enumerate_ideals(problem, costs, CoarseGraph.whole(problem.graph), limit)
     if space is None:
-        return approximated(problem, costs, _floor(problem, costs), 0, soonest)
+        return approximate(problem, costs, _floor(problem, costs), 0, soonest)
     answer = _Search(space).run(None)
     if answer is None:
         raise does_not_fit(problem)
@@ -160,7 +160,7 @@ class _Search:
         best: Pipeline | None = None
         value = int(pairs.INFINITE) if ceiling is None else ceiling
         high = tuple(int(table[-1].max()) + int(self._fill.transfer.max()) * 2 for table in self._fill[:3])
-        boxes = [] if (root := self._solved((0, 0, 0), high, 0)) is None else [root[0]]
+        boxes = [] if (root := self._solve((0, 0, 0), high, 0)) is None else [root[0]]
         if root is not None and self._value(root[0]) < value:
             best = (root[1], self._value(root[0]))
             value = best[1]
@@ -172,9 +172,9 @@ class _Search:
             middle = (box.low[axis] + box.maxima[axis]) // 2
             # The box's own pipeline is in the upper half, which needs no new solution.
             low = (*box.low[:axis], middle + 1, *box.low[axis + 1 :])
-            heapq.heappush(boxes, self._boxed(number, low, box.high, box.total, box.maxima))
+            heapq.heappush(boxes, self._box(number, low, box.high, box.total, box.maxima))
             cut = (*box.high[:axis], middle, *box.high[axis + 1 :])
-            lower = self._solved(box.low, cut, number + 1)
+            lower = self._solve(box.low, cut, number + 1)
             number += 2
             if lower is not None:
                 heapq.heappush(boxes, lower[0])
@@ -187,18 +187,18 @@ class _Search:
         return Answer(best[0], value, bound, len(self._space.lattice))
 
     def _totals(self, nodes: Ticks) -> Ticks:
-        return self._space.lattice.total(self._space.coarse.gathered(nodes))
+        return self._space.lattice.total(self._space.coarse.gather(nodes))
 
     def _value(self, box: _Box) -> int:
         return box.total + sum(w * most for w, most in zip(self._weights, box.maxima, strict=True))
 
-    def _boxed(
+    def _box(
         self, number: int, low: tuple[int, ...], high: tuple[int, ...], total: int, maxima: tuple[int, ...]
     ) -> _Box:
         bound = total + sum(w * least for w, least in zip(self._weights, low, strict=True))
         return _Box(bound, number, low, high, total, maxima)
 
-    def _solved(self, low: tuple[int, ...], high: tuple[int, ...], number: int) -> tuple[_Box, tuple[Part, ...]] | None:
+    def _solve(self, low: tuple[int, ...], high: tuple[int, ...], number: int) -> tuple[_Box, tuple[Part, ...]] | None:
         """The box with the pipeline of the least sum under its upper bounds; None where there is no pipeline."""
         self._solves += 1
         devices = self._space.problem.devices
@@ -208,13 +208,13 @@ class _Search:
         used = int(np.argmin(best[0]))
         if best[0, used] >= pairs.INFINITE:
             return None
-        cuts = traced(ends, replicas, used)
+        cuts = trace_cuts(ends, replicas, used)
         maxima, start = [0, 0, 0], 0
         for cut in cuts:
             for axis, value in enumerate(pairs.slots(self._fill, start, cut.ideal, cut.replicas - 1)):
                 maxima[axis] = max(maxima[axis], int(value))
             start = cut.ideal
-        box = self._boxed(number, low, high, int(best[0, used]), tuple(maxima))
+        box = self._box(number, low, high, int(best[0, used]), tuple(maxima))
         return box, self._space.parts(cuts)
 
 

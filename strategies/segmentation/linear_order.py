@@ -25,7 +25,7 @@ def depth_first(graph: CostGraph) -> list[int]:
     successors = graph.successors()
     fed_at = [-1] * len(graph.nodes)
     order: list[int] = []
-    for node in _taken(graph, lambda node: (-fed_at[node], node)):
+    for node in _take_free(graph, lambda node: (-fed_at[node], node)):
         for target in successors[node]:
             fed_at[target] = len(order)
         order.append(node)
@@ -43,7 +43,7 @@ def narrow(graph: CostGraph) -> list[int]:
         return (sizes[node] if successors[node] else 0) - freed, node
 
     order: list[int] = []
-    for node in _taken(graph, growth):
+    for node in _take_free(graph, growth):
         for source in predecessors[node]:
             unread[source] -= 1
         order.append(node)
@@ -54,7 +54,7 @@ ORDERS: tuple[Callable[[CostGraph], list[int]], ...] = (by_id, depth_first, narr
 """The orders that are tried, in this order."""
 
 
-def _taken(graph: CostGraph, key: Callable[[int], tuple[int, int]]) -> Iterator[int]:
+def _take_free(graph: CostGraph, key: Callable[[int], tuple[int, int]]) -> Iterator[int]:
     """The nodes in a topological order, of those that are free the one with the least key, asked anew at every step."""
     successors = graph.successors()
     missing = [len(sources) for sources in graph.predecessors()]

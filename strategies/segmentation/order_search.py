@@ -13,17 +13,17 @@ from math import fsum
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
-from maniple.strategies.pipeline.costs import Assumptions, Order, Overlap, synchronization_s, transfer_s, work_s
 from maniple.strategies.pipeline.pipeline_timing import StageTimes, pipeline_s
 from maniple.strategies.pipeline.problem import SegmentationProblem
+from maniple.strategies.pipeline.stage_costs import Assumptions, Order, Overlap, synchronization_s, transfer_s, work_s
 from maniple.strategies.segmentation.segment import segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.strategies.pipeline.cost_graph import CostGraph
-    from maniple.strategies.pipeline.costs import Level
     from maniple.strategies.pipeline.problem import Segmentation
+    from maniple.strategies.pipeline.stage_costs import Level
 
 __all__: list[str] = []
 

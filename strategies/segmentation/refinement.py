@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from maniple.strategies.segmentation.coarse_graph import CoarseGraph, Group
 from maniple.strategies.segmentation.linear_order import ORDERS
-from maniple.strategies.segmentation.space import Part, Space
+from maniple.strategies.segmentation.pipeline_space import Part, Space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from maniple.strategies.pipeline.cost_graph import CostGraph
     from maniple.strategies.pipeline.problem import SegmentationProblem
-    from maniple.strategies.segmentation.space import NodeCosts
+    from maniple.strategies.segmentation.pipeline_space import NodeCosts
 
 __all__: list[str] = []
 
@@ -38,7 +38,7 @@ def lines(graph: CostGraph) -> list[list[Group]]:
     return found
 
 
-def refined(
+def refine(
     problem: SegmentationProblem,
     costs: NodeCosts,
     start: Pipeline,
@@ -59,18 +59,18 @@ def refined(
         limit: ideals of one neighbourhood.
         rounds: how often to go through the single cuts.
     """
-    best, width = _grown(problem, costs, start, solve, limit, None, _FIRST_WIDTH)
+    best, width = _grow(problem, costs, start, solve, limit, None, _FIRST_WIDTH)
     for _ in range(rounds):
         before = best[1]
         for cut in range(len(best[0]) - 1):
             if cut < len(best[0]) - 1:
-                best, _ = _grown(problem, costs, best, solve, limit, cut, width)
+                best, _ = _grow(problem, costs, best, solve, limit, cut, width)
         if best[1] == before:
             break
     return best
 
 
-def _grown(
+def _grow(
     problem: SegmentationProblem,
     costs: NodeCosts,
     start: Pipeline,
@@ -84,7 +84,7 @@ def _grown(
     while width <= 2 * count:
         line = [node for part in best[0] for node in part.nodes]
         coarse = CoarseGraph.of(problem.graph, _windows(line, best[0], width, cut))
-        space = Space.enumerated(problem, costs, coarse, limit)
+        space = Space.enumerate_ideals(problem, costs, coarse, limit)
         if space is None:
             break
         better = solve(space, best[1])

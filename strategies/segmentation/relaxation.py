@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.pipeline.costs import synchronization_s, transfer_s, work_s
+from maniple.strategies.pipeline.stage_costs import synchronization_s, transfer_s, work_s
 from maniple.strategies.segmentation import relaxation_kernels as kernels
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from maniple.strategies.pipeline.ideals import Index, Ticks
     from maniple.strategies.pipeline.problem import SegmentationProblem
-    from maniple.strategies.segmentation.space import Space
+    from maniple.strategies.segmentation.pipeline_space import Space
 
 __all__: list[str] = []
 
@@ -119,11 +119,11 @@ class _Sweep:
         pairs = zip(slots.outer.tolist(), slots.replicas.tolist(), strict=True)
         kind: Index = np.array([place[pair] for pair in pairs], dtype=np.int32)
         nodes = np.stack([node_ticks(problem, tick, shared, count) for shared, count in kinds], axis=1)
-        work: Ticks = space.lattice.total(space.coarse.gathered(nodes))
+        work: Ticks = space.lattice.total(space.coarse.gather(nodes))
         copies = sorted(set(slots.outer.tolist()))
         group: Index = np.array([copies.index(outer) for outer in slots.outer.tolist()], dtype=np.int32)
         groups = np.stack([group_ticks(problem, tick, outer) for outer in copies], axis=1)
-        shared_evenly: Ticks = space.lattice.total(space.coarse.gathered(groups))
+        shared_evenly: Ticks = space.lattice.total(space.coarse.gather(groups))
         lattice, crossing = space.lattice, space.crossing.astype(np.float64)
         self._ideals = kernels.Ideals(lattice.first, lattice.larger, work, shared_evenly, crossing)
         given = problem.assumptions

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
-from maniple.strategies.pipeline.costs import Assumptions, Level
 from maniple.strategies.pipeline.problem import Goal, Segmentation, SegmentationProblem
-from maniple.strategies.segmentation.evaluation import stages
+from maniple.strategies.pipeline.stage_costs import Assumptions, Level
 from maniple.strategies.segmentation.latency import fill_s, latency
-from maniple.strategies.segmentation.space import NodeCosts
+from maniple.strategies.segmentation.pipeline_cost import stages
+from maniple.strategies.segmentation.pipeline_space import NodeCosts
 from maniple.strategies.segmentation.throughput import throughput
 
 __all__: list[str] = []

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.plan.plan import StagePlan
 from maniple.strategies.interface.placement import complete, shared
-from maniple.strategies.segmentation.report import ids
+from maniple.strategies.segmentation.pipeline_text import ids
 
 if TYPE_CHECKING:
     from maniple.operators.plan.plan import OperatorPlan, Plan, Term
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.pipeline.cost_graph import CostGraph
-    from maniple.strategies.pipeline.costs import Assumptions
     from maniple.strategies.pipeline.problem import Segmentation
+    from maniple.strategies.pipeline.stage_costs import Assumptions
 
 __all__: list[str] = []
 

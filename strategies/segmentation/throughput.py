@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from maniple.regions.error import RequestError
-from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compressed
-from maniple.strategies.segmentation.evaluation import stages
+from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compress
 from maniple.strategies.segmentation.hierarchy import MOST_TABLED, Hierarchy
-from maniple.strategies.segmentation.refinement import Pipeline, lines, refined
+from maniple.strategies.segmentation.pipeline_cost import stages
+from maniple.strategies.segmentation.pipeline_space import MOST_PAIRED, NodeCosts, Space
+from maniple.strategies.segmentation.refinement import Pipeline, lines, refine
 from maniple.strategies.segmentation.relaxation import two_level_bound
-from maniple.strategies.segmentation.space import MOST_PAIRED, NodeCosts, Space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from maniple.strategies.pipeline.problem import SegmentationProblem
-    from maniple.strategies.segmentation.space import Part
+    from maniple.strategies.segmentation.pipeline_space import Part
 
 __all__: list[str] = []
 
@@ -59,7 +59,7 @@ def throughput(problem: SegmentationProblem, costs: NodeCosts) -> Answer:
         RequestError: no pipeline keeps the memory limit.
     """
     coarse = CoarseGraph.whole(problem.graph)
-    space = Space.enumerated(problem, costs, coarse, most_states(problem))
+    space = Space.enumerate_ideals(problem, costs, coarse, most_states(problem))
     bound, states = floor(problem, costs), 0
     if space is not None:
         states = len(space.lattice)
@@ -75,15 +75,15 @@ def throughput(problem: SegmentationProblem, costs: NodeCosts) -> Answer:
                 parts = space.parts(free.cuts)
                 if fits(problem, parts):
                     return Answer(parts, free.ticks, free.ticks, states)
-    answer = approximated(problem, costs, bound, states, best_of)
+    answer = approximate(problem, costs, bound, states, best_of)
     if len(problem.levels) != TWO:
         return answer
     if space is None:  # a bound needs less room than a search
-        space = Space.enumerated(problem, costs, coarse, problem.states)
+        space = Space.enumerate_ideals(problem, costs, coarse, problem.states)
     return answer if space is None else replace(answer, bound=two_level_bound(space, answer.bound, answer.ticks))
 
 
-def approximated(
+def approximate(
     problem: SegmentationProblem,
     costs: NodeCosts,
     bound: int,
@@ -104,10 +104,10 @@ def approximated(
     """
     swept = solve is best_of and reach(problem) > MOST_PAIRED
     found: list[Pipeline] = []
-    groups = compressed(problem.graph)
+    groups = compress(problem.graph)
     if len(groups) < len(problem.graph.nodes):
         limit = most_states(problem) if swept else min(most_states(problem), reach(problem), _PAIRED_NEIGHBOURHOOD)
-        space = Space.enumerated(problem, costs, CoarseGraph.of(problem.graph, groups), limit)
+        space = Space.enumerate_ideals(problem, costs, CoarseGraph.of(problem.graph, groups), limit)
         if space is not None:
             states = max(states, len(space.lattice))
             pipeline = solve(space, None)
@@ -122,7 +122,7 @@ def approximated(
     if best[1] - bound > bound * _CLOSE_ENOUGH:
         limit = _NEIGHBOURHOOD if swept else min(_PAIRED_NEIGHBOURHOOD, reach(problem))
         # Pairs of ideals take much longer than sweeps: single cuts are left as they are.
-        best = refined(problem, costs, best, solve, limit, rounds=3 if swept else 0)
+        best = refine(problem, costs, best, solve, limit, rounds=3 if swept else 0)
     return Answer(*best, bound, max(states, len(problem.graph.nodes) + 1))
 
 

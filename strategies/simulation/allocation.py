@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.runtime.lanes.binding import Storage
 from maniple.runtime.program.region_table import RegionTable

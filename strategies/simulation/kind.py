@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.strategies.lowering.access import privilege
 from maniple.strategies.lowering.boxes import HIGH, LOW
+from maniple.strategies.lowering.region_cache import privilege
 from maniple.strategies.lowering.validity import GRADIENT, READ, REDUCE
-from maniple.strategies.simulation.program import REQUIREMENT_BITS
+from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.operators.graph.graph import Graph
-    from maniple.strategies.lowering.access import Use
     from maniple.strategies.lowering.boxes import Boxes
+    from maniple.strategies.lowering.region_cache import Use
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.simulation.simulation import Simulation
 

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from maniple.runtime.schedule.memory_plan import ALIGNMENT
-from maniple.strategies.lowering.access import privilege
 from maniple.strategies.lowering.history import BY, FROM, GROUP, GROUP_SIZE, TO
+from maniple.strategies.lowering.region_cache import privilege
 from maniple.strategies.lowering.tables import DURATION, END
 from maniple.strategies.lowering.validity import GRADIENT, REDUCE
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from maniple.runtime.machine.machine import Machine
-    from maniple.strategies.lowering.access import RegionRows, Use
     from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.region_cache import RegionRows, Use
     from maniple.strategies.lowering.tables import Table
     from maniple.strategies.simulation.outline import RegionKey
     from maniple.strategies.timing.ledger import Ledger, Placed
@@ -272,7 +272,7 @@ class LiveRanges:
             uses_of: of each of them; asked for again when its rows are others.
             ledger: a settled one with their rows.
         """
-        found = [self._found(key, region, uses_of) for key, region in regions.items()]
+        found = [self._find(key, region, uses_of) for key, region in regions.items()]
         numbers = np.repeat(np.arange(len(found)), [len(each.live_range.memories) for each in found])
         rows = np.concatenate([each.rows for each in found])
         offsets = np.cumsum([0, *[len(each.rows) for each in found]])[numbers]
@@ -287,7 +287,7 @@ class LiveRanges:
         ends[late | lasting] = ledger.makespan
         return Liveness(numbers, memories, begins, ends, taken, lasting)
 
-    def _found(self, key: RegionKey, region: PlacedRegion, uses_of: Callable[[RegionKey], RegionUses]) -> _Found:
+    def _find(self, key: RegionKey, region: PlacedRegion, uses_of: Callable[[RegionKey], RegionUses]) -> _Found:
         known = self._placed.get(key)
         if known is not None and known.moves is region.moves:
             return known

@@ -105,7 +105,7 @@ class OperatorForm:
 
     regions: dict[RegionRef, LogicalRegion]
 
-    def named(self, name: str, owner: str) -> str:
+    def name_for(self, name: str, owner: str) -> str:
         """A name of the form's graph as it is where the form stands for an operator of another name."""
         return owner + name[len(self.prefix) :]
 
@@ -146,7 +146,7 @@ def operator_form(
     alone, bound = _alone(graph, node, operator)
     names = {tensor: ("operand", node.operands.index(source)) for tensor, (source, reads) in bound.items() if reads}
     names |= {t: ("result", node.results.index(source)) for t, (source, reads) in bound.items() if not reads}
-    wanted = _wanted(alone, {tensor for tensor, (source, _) in bound.items() if source in need.wanted})
+    wanted = _find_wanted(alone, {tensor for tensor, (source, _) in bound.items() if source in need.wanted})
     needed = [tensor for tensor, (source, reads) in bound.items() if not reads and source in need.results]
     lowering = OperatorLaunches(alone, needed, wanted, machine, optimizer)
     made = _regions(alone, lowering)
@@ -162,7 +162,7 @@ def operator_form(
         behind.append([_backward(number, primitive, launch, regions, share) for launch in others])
     backward: list[tuple[LaunchForm, tuple[int, ...]]] = []
     for number in reversed(range(len(behind))):
-        complete = [names[t][1] for t in lowering.gradients.completed(lowering.nodes[number]) if t in names]
+        complete = [names[t][1] for t in lowering.gradients.complete(lowering.nodes[number]) if t in names]
         for launch in behind[number]:
             last = launch is behind[number][-1]
             backward.append((launch, tuple(complete) if last else ()))
@@ -190,7 +190,7 @@ def _alone(graph: Graph, node: Node, operator: AbstractOperator | None) -> tuple
     return made, bound | {handle.id: (tensor, False) for tensor, handle in zip(node.results, results, strict=True)}
 
 
-def _wanted(graph: Graph, wanted: set[int]) -> frozenset[int]:
+def _find_wanted(graph: Graph, wanted: set[int]) -> frozenset[int]:
     """The tensors on a path from a wanted operand to a wanted result; see ``differentiated``."""
     grows, matters = set(wanted), set(wanted)
     if graph.loss_tensor is not None:
@@ -214,7 +214,7 @@ def _regions(graph: Graph, lowering: OperatorLaunches) -> dict[RegionRef, Logica
         found["value", tensor.id] = lowering.regions.value(tensor.id)
         found["gradient", tensor.id] = lowering.regions.gradient(tensor.id)
     for node in graph.nodes:
-        for place, region in enumerate(lowering.regions.saved(node)):
+        for place, region in enumerate(lowering.regions.saved_regions(node)):
             found["saved", node.id * SAVED_PLACES + place] = region
     return found
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.lowering.access import Use
+from maniple.strategies.lowering.region_cache import Use
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from maniple.operators.rules.configuration import OperatorPlan
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.lowering.access import Shapes, UseShape
     from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.region_cache import Shapes, UseShape
     from maniple.strategies.lowering.tables import Table
     from maniple.strategies.simulation.operator_split import LaunchSplit, OperatorSplit
 
@@ -48,7 +48,7 @@ def launch_rows(tasks: LaunchTasks, costs: CostModel) -> LaunchRows:
     return LaunchRows(columns, np.stack([tasks.processors, durations], axis=1), tasks)
 
 
-def placed_use(shape: UseShape, processors: Column) -> Use:
+def place_use(shape: UseShape, processors: Column) -> Use:
     """Give a use whose points run on some processors."""
     where = processors[shape.points]
     return Use(shape, where, (shape.number, where.tobytes()))
@@ -103,7 +103,7 @@ def operator_placement(
             # One replica in each memory, for a memory holds one valid copy.
             kept[:, replica] &= memory_of[chosen[:, replica]] != memory_of[chosen[:, other]]
     make = _LaunchPlacing(split, config, chosen, kept, costs, shapes)
-    return OperatorPlacement(split, tuple(map(make.placed, split.forward)), tuple(map(make.placed, split.backward)))
+    return OperatorPlacement(split, tuple(map(make.place, split.forward)), tuple(map(make.place, split.backward)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,21 +117,21 @@ class _LaunchPlacing:
     costs: CostModel
     shapes: Shapes
 
-    def placed(self, launch: LaunchSplit) -> LaunchPlacement:
+    def place(self, launch: LaunchSplit) -> LaunchPlacement:
         """Place one launch."""
         if not launch.replicated or self.config.replicas == 1:
             rows = np.arange(len(launch.points))
             processors = self.chosen[launch.points, 0]
-            uses = tuple((region, placed_use(shape, processors)) for region, shape in launch.uses)
+            uses = tuple((region, place_use(shape, processors)) for region, shape in launch.uses)
         else:
             rows, columns = np.nonzero(self.kept[launch.points])
             processors = self.chosen[launch.points[rows], columns]
-            uses = tuple((region, placed_use(self._repeated(shape, rows), processors)) for region, shape in launch.uses)
+            uses = tuple((region, place_use(self._repeat(shape, rows), processors)) for region, shape in launch.uses)
         again = partial(self.split.launch, launch, self.chosen)
         tasks = LaunchTasks(launch.flops[rows], launch.touched[rows], processors, launch.efficiency, again)
         return LaunchPlacement(launch_rows(tasks, self.costs), uses)
 
-    def _repeated(self, shape: UseShape, rows: Column) -> UseShape:
+    def _repeat(self, shape: UseShape, rows: Column) -> UseShape:
         """A shape whose points run once for each replica; a part of a sum never does."""
         place = np.full(int(rows.max(initial=-1)) + 1, -1, dtype=np.int64)
         place[shape.points] = np.arange(len(shape.points))

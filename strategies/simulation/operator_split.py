@@ -10,8 +10,8 @@ import numpy as np
 from maniple.operators.operator.tile_table import TileTable
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY, EFFICIENCY
-from maniple.strategies.lowering.access import UseShape
 from maniple.strategies.lowering.boxes import HIGH, LOW, WIDTH
+from maniple.strategies.lowering.region_cache import UseShape
 from maniple.strategies.lowering.validity import REDUCE, RESULT, WRITE_DISCARD
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from maniple.operators.operator.tile_table import Bounds
     from maniple.operators.rules.bound_rule import BoundRule
     from maniple.runtime.schedule.launch import Launch
-    from maniple.strategies.lowering.access import Shapes
     from maniple.strategies.lowering.boxes import Boxes
     from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.region_cache import Shapes
     from maniple.strategies.lowering.tables import Table
     from maniple.strategies.simulation.operator_form import LaunchForm, OperatorForm, RegionRef, RequirementForm
 
@@ -96,7 +96,7 @@ class OperatorSplit:
         return next(found for found in lowering.of(node, config) if found.name == name)
 
 
-def operator_split(form: OperatorForm, degrees: dict[str, int], shapes: Shapes) -> OperatorSplit:
+def split_operator(form: OperatorForm, degrees: dict[str, int], shapes: Shapes) -> OperatorSplit:
     """Cut an operator form.
 
     Args:
@@ -130,7 +130,7 @@ class _Tasks:
         for requirement in launch.requirements:
             found = requirement.role, requirement.place
             if found not in self.used:
-                self.used[found] = self._used(*found)
+                self.used[found] = self._find_used(*found)
             boxes, there = self.used[found]
             boxes = boxes[there]
             volumes = np.prod(boxes[:, HIGH:] - boxes[:, LOW:HIGH], axis=1)
@@ -140,7 +140,7 @@ class _Tasks:
         replicated = not backward and not any(self.folds)
         return LaunchSplit(launch, self.points, self.busy, replicated, flops.astype(float), touched, tuple(uses))
 
-    def _used(self, role: str, place: int) -> tuple[Boxes, Column]:
+    def _find_used(self, role: str, place: int) -> tuple[Boxes, Column]:
         """The boxes of a requirement by task, and the tasks whose box is not empty."""
         if role == "clock":
             bounds, there = np.zeros((len(self.table.index), 1, 2), dtype=np.int64), self.busy
@@ -148,7 +148,7 @@ class _Tasks:
         elif role == "result":
             bounds, there = self.table.result(place)
         elif role == "saved":
-            bounds, there = self.table.saved(place)
+            bounds, there = self.table.saved_bounds(place)
         else:
             bounds, there = self.table.operand(place, gradient=role == "operand_gradient")
         found = boxes_of_bounds(bounds[self.busy])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.graph.differentiation import differentiated, gradient_operands, gradient_results
+from maniple.operators.graph.differentiation import find_differentiated, gradient_operands, gradient_results
 from maniple.regions.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
@@ -56,8 +56,8 @@ class Outline:
         self.producer = {result: node.id for node in self.nodes for result in node.results}
         self.assignments = graph.assignments
         self.loss = graph.loss_tensor
-        self.needed, self._tensors_needed = _needed(graph, [graph.loss_tensor, *self.assignments.values()])
-        self._wanted = differentiated(graph)
+        self.needed, self._tensors_needed = _find_needed(graph, [graph.loss_tensor, *self.assignments.values()])
+        self._wanted = find_differentiated(graph)
         self.finisher = self._finishers()
         self._layouts: dict[object, tuple[tuple[int, ...], int]] = {}
         self._forms: dict[object, OperatorForm] = {}
@@ -143,7 +143,7 @@ class Outline:
             return LogicalRegion(tensor, self._name(tensor, forms) + suffix, Rect.of_shape(info.shape), info.dtype)
         form = forms[number]
         region = form.regions[kind, tensor]
-        return replace(region, name=form.named(region.name, self.nodes[number].name))
+        return replace(region, name=form.name_for(region.name, self.nodes[number].name))
 
     def _name(self, tensor: int, forms: dict[int, OperatorForm]) -> str:
         """The name of a tensor once composites are replaced."""
@@ -152,10 +152,10 @@ class Outline:
             return self.tensors[tensor].name
         form, place = forms[number], self.nodes[number].results.index(tensor)
         inside = next(own for own, end in form.bound.items() if end == ("result", place))
-        return form.named(form.regions["value", inside].name, self.nodes[number].name)
+        return form.name_for(form.regions["value", inside].name, self.nodes[number].name)
 
 
-def _needed(graph: Graph, targets: list[int]) -> tuple[frozenset[int], frozenset[int]]:
+def _find_needed(graph: Graph, targets: list[int]) -> tuple[frozenset[int], frozenset[int]]:
     """The operators, and the tensors, that some tensors depend on."""
     wanted, nodes = set(targets), set()
     for node in reversed(graph.nodes):

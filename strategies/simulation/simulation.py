@@ -12,11 +12,12 @@ from maniple.operators.training.optimizer import SGD
 from maniple.regions.error import RequestError
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
-from maniple.strategies.lowering.access import NOWHERE, RegionCache
 from maniple.strategies.lowering.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
+from maniple.strategies.lowering.region_cache import NOWHERE, RegionCache
 from maniple.strategies.lowering.tables import NUMBER_BITS
 from maniple.strategies.simulation.liveness import Liveness, LiveRanges, RegionUses
 from maniple.strategies.simulation.outline import Outline
+from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS, Program
 from maniple.strategies.simulation.prediction import (
     COPY_ENGINE,
     MemoryTimeline,
@@ -26,7 +27,6 @@ from maniple.strategies.simulation.prediction import (
     link_bytes,
     timeline,
 )
-from maniple.strategies.simulation.program import REQUIREMENT_BITS, Program
 from maniple.strategies.timing.ledger import UNLIMITED, Ledger, Placed, RowBlock
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from maniple.runtime.observe.timeline import Timeline
     from maniple.runtime.schedule.launch import Point
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.lowering.access import RegionRows, Use
     from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.region_cache import RegionRows, Use
     from maniple.strategies.simulation.outline import RegionKey
-    from maniple.strategies.simulation.program import PlacedLaunch
+    from maniple.strategies.simulation.placed_program import PlacedLaunch
     from maniple.strategies.simulation.weight_home import WeightHome
     from maniple.strategies.timing.ledger import Columns
 
@@ -183,14 +183,14 @@ class Simulation:
         Raises:
             RequestError: there is none, or it was given up at its limit.
         """
-        self._required()
+        self._require_change()
         self.ledger.keep()
         self._program.keep()
         self._change = None
 
     def reject(self) -> None:
         """Take the proposal back."""
-        change = self._required()
+        change = self._require_change()
         self.ledger.undo()
         self._program.undo()
         for place, block in change.launches.items():
@@ -203,7 +203,7 @@ class Simulation:
             _restore(self._regions, key, region)
         self._change = None
 
-    def _required(self) -> _Change:
+    def _require_change(self) -> _Change:
         if self._change is None:
             raise RequestError("simulation: there is no proposal; call propose first")
         return self._change
@@ -227,11 +227,11 @@ class Simulation:
                 self._launches[place] = self.ledger.add_rows(RowBlock(launch.rows.columns, launch.rows.held, base))
         for key in program.touched:
             if program.users.get(key):
-                region = self._regions[key] = self._added(key)
+                region = self._regions[key] = self._add_region(key)
                 self.memory_bytes += region.rows.memory_bytes
         return change
 
-    def _added(self, key: RegionKey) -> _Region:
+    def _add_region(self, key: RegionKey) -> _Region:
         """Add the movements and dependences of a region."""
         program = self._program
         users = sorted(program.users[key].items())
@@ -256,7 +256,7 @@ class Simulation:
         held, allocated = self._memory_timeline(), self.allocated_bytes()
         needed = allocated or tuple(held.liveness.peaks(len(self.machine.memories)).tolist())
         path = critical_path(self.ledger)
-        names = {row.number: row.name for row in self.named([row for row, _, _ in path])}
+        names = {row.number: row.name for row in self.name_rows([row for row, _, _ in path])}
         return Prediction(
             self.makespan_ns,
             len(self.ledger.sequence),
@@ -271,7 +271,7 @@ class Simulation:
 
     def timeline(self) -> Timeline:
         """Draw what runs when, and what is held, the proposal under way included."""
-        return timeline(self.machine, self.ledger, self.named(), self._memory_timeline())
+        return timeline(self.machine, self.ledger, self.name_rows(), self._memory_timeline())
 
     def _memory_timeline(self) -> MemoryTimeline:
         return MemoryTimeline(self.liveness(), tuple(self.region_names()))
@@ -289,13 +289,13 @@ class Simulation:
 
         return allocated_bytes(self.graph, self.machine, self.plan, self._optimizer)
 
-    def named(self, rows: Sequence[int] | None = None) -> list[Named]:
+    def name_rows(self, rows: Sequence[int] | None = None) -> list[Named]:
         """Name some rows, by default all."""
         wanted = np.asarray(self.ledger.sequence if rows is None else rows, dtype=np.int64)
         wanted.sort()
-        return [*self._named_tasks(wanted), *self._named_movements(wanted)]
+        return [*self._name_tasks(wanted), *self._name_movements(wanted)]
 
-    def _named_tasks(self, wanted: Column) -> Iterator[Named]:
+    def _name_tasks(self, wanted: Column) -> Iterator[Named]:
         for place, block in sorted(self._launches.items()):
             found = self._program.launches[place]
             points: list[Point] = []
@@ -305,7 +305,7 @@ class Simulation:
                 lanes = ((self.machine.rank_of(where.id), where.name),)
                 yield Named(block.first + number, f"{found.name}{points[number]}", "task", lanes)
 
-    def _named_movements(self, wanted: Column) -> Iterator[Named]:
+    def _name_movements(self, wanted: Column) -> Iterator[Named]:
         for key, region in self._regions.items():
             for number in region.moves.within(wanted):
                 move = region.rows.moves[number]

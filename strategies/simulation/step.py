@@ -9,7 +9,7 @@ from maniple.operators.lowering.backward import Backward
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.weight import Weight, at_home, weights
 from maniple.operators.plan.plan import Plan
-from maniple.operators.rules.task_placement import placed_tasks
+from maniple.operators.rules.task_placement import place_tasks
 from maniple.runtime.program.region_table import RegionTable
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ class OperatorLaunches(Expansion):
             held[tensor.name] = Weight(tensor.name, made[0], tuple(made[1:]), (), (), ())
         super().__init__(graph, Plan("", "", (), ()), machine, held, table)
         self.regions = self._regions
-        self.nodes = self._needed(needed)
+        self.nodes = self._find_needed(needed)
         self.gradients = Backward(graph, self.nodes, self._regions, wanted)
         self._optimizer = optimizer
 
     def of(self, node: Node, config: OperatorPlan) -> list[Launch]:
         """The launches of a node: forward, and those of its backward pass."""
-        self._placed[node.id] = placed_tasks(self.graph.bound(node), config, self.machine)
+        self._placed[node.id] = place_tasks(self.graph.bound(node), config, self.machine)
         self._launches = []
         self._forward_launch(node, training=True)
         return [*self._launches, *self.gradients.launches(node, self._placed[node.id])]

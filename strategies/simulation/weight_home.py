@@ -13,9 +13,9 @@ from maniple.operators.rules.tile import split_range
 from maniple.regions.rectangle import Rect
 from maniple.runtime.schedule.launch import Point
 from maniple.strategies.lowering import boxes, validity
-from maniple.strategies.lowering.access import boxes_of
 from maniple.strategies.lowering.boxes import AXES, HIGH, LOW, Boxes
 from maniple.strategies.lowering.compiled import inner, kernel
+from maniple.strategies.lowering.region_cache import boxes_of
 
 if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
@@ -133,7 +133,7 @@ def _home(degrees: tuple[int, ...], owners: Column, blocks: Boxes, memory_of: Co
 def _in_place(tiles: Boxes, users: Boxes, shape: Column) -> tuple[Column, Column, Column]:
     """One tile of each block, the degrees and the owners, row-major; no owners where the tiles are no such blocks."""
     nothing = np.empty(0, dtype=np.int64)
-    order = boxes.ordered(tiles)
+    order = boxes.order_rows(tiles)
     first, owners = np.empty(len(tiles), dtype=np.int64), np.empty(len(tiles), dtype=np.int64)
     count = 0
     for place in range(len(order)):

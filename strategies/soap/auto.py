@@ -94,7 +94,7 @@ class Auto(AbstractStrategy[AutoState]):
         """The state after one more step of the strategy whose turn it is."""
         number = _turn(state)
         entrants = list(state.entrants)
-        entrants[number] = _advanced(entrants[number], state.problem)
+        entrants[number] = _advance(entrants[number], state.problem)
         return replace(state, entrants=tuple(entrants))
 
     def terminate(self, state: AutoState) -> bool:
@@ -114,7 +114,7 @@ class Auto(AbstractStrategy[AutoState]):
         """
         found: dict[int, Plan] = {}
         # A search's plan may be slower than the fastest that it met, which the runtime had no room for.
-        for best_s, number in _ordered(state.entrants):
+        for best_s, number in _order(state.entrants):
             if best_s >= min(map(_step_s, found.values()), default=inf):
                 break
             if (plan := _plan(state.entrants[number])) is not None:
@@ -144,11 +144,11 @@ class Auto(AbstractStrategy[AutoState]):
 
     def alternatives(self, state: AutoState) -> tuple[Plan, ...]:
         """The plan of each strategy that has one."""
-        plans = (_plan(state.entrants[number]) for _, number in _ordered(state.entrants))
+        plans = (_plan(state.entrants[number]) for _, number in _order(state.entrants))
         return tuple(plan for plan in plans if plan is not None)
 
 
-def _ordered(entrants: Sequence[Entrant]) -> list[tuple[float, int]]:
+def _order(entrants: Sequence[Entrant]) -> list[tuple[float, int]]:
     """The step time of the fastest plan that each has met, and its number, the fastest first."""
     return sorted((one.best_s, number) for number, one in enumerate(entrants) if one.best_s is not None)
 
@@ -175,7 +175,7 @@ def _turn(state: AutoState) -> int:
     return min(going, key=lambda item: (item[1].best_s is None, item[1].best_s or 0.0, item[0]))[0]
 
 
-def _advanced(entrant: Entrant, problem: Problem) -> Entrant:
+def _advance(entrant: Entrant, problem: Problem) -> Entrant:
     """The entrant after one more step."""
     strategy = entrant.strategy
     state = strategy.init(problem) if entrant.state is None else entrant.state

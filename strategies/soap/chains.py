@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, final
 
-from maniple.strategies.soap.chain import Chain
+from maniple.strategies.soap.markov_chain import Chain
 from maniple.strategies.soap.work_item import Merge, Walk, merge
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Chains:
         """The chains that all begin at some choices."""
         return Chains(tempering, scale, seed, *start, (start,) * len(tempering.temperatures), begun)
 
-    def ended(self, operators: int) -> bool:
+    def has_ended(self, operators: int) -> bool:
         """Whether they have not found anything faster for so long, for a number of operators, that they end."""
         made = self.quiet * self.tempering.length * len(self.stands)
         return made >= self.tempering.patience * operators
@@ -92,7 +92,7 @@ class Chains:
             for number, (stand, temperature) in enumerate(ways)
         )
 
-    def joined(self, legs: Sequence[SearchLeg]) -> tuple[Chains, Merge | None]:
+    def join(self, legs: Sequence[SearchLeg]) -> tuple[Chains, Merge | None]:
         """The chains after a round, and a merge if one has to come before the next."""
         if isinstance(legs[0], Merge):
             return self._from(legs[0].best, legs[0].best_cost, self.begun), None

@@ -59,7 +59,7 @@ class Descent:
             for passed in range(0, left, LENGTH)
         )
 
-    def joined(self, legs: Sequence[SearchLeg]) -> tuple[Descent, tuple[SearchLeg, ...]]:
+    def join(self, legs: Sequence[SearchLeg]) -> tuple[Descent, tuple[SearchLeg, ...]]:
         """The descent after a round, and the legs of the next: none when it is finished."""
         tried = sum(leg.most for leg in legs)
         following = (self.position + tried) % self.count
@@ -76,4 +76,4 @@ class Descent:
     def ends_with(self, legs: Sequence[WorkItem]) -> bool:
         """Whether it is finished with a round, as far as the round's legs have come."""
         ended = tuple(leg for leg in legs if isinstance(leg, SearchLeg) and leg.finished)
-        return self.finished or (0 < len(ended) == len(legs) and self.joined(ended)[0].finished)
+        return self.finished or (0 < len(ended) == len(legs) and self.join(ended)[0].finished)

@@ -49,7 +49,7 @@ class HillClimb(AbstractRoundStrategy[HillClimbState]):
 
     def next_round(self, state: HillClimbState) -> HillClimbState:
         """The state after a round."""
-        descent, legs = state.descent.joined(state.searching)
+        descent, legs = state.descent.join(state.searching)
         return replace(state, incumbent=state.found, descent=descent, legs=legs)
 
     def terminate(self, state: HillClimbState) -> bool:

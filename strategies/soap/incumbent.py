@@ -63,7 +63,7 @@ class Incumbent:
             return after
         return replace(after, choices=choices, cost=cost, slower=(*self.slower, (self.cost, self.choices)))
 
-    def seeded(self, choices: Choices, cost: float, least: Shortfall | None) -> Incumbent:
+    def add_seed(self, choices: Choices, cost: float, least: Shortfall | None) -> Incumbent:
         """The incumbent after a seed was simulated, which stays a candidate though it be slower."""
         after = self.against(choices, cost, 1, 0, least)
         return after if cost < self.cost else replace(after, slower=(*after.slower, (cost, choices)))

@@ -84,7 +84,7 @@ def _as_before(space: Space, operators: Sequence[OperatorPlan]) -> OperatorPlan 
     for place, other in enumerate(space.neighbours[number]):
         if other < number and space.layers[other] == space.layers[number]:
             choice = space.operators[other].choice(operators[other])
-            found = None if choice is None else space.carried(number, place, choice)
+            found = None if choice is None else space.carry(number, place, choice)
             return None if found is None else space.operators[number].plan(found)
     return None
 

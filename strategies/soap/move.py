@@ -161,7 +161,7 @@ def migrate(space: Space, choices: Choices, chance: Random) -> Proposal | None:
     size = chance.choice([size for size in range(1, count) if count % size == 0])
     distance = size * chance.randrange(1, count // size)
     members = _layer(space, chance.randrange(len(choices)))
-    return Proposal(tuple((place, _moved(choices[place], distance, count)) for place in members))
+    return Proposal(tuple((place, _move(choices[place], distance, count)) for place in members))
 
 
 def trade(space: Space, choices: Choices, chance: Random) -> Proposal | None:
@@ -172,9 +172,7 @@ def trade(space: Space, choices: Choices, chance: Random) -> Proposal | None:
     count, distance = _processors(space), choices[second].start - choices[first].start
     ways = ((first, distance), (second, -distance))
     return Proposal(
-        tuple(
-            (place, _moved(choices[place], way, count)) for operator, way in ways for place in _layer(space, operator)
-        )
+        tuple((place, _move(choices[place], way, count)) for operator, way in ways for place in _layer(space, operator))
     )
 
 
@@ -201,7 +199,7 @@ def _layer(space: Space, operator: int) -> list[int]:
     return [other for other, layer in enumerate(space.layers) if layer == space.layers[operator]]
 
 
-def _moved(choice: Choice, distance: int, processors: int) -> Choice:
+def _move(choice: Choice, distance: int, processors: int) -> Choice:
     return replace(choice, start=(choice.start + distance) % processors)
 
 
@@ -220,9 +218,9 @@ def _spread(space: Space, choices: Choices, operator: int, drawn: Choice) -> tup
         here = waiting.pop()
         for other in space.neighbours[here]:
             place = space.neighbours[other].index(here)
-            if space.carried(other, place, choices[here]) != choices[other]:
+            if space.carry(other, place, choices[here]) != choices[other]:
                 continue
-            carried = space.carried(other, place, after[here])
+            carried = space.carry(other, place, after[here])
             if other == operator:
                 returns &= carried == drawn
             elif other in leaders:
@@ -279,7 +277,7 @@ def _processors(space: Space) -> int:
 def _models(space: Space, choices: Choices, operator: int) -> list[Choice | None]:
     """What the operator becomes when it is cut as each of its neighbours, and as the others of its class."""
     near = space.neighbours[operator]
-    carried = [space.carried(operator, place, choices[other]) for place, other in enumerate(near)]
+    carried = [space.carry(operator, place, choices[other]) for place, other in enumerate(near)]
     alike = [
         choices[other] for other, kind in enumerate(space.alike) if kind == space.alike[operator] and other != operator
     ]

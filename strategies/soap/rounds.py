@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 from maniple.strategies.interface.parallel import AbstractParallelStrategy
 from maniple.strategies.soap.seeding import SEEDS, first_evaluation, found_plan
-from maniple.strategies.soap.work_item import WIDTH, SearchLeg, unpacked
+from maniple.strategies.soap.work_item import WIDTH, SearchLeg, unpack
 
 if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
@@ -86,13 +86,13 @@ class AbstractRoundStrategy(AbstractParallelStrategy[State]):
         return state.evaluation
 
     @final
-    def unpacked(self, plain: list[Any]) -> WorkItem:
-        """The leg that its ``packed`` gave.
+    def unpack(self, plain: list[Any]) -> WorkItem:
+        """The leg that its ``pack`` gave.
 
         Raises:
             RequestError: it is none.
         """
-        return unpacked(plain)
+        return unpack(plain)
 
     @final
     def progress(self, state: State) -> Progress:

@@ -83,13 +83,13 @@ def choices_of(space: Space, plan: Plan) -> Choices | None:
     return tuple(choice for choice in found if choice is not None) if None not in found else None
 
 
-def drawn(space: Space, chance: Random) -> Choices:
+def draw(space: Space, chance: Random) -> Choices:
     """A random plan: an operator is mostly cut as the first before it that it shares a tensor with, else drawn."""
     found: list[Choice] = []
     for number, own in enumerate(space.operators):
         first = space.neighbours[number][0] if space.neighbours[number] else number
         follows = first < number and chance.random() < FOLLOWS
-        found.append((space.carried(number, 0, found[first]) if follows else None) or own.draw(chance))
+        found.append((space.carry(number, 0, found[first]) if follows else None) or own.draw(chance))
     return tuple(found)
 
 

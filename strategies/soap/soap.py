@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, ClassVar, final
 from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.optcnn.optcnn import OptCNN
 from maniple.strategies.soap.chains import TEMPERING, Chains, Tempering
+from maniple.strategies.soap.cost_tables import Tables
 from maniple.strategies.soap.descent import Descent
 from maniple.strategies.soap.evaluation import UNFIT
 from maniple.strategies.soap.incumbent import Incumbent
 from maniple.strategies.soap.rounds import AbstractRoundStrategy, RoundState
-from maniple.strategies.soap.seeding import SEEDS, all_seeds, choices_of, drawn
-from maniple.strategies.soap.tables import Tables
+from maniple.strategies.soap.seeding import SEEDS, all_seeds, choices_of, draw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
         """The state after a round."""
         if state.seeds:
             strategy, *others = state.seeds
-            state = _seeded(state, strategy.name, choices_of(state.evaluation.space, strategy.plan(state.problem)))
+            state = _add_seed(state, strategy.name, choices_of(state.evaluation.space, strategy.plan(state.problem)))
             state = replace(state, seeds=tuple(others))
             if others or state.problem.costs is not None:  # the bound is by the roofline
                 return state
@@ -111,25 +111,25 @@ class Soap(AbstractRoundStrategy[SoapState]):
         if tables is not None:
             state = replace(state, tables=tables)
             if tables.plan is not None:
-                state = _seeded(state, OptCNN.name, choices_of(state.evaluation.space, tables.plan))
+                state = _add_seed(state, OptCNN.name, choices_of(state.evaluation.space, tables.plan))
         return self._descending(state, legs) if state.descent is not None else self._walking(state, legs)
 
     def _walking(self, state: SoapState, legs: Sequence[SearchLeg]) -> SoapState:
         """The next round of the chains, from another seed where these have ended, or of the descent."""
         chains, found = state.chains, None
         if chains is not None and legs:
-            chains, found = chains.joined(legs)
+            chains, found = chains.join(legs)
         if found is not None:
             return replace(state, chains=chains, legs=(found,))
         faster = bool(state.waiting) and chains is not None and state.waiting[0][0] < chains.best_cost
-        if chains is None or faster or chains.ended(len(state.evaluation.space.names)):
+        if chains is None or faster or chains.has_ended(len(state.evaluation.space.names)):
             if not state.waiting:
                 state = replace(state, chains=chains)
                 if part := self._part(state):
                     return replace(state, legs=part)
                 if state.restarts == self._most_restarts(state):
                     return self._last(state)
-                state = _restarted(state)
+                state = _restart(state)
             (cost, _, choices), *others = state.waiting
             scale = chains.scale if chains is not None else cost if cost < UNFIT else 1.0
             begun = 0 if chains is None else chains.begun
@@ -152,7 +152,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
         """The next round of the descent."""
         if state.descent is None:
             return state
-        descent, following = state.descent.joined(legs)
+        descent, following = state.descent.join(legs)
         return replace(state, descent=descent, legs=following)
 
     def _part(self, state: SoapState) -> tuple[WorkItem, ...]:
@@ -173,7 +173,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
         return (*super().alternatives(state), *(() if exact is None else (exact,)))
 
 
-def _seeded(state: SoapState, name: str, choices: Choices | None) -> SoapState:
+def _add_seed(state: SoapState, name: str, choices: Choices | None) -> SoapState:
     """The state in which a plan is one more seed, unless the space lacks it."""
     evaluation, incumbent = state.evaluation, state.incumbent
     if choices is None:
@@ -183,10 +183,10 @@ def _seeded(state: SoapState, name: str, choices: Choices | None) -> SoapState:
     ordered = sorted([*state.waiting, (cost, name, choices)], key=lambda seed: seed[:2])
     fastest = {seed[1]: seed for seed in reversed(ordered)}  # layerings have one name, and hybrids
     waiting = tuple(seed for seed in ordered if fastest[seed[1]] is seed)
-    return replace(state, waiting=waiting, incumbent=incumbent.seeded(choices, cost, evaluation.least))
+    return replace(state, waiting=waiting, incumbent=incumbent.add_seed(choices, cost, evaluation.least))
 
 
-def _restarted(state: SoapState) -> SoapState:
+def _restart(state: SoapState) -> SoapState:
     """The state in which a random plan is one more seed."""
     chance = Random((state.problem.seed << 64) + state.restarts)
-    return replace(_seeded(state, "random", drawn(state.evaluation.space, chance)), restarts=state.restarts + 1)
+    return replace(_add_seed(state, "random", draw(state.evaluation.space, chance)), restarts=state.restarts + 1)

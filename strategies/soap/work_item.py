@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast, final
 
 from maniple.regions.error import RequestError
 from maniple.strategies.interface.space import Choice
-from maniple.strategies.soap.chain import Chain, advance
+from maniple.strategies.soap.markov_chain import Chain, advance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,11 +78,11 @@ class Walk:
         chain = advance(self.chain, evaluation.space, evaluation, self.temperature_s, 1.0)
         return replace(self, chain=chain, least=evaluation.least)
 
-    def packed(self) -> list[object]:
+    def pack(self) -> list[object]:
         """The leg as plain data."""
         chain = self.chain
         chances = [chain.seed, chain.proposals, chain.accepted]
-        ends = [_packed(chain.choices), chain.cost, _packed(chain.best), chain.best_cost]
+        ends = [_pack_choices(chain.choices), chain.cost, _pack_choices(chain.best), chain.best_cost]
         return ["walk", *ends, *chances, self.temperature_s, self.most, _packed_shortfall(self.least)]
 
 
@@ -131,10 +131,10 @@ class Sweep:
         evaluation.accept()
         return replace(moved, best=evaluation.choices, best_cost=cost, accepted=self.accepted + 1)
 
-    def packed(self) -> list[object]:
+    def pack(self) -> list[object]:
         """The leg as plain data."""
         counts = [self.position, self.most, self.proposals, self.accepted]
-        return ["sweep", _packed(self.best), self.best_cost, *counts, _packed_shortfall(self.least)]
+        return ["sweep", _pack_choices(self.best), self.best_cost, *counts, _packed_shortfall(self.least)]
 
 
 @final
@@ -181,7 +181,7 @@ class Merge:
         evaluation.accept()
         return replace(moved, best=evaluation.choices, best_cost=cost, accepted=self.accepted + 1)
 
-    def packed(self) -> None:
+    def pack(self) -> None:
         """Nothing: a merge is short, and alone in its round."""
         return
 
@@ -205,8 +205,8 @@ def merge(legs: Sequence[SearchLeg], before: Choices, cost: float) -> Merge | No
     return Merge(fastest, better[0][0], tuple(dict.fromkeys(change for change in changes if change)))
 
 
-def unpacked(plain: Sequence[object]) -> Walk | Sweep:
-    """The leg that ``packed`` gave.
+def unpack(plain: Sequence[object]) -> Walk | Sweep:
+    """The leg that ``pack`` gave.
 
     Raises:
         RequestError: it is none.
@@ -230,7 +230,7 @@ def _difference(before: Choices, after: Choices) -> Change:
     return tuple((operator, choice) for operator, (old, choice) in pairs if choice != old)
 
 
-def _packed(choices: Choices) -> list[object]:
+def _pack_choices(choices: Choices) -> list[object]:
     return [[choice.degrees, choice.replicas, choice.start, choice.stride] for choice in choices]
 
 
@@ -240,7 +240,7 @@ def _choices(plain: object) -> Choices:
 
 
 def _packed_shortfall(least: Shortfall | None) -> list[object] | None:
-    return None if least is None else [least[0], least[1], _packed(least[2])]
+    return None if least is None else [least[0], least[1], _pack_choices(least[2])]
 
 
 def _shortfall(plain: object) -> Shortfall | None:

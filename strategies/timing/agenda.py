@@ -47,7 +47,7 @@ def put(buckets: Numbers, before: Numbers, row: int, bucket: int) -> None:
 
 
 @inner
-def opened(before: Numbers, line: Line, table: Table, row: int) -> int:
+def open_bucket(before: Numbers, line: Line, table: Table, row: int) -> int:
     """Line up the rows of a bucket, of which one is the last. Returns how many there are.
 
     Most were put there by rising key, so the last one comes first.

@@ -298,7 +298,7 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
         while lined == 0 and bucket + 1 < len(buckets):
             bucket += 1
             if buckets[bucket] != NONE:
-                lined = agenda.opened(following, line, rows, buckets[bucket])
+                lined = agenda.open_bucket(following, line, rows, buckets[bucket])
         if lined == 0:
             break  # rows are left and none is ready: a circle
         lined -= 1

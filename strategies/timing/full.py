@@ -95,7 +95,7 @@ def first_come(
         while lined == 0:
             bucket += 1
             if buckets[bucket] != NONE:
-                lined = _opened(before, begin, bits, line, buckets[bucket])
+                lined = _open_bucket(before, begin, bits, line, buckets[bucket])
         lined -= 1
         row = line[lined] & ((1 << bits) - 1)
         sequence[place], start = row, begin[row]
@@ -134,7 +134,7 @@ def _calendar(held: tuple[Column, Column, Column], lanes: int, count: int) -> tu
 
 
 @inner
-def _opened(before: Numbers, begin: Column, bits: int, line: Column, row: int) -> int:
+def _open_bucket(before: Numbers, begin: Column, bits: int, line: Column, row: int) -> int:
     """Line up the rows of a bucket, of which one is the last. Returns how many there are.
 
     They were put there mostly by rising number, so the last comes first already.

@@ -158,8 +158,8 @@ class Ledger:
         self._gone += edge_blocks
         # Edges leave at once, since they count what rows wait for. Of rows the weight is taken from the lanes; `settle`
         # marks them as gone.
-        tables.take_out(self._tables, _entered(edge_blocks))
-        tables.lighten(self._holds, self._load, _held(row_blocks), 1)
+        tables.take_out(self._tables, _entries(edge_blocks))
+        tables.lighten(self._holds, self._load, _holdings(row_blocks), 1)
 
     def add_rows(self, block: RowBlock) -> Placed:
         """Add rows; they get times in `settle`.
@@ -215,7 +215,7 @@ class Ledger:
         """
         self._make_room()
         dead, added = (sum(block.count for block in blocks) for blocks in (self._dead, self._rows_added))
-        rows, gone, come, cut = map(_entered, (self._rows_added, self._dead, self._edges_added, self._gone))
+        rows, gone, come, cut = map(_entries, (self._rows_added, self._dead, self._edges_added, self._gone))
         blocks: Blocks = (rows, gone, come, cut)
         (buckets, following), line = self._agenda
         # At least two buckets a row, a power of two; `shift` is such that the horizon takes a quarter to a half of
@@ -257,10 +257,10 @@ class Ledger:
 
     def undo(self) -> None:
         """Take the last change back."""
-        tables.lighten(self._holds, self._load, _held(self._rows_added), 1)
-        tables.lighten(self._holds, self._load, _held(self._dead), -1)
-        tables.take_out(self._tables, _entered(self._edges_added))
-        tables.put_back(self._tables, _entered(self._gone))
+        tables.lighten(self._holds, self._load, _holdings(self._rows_added), 1)
+        tables.lighten(self._holds, self._load, _holdings(self._dead), -1)
+        tables.take_out(self._tables, _entries(self._edges_added))
+        tables.put_back(self._tables, _entries(self._gone))
         # At the limit, nothing was exchanged.
         if self._lengths[1] != tables.NONE:
             first, last = self._timed
@@ -271,7 +271,7 @@ class Ledger:
         self._release(self._rows_added, self._edges_added)
 
     def _release(self, rows: Sequence[Placed], edges: Sequence[Placed]) -> None:
-        tables.clear(self._spans, _entered(edges))
+        tables.clear(self._spans, _entries(edges))
         for block in rows:
             self._room[_ROWS].give(block.first, block.count)
             self._room[_HOLDS].give(block.first_part, block.parts)
@@ -288,23 +288,23 @@ class Ledger:
             before, self._rows = self._rows, tables.empty_rows(2 * room)
             self._rows[: len(before)] = before
         elif which == _HOLDS:
-            self._holds = _grown(self._holds, room, 0)
+            self._holds = _grow(self._holds, room, 0)
         elif which == _SPANS:
-            self._spans = _grown(self._spans, room, tables.NONE)
+            self._spans = _grow(self._spans, room, tables.NONE)
         else:
-            self._targets = _grown(self._targets, room, 0)
+            self._targets = _grow(self._targets, room, 0)
         return first
 
     def _make_room(self) -> None:
         """Let what a settlement works with keep up with the tables."""
         rows = len(self._rows)
-        self._sequences = [_grown(sequence, rows, 0) for sequence in self._sequences]
-        self._marks = _grown(self._marks, rows, 0)
+        self._sequences = [_grow(sequence, rows, 0) for sequence in self._sequences]
+        self._marks = _grow(self._marks, rows, 0)
         if len(self._agenda[0][1]) < rows:
             self._agenda = agenda.empty(rows)
 
 
-def _grown(table: Values, need: int, blank: int) -> Values:
+def _grow(table: Values, need: int, blank: int) -> Values:
     """The table, or where it has not that many rows one twice as large, filled with blanks."""
     if need <= len(table):
         return table
@@ -314,9 +314,9 @@ def _grown(table: Values, need: int, blank: int) -> Values:
     return grown
 
 
-def _entered(blocks: Sequence[Placed]) -> Table:
+def _entries(blocks: Sequence[Placed]) -> Table:
     return np.asarray([(block.first, block.count) for block in blocks], dtype=np.int64).reshape(-1, 2)
 
 
-def _held(blocks: Sequence[Placed]) -> Table:
+def _holdings(blocks: Sequence[Placed]) -> Table:
     return np.asarray([(block.first_part, block.parts) for block in blocks], dtype=np.int64).reshape(-1, 2)

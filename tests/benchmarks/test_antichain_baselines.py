@@ -9,8 +9,8 @@ import pytest
 from antichain_baselines import MEASURES, baseline
 
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
-from maniple.strategies.pipeline.costs import Level
 from maniple.strategies.pipeline.problem import SegmentationProblem
+from maniple.strategies.pipeline.stage_costs import Level
 from maniple.strategies.segmentation.segment import segment
 
 

@@ -21,7 +21,7 @@ from placed_program import opened
 import maniple as mp
 from maniple.models import model
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.replay import Replay

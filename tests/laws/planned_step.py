@@ -8,7 +8,7 @@ from trained_networks import NETWORKS, OPTIMIZER
 
 import maniple as mp
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.program import FragmentCache, Program, lower
+from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.operators.lowering.weight import weights
 from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.schedule import Schedule

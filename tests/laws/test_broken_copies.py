@@ -29,11 +29,11 @@ from thread_ranks import run_on_worlds
 
 import maniple as mp
 from maniple.regions.error import RunError
-from maniple.runtime.analysis.access import AnalysedUse
+from maniple.runtime.analysis.placed_use import AnalysedUse
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.control.world import World
 from maniple.runtime.execution import mailbox
-from maniple.runtime.lanes import movement
+from maniple.runtime.lanes import movement_binding
 from maniple.runtime.session.session import Session
 from maniple.runtime.storage import copy_kernels, staging
 from maniple.runtime.storage.copy_kernels import Push
@@ -104,8 +104,8 @@ class BrokenTransport(Transport):
     def wake(self) -> None:
         self.real.wake()
 
-    def measured(self, account: int) -> int | None:
-        return self.real.measured(account)
+    def count_bytes(self, account: int) -> int | None:
+        return self.real.count_bytes(account)
 
     def total(self) -> int:
         return self.real.total()
@@ -163,32 +163,32 @@ def by_loopback(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
 
 def by_push(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """A training whose lanes write into each other's memory, tiles large and small."""
-    for name in ("copied", "_copied_brief"):
+    for name in ("copy_into", "_copy_brief"):
         monkeypatch.setattr(copy_kernels, name, broken(getattr(copy_kernels, name), how))
     return trained(local_worlds(2, shared=True))
 
 
 def by_devices(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """A training on two devices of one rank."""
-    copy = broken(staging.copied, how)
+    copy = broken(staging.copy_into, how)
 
     def onto_zeros(target: torch.Tensor, source: torch.Tensor) -> int:
         target.zero_()  # what was never written is NaN there, at which a training ends
         return copy(target, source)
 
-    monkeypatch.setattr(staging, "copied", onto_zeros)
+    monkeypatch.setattr(staging, "copy_into", onto_zeros)
     return trained(local_worlds(1, processors=2, device="null"))
 
 
 def by_host(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Launches on a device of a rank and on its CPU in turn, whose tiles land in the memory of the host."""
-    monkeypatch.setattr(copy_kernels, "copied", broken(copy_kernels.copied, how))
+    monkeypatch.setattr(copy_kernels, "copy_into", broken(copy_kernels.copy_into, how))
     return launched(local_worlds(1, device="null"), device_machine(1, 1, 1), monkeypatch)
 
 
 def by_post(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Launches on two ranks in turn whose tiles go through boxes."""
-    monkeypatch.setattr(mailbox, "copied", broken(mailbox.copied, how))
+    monkeypatch.setattr(mailbox, "copy_into", broken(mailbox.copy_into, how))
     return launched(local_worlds(2, shared=True), mp.Machine.cpu(1, ranks=2), monkeypatch)
 
 
@@ -312,7 +312,7 @@ def test_a_broken_copy_is_measured_as_what_it_is(
 def test_a_tile_that_was_not_staged_whole_goes_no_further(
     direction: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "copied" if direction == "out of a device" else "copied_bytes"
+    name = "copy_into" if direction == "out of a device" else "copied_bytes"
     monkeypatch.setattr(staging, name, broken(getattr(staging, name), how))
     with pytest.raises(RunError, match="bytes of a tile were staged; expected 240 bytes"):
         launched(local_worlds(1, device="null"), device_machine(1, 1, 1), monkeypatch)
@@ -320,13 +320,13 @@ def test_a_tile_that_was_not_staged_whole_goes_no_further(
 
 @pytest.mark.parametrize("how", ["short", "missing"])
 def test_a_tile_that_is_too_short_is_refused_by_whoever_gets_it(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pack = movement.bind_pack
+    pack = movement_binding.bind_pack
 
     def shortened(*arguments: Any) -> Callable[[], memoryview]:
         whole = pack(*arguments)
         return lambda: whole()[: 120 if how == "short" else 0]
 
-    monkeypatch.setattr(movement, "bind_pack", shortened)
+    monkeypatch.setattr(movement_binding, "bind_pack", shortened)
     for shared in (False, True):
         with pytest.raises(RunError, match=f"sent a tile of {120 if how == 'short' else 0} bytes; expected 240 bytes"):
             launched(local_worlds(2, shared=shared), mp.Machine.cpu(1, ranks=2), monkeypatch)

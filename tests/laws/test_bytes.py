@@ -13,9 +13,9 @@ from thread_ranks import run_on_ranks
 from trained_networks import NETWORKS, OPTIMIZER
 
 import maniple as mp
-from maniple.operators.lowering.composite import lowered
+from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
@@ -217,7 +217,7 @@ def test_every_point_runs_once_unless_the_plan_says_replicas(name: str, shape: t
     plans += [mp.search(graph, machine, strategy="random", seed=seed) for seed in range(settings().max_examples // 10)]
     for plan in plans:
         # A composite whose plan splits it is planned as the operators that it stands for.
-        check_points(*lowered(graph, plan, training=True), planned(graph, machine, plan))
+        check_points(*lower_composites(graph, plan, training=True), planned(graph, machine, plan))
 
 
 def check_points(graph: mp.Graph, plan: mp.Plan, schedule: Schedule) -> None:

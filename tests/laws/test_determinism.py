@@ -44,7 +44,7 @@ import maniple as mp
 from maniple.models import digits_cnn
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.weight import weights
-from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.runtime.program.region_table import RegionTable
 
 machine, optimizer, digest = mp.Machine.cpu(2, ranks=2), mp.SGD(lr=0.1, momentum=0.9), hashlib.sha256()

@@ -13,7 +13,7 @@ from hypothesis import settings
 from planned_step import MACHINES, described, plans, program
 
 import maniple as mp
-from maniple.operators.lowering.program import FragmentCache, Program, lower
+from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.regions.rectangle import Rect
 from maniple.runtime.analysis.dependence import Move, Node
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis

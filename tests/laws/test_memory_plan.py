@@ -19,7 +19,7 @@ from thread_ranks import run_on_worlds
 from trained_networks import NETWORKS, OPTIMIZER, Training, trained
 
 import maniple as mp
-from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.lanes import binding

@@ -19,7 +19,7 @@ from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.engine import HEADER, CopyEngine
 from maniple.runtime.execution.ready_queue import LiveRegion, ReadyQueue
-from maniple.runtime.lanes import movement
+from maniple.runtime.lanes import movement_binding
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.transports.transport import Delivery
 
@@ -116,7 +116,7 @@ def look(x: mp.Read, value: int, overwritten: object) -> bool:
 def rewrite_what_is_read(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Rank 0 writes a region over and over, as fast as it may, and rank 1 takes its time to read each value."""
     landed = threading.Event()
-    bind = movement.bind_unpack
+    bind = movement_binding.bind_unpack
 
     def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], int]:
         land = bind(view, points)
@@ -128,7 +128,7 @@ def rewrite_what_is_read(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
         return landing
 
-    monkeypatch.setattr(movement, "bind_unpack", bind_unpack)
+    monkeypatch.setattr(movement_binding, "bind_unpack", bind_unpack)
 
     def body(world: World) -> list[bool]:
         session = opened(world)
@@ -160,7 +160,7 @@ def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) 
     """Eight pushes of 800 bytes with a credit of 2000: while nothing lands, two are under way and no third."""
     gate, second, third, granted = threading.Event(), threading.Event(), threading.Event(), threading.Event()
     sent: Counter[int] = Counter()
-    bind, put = movement.bind_unpack, LoopbackHub.put
+    bind, put = movement_binding.bind_unpack, LoopbackHub.put
 
     def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], int]:
         land = bind(view, points)
@@ -181,7 +181,7 @@ def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) 
             (second if sent[peer] == 2 else third if sent[peer] == 3 else threading.Event()).set()
         put(hub, peer, delivery)
 
-    monkeypatch.setattr(movement, "bind_unpack", bind_unpack)
+    monkeypatch.setattr(movement_binding, "bind_unpack", bind_unpack)
     monkeypatch.setattr(LoopbackHub, "put", counted_put)
 
     def body(world: World) -> tuple[bool, list[bool]]:

@@ -13,7 +13,7 @@ from thread_ranks import run_on_worlds
 
 import maniple as mp
 from maniple.mappers.default import DefaultMapper
-from maniple.runtime.analysis.access import AnalysedUse
+from maniple.runtime.analysis.placed_use import AnalysedUse
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.control.world import World
 from maniple.runtime.execution import mailbox

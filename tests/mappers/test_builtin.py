@@ -9,7 +9,7 @@ import pytest
 from maniple.mappers.default import DefaultMapper
 from maniple.mappers.load_balancing import LoadBalancingMapper
 from maniple.mappers.memory_aware import MemoryAwareMapper
-from maniple.mappers.plan import PlanMapper
+from maniple.mappers.plan_mapper import PlanMapper
 from maniple.mappers.round_robin import RoundRobinMapper
 from maniple.regions.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
@@ -82,7 +82,7 @@ def test_load_balancing_keeps_points_of_one_epoch_apart() -> None:
 
 def use(rects: list[Rect], held: dict[int, Rect]) -> UseView:
     region = LogicalRegion(0, "x", Rect((0,), (8,)), "float32")
-    return UseView(Requirement(region, READ, tuple(rects)), Validity.held(held))
+    return UseView(Requirement(region, READ, tuple(rects)), Validity.of_holdings(held))
 
 
 def test_memory_aware_sends_work_to_data() -> None:

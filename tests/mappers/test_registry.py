@@ -8,7 +8,7 @@ import pytest
 
 import maniple as mp
 from maniple.mappers.default import DefaultMapper
-from maniple.mappers.plan import PlanMapper
+from maniple.mappers.plan_mapper import PlanMapper
 from maniple.mappers.registry import MAPPERS, make_mapper, register_mapper
 from maniple.regions.error import RequestError
 

@@ -238,7 +238,7 @@ def test_masks_inside_of_bodies_are_drawn_on_the_gpu(monkeypatch: pytest.MonkeyP
     expected, weights = trained("cpu")
     monkeypatch.setattr(NullTensor, "is_cuda", True)
     monkeypatch.setattr(NullTensor, "numpy", refused)
-    monkeypatch.setattr(cuda_kernels, "seen_by_numba", seen)
+    monkeypatch.setattr(cuda_kernels, "as_numba", seen)
     monkeypatch.setattr(dropout_cuda_kernels, "bind_dropout", noted)
     losses, found = trained("null")
     assert {mask.p for mask in launches if isinstance(mask, Mask)} == {0.3, 0.4}

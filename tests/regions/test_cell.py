@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maniple.regions.cell import Cell, cut, grouped, needs
+from maniple.regions.cell import Cell, cut, group, needs
 from maniple.regions.movement import Contribution, Use
 from maniple.regions.privilege import READ, ReductionOp
 from maniple.regions.rectangle import Rect
@@ -29,7 +29,7 @@ def test_like_neighbours_are_joined_and_others_are_not() -> None:
         Cell(Rect((6,), (7,)), (), second),
         Cell(Rect((7,), (8,)), (), second),
     ]
-    assert grouped(cells) == (
+    assert group(cells) == (
         Cell(Rect((0,), (4,)), (0, 1)),
         Cell(Rect((4,), (5,)), (0,)),
         Cell(Rect((5,), (6,)), (), first),

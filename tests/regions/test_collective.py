@@ -93,7 +93,7 @@ def test_launches_become_the_collectives_that_they_are_known_as(memories: int) -
         (summed, everywhere),
         (summed, spread),
         (tiled, everywhere),
-        (Validity.held({9: whole}), everywhere),
+        (Validity.of_holdings({9: whole}), everywhere),
     ]:
         found = recognise(state.advance(uses)[0])
         kinds.append(None if found is None else found.kind)

@@ -15,12 +15,12 @@ from maniple.regions.index_space import (
     RectSet,
     as_one,
     crossing,
+    intersect,
     meets,
-    parted,
-    shared,
+    part,
     simplest,
     union,
-    unioned,
+    unite,
     without,
 )
 from maniple.regions.rectangle import Rect
@@ -66,7 +66,7 @@ def well_formed(space: IndexSpace, wanted: Points) -> None:
 def test_two_spaces_against_their_points(pair: tuple[IndexSpace, IndexSpace]) -> None:
     first, second = pair
     a, b = points(first), points(second)
-    well_formed(shared(first, second), a & b)
+    well_formed(intersect(first, second), a & b)
     assert meets(first, second) == bool(a & b)
     rest = without(first, second)
     assert points(*rest) == a - b
@@ -134,7 +134,7 @@ def test_crossing_finds_every_pair(found: list[IndexSpace]) -> None:
 def test_parts_are_disjoint_and_nearly_equal(space: IndexSpace, count: int) -> None:
     if space.is_empty:
         return
-    parts = parted(space, count)
+    parts = part(space, count)
     assert 1 <= len(parts) <= count
     assert points(*parts) == points(space)
     assert sum(part.volume for part in parts) == space.volume
@@ -151,7 +151,7 @@ def test_disjoint_parts_are_joined_again(space: RectSet) -> None:
     if space.is_empty:
         return
     parts = [simplest(RectSet([rect]), space.ndim) for rect in space.rects]
-    for found in (unioned(parts), (as_one(parts),)):
+    for found in (unite(parts), (as_one(parts),)):
         assert points(*found) == points(space)
         assert sum(part.volume for part in found) == space.volume
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.regions.error import RequestError
-from maniple.regions.rectangle import Rect, merged, overlapping
+from maniple.regions.rectangle import Rect, merge, overlapping
 
 settings.register_profile("regions", derandomize=True, deadline=None, max_examples=300)
 PROFILE = settings.get_profile("regions")
@@ -150,4 +150,4 @@ def test_overlapping_finds_every_pair(rects: list[Rect]) -> None:
 
 def test_neighbours_are_joined() -> None:
     tiles = [Rect((i, j), (i + 1, j + 1)) for i in range(8) for j in range(8)]
-    assert merged(tiles) == (Rect((0, 0), (8, 8)),)
+    assert merge(tiles) == (Rect((0, 0), (8, 8)),)

@@ -260,8 +260,8 @@ def test_eviction_moves_what_nobody_else_holds(program: list[Launch], memory: in
     alone = {p for p in memories.values.get(memory, {}) if memories.holders(p) == {memory}}
     if alone:
         with pytest.raises(RequestError, match=f"memory {memory} is the only one that holds"):
-            state.evicted(memory, None)
-    movements, after = state.evicted(memory, refuge if alone else None)
+            state.evict(memory, None)
+    movements, after = state.evict(memory, refuge if alone else None)
     assert movements.volume() == len(alone)
     memories.execute(movements)
     memories.values.pop(memory, None)
@@ -269,7 +269,7 @@ def test_eviction_moves_what_nobody_else_holds(program: list[Launch], memory: in
 
 
 def test_many_contributions_of_one_memory_are_merged_into_the_first() -> None:
-    state = Validity.held({1: WHOLE})
+    state = Validity.of_holdings({1: WHOLE})
     merges = []
     for number in range(2 * MOST_PENDING):
         movements, state = state.advance([Use(number % 2, WHOLE, reduce("+"), (number, 0))])

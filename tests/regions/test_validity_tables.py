@@ -40,7 +40,7 @@ def test_data_parallel_gradients_are_an_all_reduce() -> None:
     assert movements.folds == (Fold(top, 0, SUM, parts), Fold(bottom, 1, SUM, parts))
     assert movements.copies == (Copy(top, 0, 1), Copy(bottom, 1, 0))
     assert movements.volume() == 2 * (2 - 1) * WHOLE.volume
-    assert state == Validity.held({0: WHOLE, 1: WHOLE})
+    assert state == Validity.of_holdings({0: WHOLE, 1: WHOLE})
 
 
 def test_a_single_contribution_at_home_is_a_fold_of_one_part() -> None:
@@ -51,7 +51,7 @@ def test_a_single_contribution_at_home_is_a_fold_of_one_part() -> None:
 
 
 def test_the_base_joins_where_it_costs_nothing() -> None:
-    start = Validity.held({1: WHOLE, 2: WHOLE})
+    start = Validity.of_holdings({1: WHOLE, 2: WHOLE})
     _, state = start.advance([Use(0, WHOLE, reduce("+"), (1, 0)), Use(2, WHOLE, reduce("+"), (1, 1))])
     movements, _ = state.advance([Use(0, WHOLE, READ)])
     assert movements.folds[0].parts == (Part(0, ((1, 0),), base=False), Part(2, ((1, 1),), base=True))
@@ -66,7 +66,7 @@ def test_reading_tiles_that_are_there_moves_nothing_and_keeps_the_state() -> Non
 
 
 def test_copies_are_joined_and_spread_over_equal_holders() -> None:
-    state = Validity.held({0: WHOLE, 1: WHOLE})
+    state = Validity.of_holdings({0: WHOLE, 1: WHOLE})
     tiles = blocks((4, 2)).bind(WHOLE).tiles
     movements, _ = state.advance(
         [Use(2 + (i % 2 if tile.lo[0] < 4 else 0), WHOLE, READ) for i, tile in enumerate(tiles)]
@@ -79,7 +79,7 @@ def test_copies_are_joined_and_spread_over_equal_holders() -> None:
 
 
 def test_pieces_that_move_alike_are_joined() -> None:
-    state = Validity.held({0: WHOLE, 1: WHOLE.split(0, 2)[0]})
+    state = Validity.of_holdings({0: WHOLE, 1: WHOLE.split(0, 2)[0]})
     assert state.advance([Use(2, WHOLE, READ)])[0].copies == (Copy(WHOLE, 0, 2),)
     _, state = state.advance([Use(2, WHOLE, reduce("+"), (1, 0))])
     assert [fold.rect for fold in state.advance([Use(2, WHOLE, READ)])[0].folds] == [WHOLE]
@@ -126,16 +126,16 @@ def test_empty_uses_do_nothing() -> None:
 
 def test_states_are_equal_however_they_were_reached() -> None:
     tiles = blocks((2, 1)).bind(WHOLE).tiles
-    other = Validity.held({0: RectSet.of(blocks((1, 2)).bind(WHOLE).tiles)})
+    other = Validity.of_holdings({0: RectSet.of(blocks((1, 2)).bind(WHOLE).tiles)})
     _, state = Validity.initial().advance([Use(0, tile, WRITE_DISCARD, (0, i)) for i, tile in enumerate(tiles)])
     assert state == other
     assert hash(state) == hash(other)
-    assert state != Validity.held({0: tiles[0]})
-    assert Validity.held({}) == Validity.initial() != ()
+    assert state != Validity.of_holdings({0: tiles[0]})
+    assert Validity.of_holdings({}) == Validity.initial() != ()
 
 
 def test_the_drawn_state() -> None:
-    _, state = Validity.held({0: WHOLE, 1: WHOLE.split(0, 2)[0]}).advance([Use(2, WHOLE, reduce("+"), (1, 0))])
+    _, state = Validity.of_holdings({0: WHOLE, 1: WHOLE.split(0, 2)[0]}).advance([Use(2, WHOLE, reduce("+"), (1, 0))])
     assert str(state).splitlines() == [
         "points      valid in  pending",
         "[0:4, 0:2]  0, 1      +(1, 0) in 2",
@@ -157,6 +157,6 @@ def test_the_drawn_state() -> None:
     ],
 )
 def test_wrong_launches_are_refused(launch: Launch, message: str) -> None:
-    _, state = Validity.held({0: WHOLE}).advance([Use(0, WHOLE, reduce("+"), (0, 0))])
+    _, state = Validity.of_holdings({0: WHOLE}).advance([Use(0, WHOLE, reduce("+"), (0, 0))])
     with pytest.raises(RequestError, match=message):
         state.advance(launch)

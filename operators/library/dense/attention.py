@@ -103,10 +103,10 @@ class Attention(TorchOperator):
         if query is None or key is None or value is None:
             raise TypeError(f"{self.name}: forward needs queries, keys and values")
         if self.dropout_p and context.training:
-            weights = self._scores(context, query, key, mask).softmax(-1) * self._kept(context, key)
-            return weights @ _repeated(value, query)
+            weights = self._scores(context, query, key, mask).softmax(-1) * self._dropout_mask(context, key)
+            return weights @ _repeat(value, query)
         grouped = query.shape[-3] != key.shape[-3]
-        seen = self._seen(context, key.shape[-2])
+        seen = self._causal_mask(context, key.shape[-2])
         if seen is not None:
             mask = seen if mask is None else _both(mask, seen)
         return F.scaled_dot_product_attention(query, key, value, mask, scale=self.scale, enable_gqa=grouped)
@@ -131,7 +131,7 @@ class Attention(TorchOperator):
         def weigh(
             context: TileContext, query: Tensor, key: Tensor, mask: Tensor | None, top: Tensor, value: Tensor
         ) -> Tensor:
-            return exponentials(context, query, key, mask, top) @ _repeated(value, query)
+            return exponentials(context, query, key, mask, top) @ _repeat(value, query)
 
         def mean(context: TileContext, total: Tensor, weighted: Tensor) -> Tensor:
             del context
@@ -147,13 +147,13 @@ class Attention(TorchOperator):
     def _scores(self, context: TileContext, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """The scaled products of queries and keys, -inf where a query does not see a key."""
         scale = 1 / sqrt(query.shape[-1]) if self.scale is None else self.scale
-        scores = query @ _repeated(key, query).transpose(-2, -1) * scale
+        scores = query @ _repeat(key, query).transpose(-2, -1) * scale
         if mask is not None:
             scores = scores + mask if mask.is_floating_point() else scores.masked_fill(~mask, -inf)
-        seen = self._seen(context, key.shape[-2])
+        seen = self._causal_mask(context, key.shape[-2])
         return scores if seen is None else scores.masked_fill(~seen, -inf)
 
-    def _seen(self, context: TileContext, keys: int) -> Tensor | None:
+    def _causal_mask(self, context: TileContext, keys: int) -> Tensor | None:
         """Which of the tile's keys each of its queries sees, where the attention is causal."""
         import torch
 
@@ -163,7 +163,7 @@ class Attention(TorchOperator):
         first = context.tile.range("t")[0]
         return places >= torch.arange(first, first + keys)
 
-    def _kept(self, context: TileContext, key: Tensor) -> Tensor:
+    def _dropout_mask(self, context: TileContext, key: Tensor) -> Tensor:
         """What dropout multiplies the tile's weights by."""
         from maniple.operators.library.randomness.dropout_mask import drawn_factors
 
@@ -190,7 +190,7 @@ def _mask_axes(mask: Shape, query: Shape, key: Shape, full: list[str]) -> str:
     return " ".join(full[offset + axis] if extent == scores[offset + axis] else "1" for axis, extent in enumerate(mask))
 
 
-def _repeated(keys: Tensor, queries: Tensor) -> Tensor:
+def _repeat(keys: Tensor, queries: Tensor) -> Tensor:
     """Keys or values with as many heads as the queries have."""
     repeats = queries.shape[-3] // keys.shape[-3]
     return keys if repeats == 1 else keys.repeat_interleave(repeats, -3)

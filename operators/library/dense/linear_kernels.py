@@ -20,7 +20,7 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
         before.then(lambda: torch.mm(rows, transposed, out=matrix))
     else:
         before.then(lambda: torch.addmm(bias, rows, transposed, out=matrix))
-    return before.then(after).bound()
+    return before.then(after).bind()
 
 
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
@@ -40,7 +40,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         after = Steps()
         matrix, used = out_matrix(x_gradient, after), weight
         steps.then(lambda: torch.mm(gradient, used, out=matrix)).then(after)
-    return steps.bound()
+    return steps.bind()
 
 
 KERNELS = Kernels(bind_forward, bind_backward)

@@ -153,10 +153,10 @@ class Recurrent(TorchOperator):
                 x, *ends = torch.gru(x, states[0], own, *options)
             last.append(tuple(ends))
             if layer + 1 < self.num_layers and self.dropout and context.training:
-                x = x * self._kept(context, x, layer)
+                x = x * self._dropout_mask(context, x, layer)
         return (x, *(torch.cat(states) for states in zip(*last, strict=True)))
 
-    def _kept(self, context: TileContext, x: Tensor, layer: int) -> Tensor:
+    def _dropout_mask(self, context: TileContext, x: Tensor, layer: int) -> Tensor:
         """What dropout multiplies a layer's result by: the layers' results lie one after the other in one tensor."""
         from maniple.operators.library.randomness.dropout_mask import drawn_factors
         from maniple.regions.rectangle import Rect

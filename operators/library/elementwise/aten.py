@@ -65,7 +65,7 @@ class AtenCall(TorchOperator):
     source: str = ""
 
     def __post_init__(self) -> None:
-        _parsed(self.call)
+        _parse(self.call)
 
     @property
     def opaque_source(self) -> str:
@@ -107,7 +107,7 @@ class AtenCall(TorchOperator):
         known: dict[str, object] = {factor: tile.extent(factor) for factor in tile.factors}
         known |= {f"x{place}": operand for place, operand in enumerate(operands)}
         known |= {f"shape{place}": list(rect.shape) for place, rect in enumerate(tile.result_rects)}
-        found = _parsed(self.call)(known)
+        found = _parse(self.call)(known)
         return tuple(found) if isinstance(found, list | tuple) else found  # type: ignore[return-value]
 
 
@@ -148,7 +148,7 @@ class AtenDetached(AtenCall):
 
 
 @lru_cache(maxsize=4096)
-def _parsed(call: str) -> Value:
+def _parse(call: str) -> Value:
     """What a call computes from the values of its names.
 
     Raises:
@@ -166,7 +166,7 @@ def _value(node: ast.expr, call: str) -> Value:
         case ast.Constant(value=value):
             return lambda _: value
         case ast.Name(id=name):
-            return lambda known: _named(name, known, call)
+            return lambda known: _resolve(name, known, call)
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return lambda _: -value
         case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
@@ -183,7 +183,7 @@ def _value(node: ast.expr, call: str) -> Value:
     raise RequestError(f"aten operator: {call!r}: expected literals, names, lists and calls, got {ast.unparse(node)!r}")
 
 
-def _named(name: str, known: Mapping[str, object], call: str) -> object:
+def _resolve(name: str, known: Mapping[str, object], call: str) -> object:
     """The value of a name: an operand, a shape, an extent, a dtype, or a number that has no literal."""
     if name in known:
         return known[name]
@@ -200,9 +200,9 @@ def _named(name: str, known: Mapping[str, object], call: str) -> object:
 def _target(name: str) -> Callable[..., object]:
     """The operator of that name, found when it is called: planning does not need torch."""
 
-    def called(*args: object, **kwargs: object) -> object:
-        from maniple.operators.operator.aten import overload
+    def call(*args: object, **kwargs: object) -> object:
+        from maniple.operators.operator.aten_overload import overload
 
         return overload(name)(*args, **kwargs)
 
-    return called
+    return call

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from maniple.operators.operator.aten import threshold_backward
+from maniple.operators.operator.aten_overload import threshold_backward
 from maniple.operators.operator.kernel_scratch import Steps
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
@@ -35,7 +35,7 @@ def bind_add_backward(context: TileContext, tensors: BackwardTensors) -> Callabl
     for target in tensors.operand_gradients:
         if target is not None:
             steps.then(lambda copy=target.copy_: copy(gradient))  # type: ignore[misc]
-    return steps.bound()
+    return steps.bind()
 
 
 RELU_KERNELS = Kernels(bind_relu, bind_relu_backward)

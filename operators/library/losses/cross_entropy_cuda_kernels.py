@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from maniple.operators.library.losses.cross_entropy_kernels import row_loss
-from maniple.runtime.devices.cuda_kernels import THREADS, DeviceArray, cuda, current_stream, flat, seen_by_numba
+from maniple.runtime.devices.cuda_kernels import THREADS, DeviceArray, as_numba, cuda, current_stream, flat
 
 _DOUBLE = np.float64
 
@@ -41,7 +41,7 @@ def _block_sum(value: float, shared: Any) -> float:
 
 
 @cuda.jit(device=True)
-def _scaled(total: float, top: float, common: float) -> float:
+def _rescale(total: float, top: float, common: float) -> float:
     """A sum of exponentials relative to ``top``, relative to ``common`` instead."""
     return total if top == common else total * exp(top - common)
 
@@ -64,7 +64,7 @@ def _logarithm(row: Any, tops: Any, totals: Any) -> float:
         cuda.syncthreads()
         if thread < width:
             common = max(tops[thread], tops[thread + width])
-            totals[thread] = _scaled(totals[thread], tops[thread], common) + _scaled(
+            totals[thread] = _rescale(totals[thread], tops[thread], common) + _rescale(
                 totals[thread + width], tops[thread + width], common
             )
             tops[thread] = common
@@ -175,7 +175,7 @@ def bind_cross_entropy(
     stream: object = 0,
 ) -> Callable[[], None]:
     """A function that computes a tile's share of the loss; see ``cross_entropy_kernels.forward``."""
-    x, y, w = seen_by_numba(logits), flat(labels), flat(weights)
+    x, y, w = as_numba(logits), flat(labels), flat(weights)
     losses = cuda.device_array(x.shape[0], _DOUBLE)
     rows, last = _rows[x.shape[0], THREADS, stream], _total[1, THREADS, stream]
     number, z, part, out = x.dtype.type(smoothing), flat(logarithms), flat(share), flat(result)
@@ -200,9 +200,9 @@ def bind_cross_entropy_backward(
     stream: object = 0,
 ) -> Callable[[], None]:
     """A function that computes the logits' gradient; see ``cross_entropy_kernels.backward``."""
-    x, y, w = seen_by_numba(logits), flat(labels), flat(weights)
+    x, y, w = as_numba(logits), flat(labels), flat(weights)
     rows = _gradient[x.shape[0], THREADS, stream]
     numbers = (ignore, x.dtype.type(smoothing))
     read = (flat(logarithms), flat(share), flat(gradient))
-    out = seen_by_numba(target)
+    out = as_numba(target)
     return lambda: rows(x, y, w, *numbers, *read, out)

@@ -17,16 +17,16 @@ from maniple.runtime.devices.cuda_kernels import current_stream
 
 
 def _forward(context: TileContext, read: Read, logarithms: Tensor, result: Tensor) -> Callable[[], None]:
-    return bind_cross_entropy(*_given(read), logarithms, result.view(1), current_stream())
+    return bind_cross_entropy(*_read_operands(read), logarithms, result.view(1), current_stream())
 
 
 def _backward(
     context: TileContext, read: Read, logarithms: Tensor, gradient: Tensor, rows: Tensor
 ) -> Callable[[], None]:
-    return bind_cross_entropy_backward(*_given(read), logarithms, gradient.view(1), rows, current_stream())
+    return bind_cross_entropy_backward(*_read_operands(read), logarithms, gradient.view(1), rows, current_stream())
 
 
-def _given(read: Read) -> tuple[Tensor, Tensor, Tensor, Tensor, int, float]:
+def _read_operands(read: Read) -> tuple[Tensor, Tensor, Tensor, Tensor, int, float]:
     """What both kernels begin with."""
     operator = read.operator
     return read.rows, read.labels, read.share, read.weights, operator.ignore_index, operator.label_smoothing

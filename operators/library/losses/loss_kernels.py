@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from maniple.operators.library.losses import cross_entropy_kernels
-from maniple.operators.operator.compiled_kernel import compiled
+from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.kernel_scratch import Steps, in_matrix, in_row, out_matrix, out_row
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
@@ -85,7 +85,7 @@ def kernels_of(bind_share: BindShare, forward: Forward, backward: Backward) -> K
         read = Read(context, tensors.operands, steps, bind_share)
         logarithms = out_row(tensors.saved[0], after)
         steps.then(forward(context, read, logarithms, tensors.results[0]))
-        return steps.then(after).bound()
+        return steps.then(after).bind()
 
     def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
         gradient, target = tensors.gradient(), tensors.target()
@@ -93,20 +93,20 @@ def kernels_of(bind_share: BindShare, forward: Forward, backward: Backward) -> K
         read = Read(context, tensors.operands, steps, bind_share)
         rows, logarithms = out_matrix(target.movedim(1, -1), after), in_row(tensors.saved[0], steps)
         steps.then(backward(context, read, logarithms, gradient, rows))
-        return steps.then(after).bound()
+        return steps.then(after).bind()
 
     return Kernels(bind_forward, bind_backward)
 
 
 def _share(every: Tensor, weights: Tensor, ignored: int, share: Tensor) -> Callable[[], object]:
-    return compiled(cross_entropy_kernels.share_of, (every.numpy(), weights.numpy(), ignored, share.numpy()))
+    return compile_kernel(cross_entropy_kernels.share_of, (every.numpy(), weights.numpy(), ignored, share.numpy()))
 
 
 def _forward(context: TileContext, read: Read, logarithms: Tensor, result: Tensor) -> Callable[[], object]:
     """One fused pass where the processor has one core; torch's operations, which may use several, otherwise."""
     if context.cores == 1:
         arrays = (*read.arrays(), logarithms.numpy(), result.view(1).numpy())
-        return compiled(cross_entropy_kernels.forward, arrays)
+        return compile_kernel(cross_entropy_kernels.forward, arrays)
 
     def by_torch() -> None:
         torch.logsumexp(read.rows, 1, out=logarithms)
@@ -121,7 +121,7 @@ def _backward(
     """As forward."""
     if context.cores == 1:
         arrays = (*read.arrays(), logarithms.numpy(), gradient.view(1).numpy(), rows.numpy())
-        return compiled(cross_entropy_kernels.backward, arrays)
+        return compile_kernel(cross_entropy_kernels.backward, arrays)
 
     def by_torch() -> None:
         leaf = read.rows.data.requires_grad_()

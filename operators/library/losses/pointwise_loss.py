@@ -70,7 +70,7 @@ class PointwiseLoss(TorchOperator):
         extents = [extent for _, extent in context.extents]
         counts = {"mean": prod(extents), "sum": 1, "batchmean": extents[0]}
         if self.kind == "soft_cross_entropy":
-            each = self._crossed(x, target, extents[1], *weights)
+            each = self._cross_entropy(x, target, extents[1], *weights)
             counts["mean"] //= extents[1]
         else:
             each = self._each(x, target, *weights)
@@ -78,7 +78,7 @@ class PointwiseLoss(TorchOperator):
             return each
         return each.sum() / counts[self.reduction]
 
-    def _crossed(self, x: Tensor, target: Tensor, classes: int, weight: Tensor | None = None) -> Tensor:
+    def _cross_entropy(self, x: Tensor, target: Tensor, classes: int, weight: Tensor | None = None) -> Tensor:
         """The cross-entropy of every class of every place."""
         smooth = target * (1 - self.threshold) + self.threshold / classes
         found = -x * smooth

@@ -168,7 +168,7 @@ class GroupNorm(TorchOperator):
         whole, eps, sizes = self._whole(), self.eps, self._sizes()
         count = prod(extent for name, extent in composition.bound.extents() if name not in {"b", "g"})
 
-        def grouped(x: Tensor, groups: Tensor) -> Tensor:
+        def group(x: Tensor, groups: Tensor) -> Tensor:
             return x.reshape(x.shape[0], groups.shape[1], -1)
 
         def mean(context: TileContext, x: Tensor) -> Tensor:
@@ -176,13 +176,13 @@ class GroupNorm(TorchOperator):
 
         def variance(context: TileContext, x: Tensor, m: Tensor) -> Tensor:
             del context
-            return (grouped(x, m) - m.unsqueeze(2)).square().sum(2) / count
+            return (group(x, m) - m.unsqueeze(2)).square().sum(2) / count
 
         def result(
             context: TileContext, x: Tensor, m: Tensor, v: Tensor, weight: Tensor | None, bias: Tensor | None
         ) -> Tensor:
             del context
-            found = ((grouped(x, m) - m.unsqueeze(2)) * (v + eps).rsqrt().unsqueeze(2)).view(x.shape)
+            found = ((group(x, m) - m.unsqueeze(2)) * (v + eps).rsqrt().unsqueeze(2)).view(x.shape)
             across = (-1, *(1,) * (x.ndim - 2))
             if weight is not None:
                 found = found * weight.view(across)

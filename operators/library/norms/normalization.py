@@ -105,7 +105,7 @@ class LayerNorm(TorchOperator):
             context: TileContext, x: Tensor, m: Tensor, v: Tensor, weight: Tensor | None, bias: Tensor | None
         ) -> Tensor:
             del context
-            return _scaled((x - m) * (v + eps).rsqrt(), weight, bias)
+            return _scale((x - m) * (v + eps).rsqrt(), weight, bias)
 
         text = f"{axes}, {kept}, {kept}, [{last}], [{last}] -> {axes}"
         return (composition.formula("result", text, result, x, mean, variance, weight, bias),)
@@ -199,7 +199,7 @@ class BatchNorm(TorchOperator):
         ) -> Tensor:
             del context
             normal = (x - m.view(spread)) * (v.view(spread) + eps).rsqrt()
-            return _scaled(
+            return _scale(
                 normal, None if weight is None else weight.view(spread), None if bias is None else bias.view(spread)
             )
 
@@ -240,7 +240,7 @@ class BatchNorm(TorchOperator):
         return " ".join(axes), axes[1]
 
 
-def _scaled(normal: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def _scale(normal: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """``normal * weight + bias``, as far as they are there."""
     if weight is not None:
         normal = normal * weight

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from maniple.operators.library.randomness.dropout_kernels import Clock, Word, Words, keyed, philox, runs
+from maniple.operators.library.randomness.dropout_kernels import Clock, Word, Words, make_key, philox, runs
 from maniple.operators.operator.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
 
@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.float64]
 
 @numba.njit(cache=True, nogil=True)
 def _uniforms(first: Numbers, second: Numbers, starts: Words, clock: Clock, operator: Word) -> None:
-    low, high = keyed(clock[0], operator)
+    low, high = make_key(clock[0], operator)
     time, word, cut = np.uint64(clock[1]), np.uint64(32), np.uint64(11)
     for run in range(first.shape[0]):
         for i in range(first.shape[1]):

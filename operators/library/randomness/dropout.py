@@ -108,9 +108,9 @@ class DropoutVariant(TorchOperator):
         (x,) = operands
         if x is None:
             raise TypeError(f"{self.name}: forward needs its operand")
-        return self.dropped(context, x) if context.training else x
+        return self.drop(context, x) if context.training else x
 
-    def dropped(self, context: TileContext, x: Tensor) -> Tensor:
+    def drop(self, context: TileContext, x: Tensor) -> Tensor:
         """What training leaves of a tile."""
         from maniple.operators.library.randomness.dropout_mask import drawn_factors
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from maniple.operators.library.randomness.dropout_kernels import (
     Mask,
     Word,
-    chosen,
+    choose_word,
     drawn_of,
-    keyed,
+    make_key,
     masking,
     philox,
     runs,
@@ -21,7 +21,7 @@ from maniple.operators.library.randomness.dropout_kernels import (
 from maniple.operators.operator.kernel_scratch import Steps, in_row, out_row
 from maniple.operators.operator.operator import TileContext
 from maniple.regions.rectangle import Rect
-from maniple.runtime.devices.cuda_kernels import DeviceArray, cuda, current_stream, flat, launched
+from maniple.runtime.devices.cuda_kernels import DeviceArray, bind_launch, cuda, current_stream, flat
 
 
 @cuda.jit
@@ -29,7 +29,7 @@ def _dropout(
     source: Any, target: Any, starts: Any, length: int, clock: Any, operator: Word, threshold: Word, scale: float
 ) -> None:
     """A thread takes one group of four elements of one run; the first and last group of a run may reach beyond it."""
-    first, second = keyed(clock[0], operator)
+    first, second = make_key(clock[0], operator)
     groups = length // 4 + 2
     zero = scale - scale
     for i in range(cuda.grid(1), starts.size * groups, cuda.gridsize(1)):
@@ -40,7 +40,7 @@ def _dropout(
         for place in range(4):
             at = 4 * group + place - begin
             if 0 <= at < length:
-                factor = scale if chosen(words, place) >= threshold else zero
+                factor = scale if choose_word(words, place) >= threshold else zero
                 target[run * length + at] = source[run * length + at] * factor
 
 
@@ -68,7 +68,7 @@ def bind_dropout(
     written = flat(target)
     numbers = (*(np.uint64(word) for word in (mask.operator, mask.threshold)), written.dtype.type(mask.scale))
     arguments = (flat(source), written, cuda.to_device(starts), length, flat(clock), *numbers)
-    return launched(_dropout, len(starts) * (length // 4 + 2), arguments, stream)
+    return bind_launch(_dropout, len(starts) * (length // 4 + 2), arguments, stream)
 
 
 def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
@@ -76,7 +76,7 @@ def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], 
     before, after = Steps(), Steps()
     given, made = in_row(source, before), out_row(target, after)
     rect = context.tile.result_rects[0]
-    return before.then(bind_dropout(mask, shape, rect, clock, given, made, current_stream())).then(after).bound()
+    return before.then(bind_dropout(mask, shape, rect, clock, given, made, current_stream())).then(after).bind()
 
 
 KERNELS = masking(_bind)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from maniple.operators.operator.compiled_kernel import compiled
+from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.kernel_scratch import Steps
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.regions.rectangle import Rect
@@ -60,14 +60,14 @@ def philox(group: Word, step: Word, first: Word, second: Word) -> tuple[Word, Wo
 
 
 @numba.njit(nogil=True)
-def keyed(seed: int, operator: Word) -> tuple[Word, Word]:
+def make_key(seed: int, operator: Word) -> tuple[Word, Word]:
     """The two words of the key of an operator's stream."""
     key = np.uint64(seed) ^ operator
     return key & np.uint64(0xFFFFFFFF), key >> np.uint64(32)
 
 
 @numba.njit(nogil=True)
-def chosen(words: tuple[Word, Word, Word, Word], place: int) -> Word:
+def choose_word(words: tuple[Word, Word, Word, Word], place: int) -> Word:
     """The word of a group that belongs to its element ``place``."""
     if place < 2:
         return words[0] if place == 0 else words[1]
@@ -78,7 +78,7 @@ def chosen(words: tuple[Word, Word, Word, Word], place: int) -> Word:
 def _dropout(
     source: Floats, target: Floats, starts: Words, clock: Clock, operator: Word, threshold: Word, scale: float
 ) -> None:
-    first, second = keyed(clock[0], operator)
+    first, second = make_key(clock[0], operator)
     time = np.uint64(clock[1])
     zero = scale - scale
     four = np.uint64(4)
@@ -91,7 +91,7 @@ def _dropout(
             place = begin + np.uint64(i)
             words = philox(place // four, time, first, second)
             target[run, np.uint64(i)] = source[run, np.uint64(i)] * (
-                scale if chosen(words, place % four) >= threshold else zero
+                scale if choose_word(words, place % four) >= threshold else zero
             )
         for i in range(whole):
             at = lead + four * np.uint64(i)
@@ -107,7 +107,7 @@ def _dropout(
             place = begin + np.uint64(i)
             words = philox(place // four, time, first, second)
             target[run, np.uint64(i)] = source[run, np.uint64(i)] * (
-                scale if chosen(words, place % four) >= threshold else zero
+                scale if choose_word(words, place % four) >= threshold else zero
             )
 
 
@@ -179,7 +179,7 @@ def bind_dropout(
     scale = places.numpy().dtype.type(mask.scale)
     numbers = (np.uint64(mask.operator), np.uint64(mask.threshold), scale)
     arguments = (rows.numpy(), places.numpy(), starts, clock, *numbers)
-    return before.then(compiled(_dropout, arguments)).then(after).bound()
+    return before.then(compile_kernel(_dropout, arguments)).then(after).bind()
 
 
 def _as_runs(tensor: Tensor, length: int) -> Tensor | None:

@@ -22,22 +22,22 @@ END = 2**63 - 1
 """What torch writes for the end of a slice that has none."""
 
 
-def permuted(order: Sequence[int], dtype: str) -> AtenLinear:
+def permute_axes(order: Sequence[int], dtype: str) -> AtenLinear:
     """``"b s c -> b c s"``: the dimensions in another order."""
     names = activation_axes(len(order))
     text = f"{' '.join(names)} -> {' '.join(names[axis] for axis in order)}"
     return AtenLinear(f"permute(x0, {list(order)})", text, (dtype,))
 
 
-def sliced(shape: Shape, axis: int, start: int, stop: int, step: int, dtype: str) -> AtenLinear:
+def slice_axis(shape: Shape, axis: int, start: int, stop: int, step: int, dtype: str) -> AtenLinear:
     """``"b c~ -> b c"``: every step-th element of a range along one dimension, a window of one row."""
     names = activation_axes(len(shape))
     window: Slot = (names[axis], 1, step, -start, stop - shape[axis])
     call = f"slice.Tensor(x0, {axis}, 0, {END}, {step})"
-    return AtenLinear(call, f"{_haloed(names, axis)} -> {' '.join(names)}", (dtype,), windows=(window,))
+    return AtenLinear(call, f"{_halo(names, axis)} -> {' '.join(names)}", (dtype,), windows=(window,))
 
 
-def joined(shapes: Sequence[Shape], axis: int, dtype: str) -> AtenLinear:
+def concatenate(shapes: Sequence[Shape], axis: int, dtype: str) -> AtenLinear:
     """``"b c~, b c~ -> b c"``: tensors one after the other along a dimension, which may be split anywhere."""
     names = activation_axes(len(shapes[0]))
     total = sum(shape[axis] for shape in shapes)
@@ -47,15 +47,15 @@ def joined(shapes: Sequence[Shape], axis: int, dtype: str) -> AtenLinear:
         windows.append((names[axis], 1, 1, start, total - start - shape[axis]))
         start += shape[axis]
     operands = ", ".join(f"x{place}" for place in range(len(shapes)))
-    text = f"{', '.join([_haloed(names, axis)] * len(shapes))} -> {' '.join(names)}"
+    text = f"{', '.join([_halo(names, axis)] * len(shapes))} -> {' '.join(names)}"
     return AtenLinear(f"cat([{operands}], {axis})", text, (dtype,), (), tuple(windows))
 
 
-def _haloed(names: Sequence[str], axis: int) -> str:
+def _halo(names: Sequence[str], axis: int) -> str:
     return " ".join(f"{name}~" if place == axis else name for place, name in enumerate(names))
 
 
-def gathered(shape: Shape, index: Shape, axis: int, dtype: str) -> Aten:
+def gather(shape: Shape, index: Shape, axis: int, dtype: str) -> Aten:
     """``"b 7, b i -> b i"``: for every element of an index, the element of a line that it names.
 
     Dimensions beside the line that are shorter in the index stay whole.

@@ -73,7 +73,7 @@ class Opaque(TorchOperator):
 
     def attributes(self) -> dict[str, object]:
         """The function by its name; see ``AbstractOperator.attributes``."""
-        return {"function": registered(self.function), "results": self.results, "source": self.source}
+        return {"function": register(self.function), "results": self.results, "source": self.source}
 
     @classmethod
     def of_attributes(cls, attributes: Mapping[str, object]) -> Self:
@@ -88,7 +88,7 @@ class Opaque(TorchOperator):
         return cls(function, results, str(attributes["source"]))
 
 
-def registered(function: Function) -> str:
+def register(function: Function) -> str:
     """The name under which a graph file finds a function again in this process: its own and its version."""
     place = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
     name = f"{place} {version_of(function)}"
@@ -104,9 +104,7 @@ def source_of(function: Function) -> str:
         return "<unknown>"
 
 
-def traced_results(
-    function: Function, operands: tuple[tuple[Shape, str] | None, ...], where: str
-) -> tuple[Result, ...]:
+def trace_results(function: Function, operands: tuple[tuple[Shape, str] | None, ...], where: str) -> tuple[Result, ...]:
     """Shape and dtype of what a function gives, found on tensors without values.
 
     Args:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, conv3d
 
-from maniple.operators.operator.aten import convolution_backward
+from maniple.operators.operator.aten_overload import convolution_backward
 from maniple.operators.operator.kernel_scratch import Steps
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
@@ -53,7 +53,7 @@ def _torch_padding(context: TileContext) -> tuple[int, ...] | None:
     return tuple(padding)
 
 
-def _padded(context: TileContext, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _pad(context: TileContext, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Zeroed scratch for the padded input, and the view of its interior."""
     operator, tile, shape = _operator(context), context.tile, _shape(context)
     if 0 in shape:
@@ -84,10 +84,10 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     if padding is not None and x is not None:
         return lambda: copy(forward(x, weight, bias, stride, padding, dilation, groups))  # type: ignore[return-value]
     steps = Steps()
-    scratch, interior = _padded(context, result.dtype)
+    scratch, interior = _pad(context, result.dtype)
     if x is not None and x.numel():
         steps.then(lambda: interior.copy_(x))
-    return steps.then(lambda: copy(forward(scratch, weight, bias, stride, 0, dilation, groups))).bound()
+    return steps.then(lambda: copy(forward(scratch, weight, bias, stride, 0, dilation, groups))).bind()
 
 
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
@@ -99,13 +99,13 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     if padding is not None and x is not None:
         source = x
     else:
-        source, interior = _padded(context, gradient.dtype)
+        source, interior = _pad(context, gradient.dtype)
         if x is not None and x.numel():
             steps.then(lambda: interior.copy_(x))
     targets = _targets(context, tensors.operand_gradients, steps, unpadded=padding is not None)
     mask = [target is not None for target in targets]
     if not any(mask):
-        return steps.bound()
+        return steps.bind()
     none = [0] * len(operator.axes)
     arguments = (
         [weight.shape[0]],
@@ -124,7 +124,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         for place, copy, crop in wanted:
             copy(found[place] if crop is None else found[place][crop])
 
-    return steps.then(run).bound()
+    return steps.then(run).bind()
 
 
 Crop = tuple[slice, ...] | None

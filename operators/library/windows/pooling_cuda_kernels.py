@@ -13,7 +13,7 @@ from torch import Tensor
 
 from maniple.operators.library.windows.pooling_kernels import HALF, Bind, kernels_of, window_of
 from maniple.operators.operator.operator import TileContext
-from maniple.runtime.devices.cuda_kernels import cuda, current_stream, launched, seen_by_numba
+from maniple.runtime.devices.cuda_kernels import as_numba, bind_launch, cuda, current_stream
 
 
 @cuda.jit(device=True)
@@ -86,8 +86,8 @@ def _bind(kernel: Any, *, writes: int) -> Bind:
     """The kernel bound to tensors and to the window, with a thread for each element of the tensor that it writes."""
 
     def bind(context: TileContext, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
-        arrays = tuple(seen_by_numba(tensor) for tensor in tensors)
-        return launched(kernel, tensors[writes].numel(), (*arrays, *window_of(context)), current_stream())
+        arrays = tuple(as_numba(tensor) for tensor in tensors)
+        return bind_launch(kernel, tensors[writes].numel(), (*arrays, *window_of(context)), current_stream())
 
     return bind
 

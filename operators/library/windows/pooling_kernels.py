@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from maniple.operators.operator.compiled_kernel import compiled
+from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
@@ -132,12 +132,14 @@ def kernels_of(forward: Bind, backward: Bind) -> Kernels:
 
 def _bind(kernel: Dispatcher[Callable[..., None]]) -> Bind:
     """The kernel bound to arrays that share the tensors' memory, and to the window."""
-    return lambda context, tensors: compiled(kernel, (*(tensor.numpy() for tensor in tensors), *window_of(context)))
+    return lambda context, tensors: compile_kernel(
+        kernel, (*(tensor.numpy() for tensor in tensors), *window_of(context))
+    )
 
 
 def _bind_max_backward(context: TileContext, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
     """The places that forward saved say where gradients go."""
-    return compiled(_max_backward, tuple(tensor.numpy() for tensor in tensors))
+    return compile_kernel(_max_backward, tuple(tensor.numpy() for tensor in tensors))
 
 
 MAX_POOL_KERNELS = kernels_of(_bind(_max_forward), _bind_max_backward)

@@ -16,10 +16,10 @@ from maniple.zoo.inception_v4 import InceptionV4
 from maniple.zoo.lenet import LeNet
 from maniple.zoo.nmt import NMT
 from maniple.zoo.perceptron import MLP, SNN
-from maniple.zoo.recurrent import RNNLM, RNNTC, ResidualLSTM
 from maniple.zoo.resnet import ResNet
 from maniple.zoo.squeezenet import SqueezeNet
 from maniple.zoo.transformer import Transformer
+from maniple.zoo.unrolled_lstm import RNNLM, RNNTC, ResidualLSTM
 from maniple.zoo.vgg import VGG16
 
 if TYPE_CHECKING:

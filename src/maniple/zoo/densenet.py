@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from maniple.zoo.convolution import SMALL_IMAGE
+from maniple.zoo.convolution_parts import SMALL_IMAGE
 from maniple.zoo.model import ImageClassifier
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from maniple.zoo.attention import Attention, perceptron
 from maniple.zoo.model import LanguageModel, word_loss
+from maniple.zoo.transformer_parts import Attention, perceptron
 
 
 class GPTBlock(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from maniple.zoo.convolution import SMALL_IMAGE, Branches, convolution, high, wide
+from maniple.zoo.convolution_parts import SMALL_IMAGE, Branches, convolution, high, wide
 from maniple.zoo.model import ImageClassifier
 
 

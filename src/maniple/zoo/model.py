@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from maniple.zoo.sample import Sample
+from maniple.zoo.input_sample import Sample
 
 
 class ZooModel(nn.Module, ABC):

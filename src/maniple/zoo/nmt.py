@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from maniple.zoo.model import Translator
-from maniple.zoo.recurrent import UnrolledLSTM, part_losses
+from maniple.zoo.unrolled_lstm import UnrolledLSTM, part_losses
 
 
 class NMT(Translator):

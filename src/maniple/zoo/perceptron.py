@@ -7,8 +7,8 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from maniple.zoo.input_sample import Sample
 from maniple.zoo.model import ZooModel
-from maniple.zoo.sample import Sample
 
 
 class Perceptron(ZooModel):

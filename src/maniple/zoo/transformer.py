@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from maniple.zoo.attention import Attention, perceptron
 from maniple.zoo.model import Translator, word_loss
+from maniple.zoo.transformer_parts import Attention, perceptron
 
 
 class EncoderLayer(nn.Module):
@@ -84,7 +84,7 @@ class Transformer(Translator):
         self.classifier = nn.Linear(width, words, bias=False)
         self.classifier.weight = self.embedding.weight
 
-    def embedded(self, tokens: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor) -> Tensor:
         """Word and position."""
         scale = math.sqrt(self.embedding.embedding_dim)
         result: Tensor = self.dropout(self.embedding(tokens) * scale + self.positions)
@@ -92,8 +92,8 @@ class Transformer(Translator):
 
     def forward(self, source: Tensor, target: Tensor, following: Tensor) -> Tensor:
         """The mean cross-entropy over all words."""
-        memory = self.encoder(self.embedded(source))
-        x = self.embedded(target)
+        memory = self.encoder(self.embed(source))
+        x = self.embed(target)
         for layer in self.decoder:
             x = layer(x, memory)
         return word_loss(self.classifier(x), following)

@@ -91,7 +91,7 @@ def test_shared_parameters_and_gradients() -> None:
     assert g.node("linear").operands[1:] == g.node("first").operands[1:]
     assert g.node("stem").operands[2] is None
     assert [node.name for node in g.nodes if g.tensor("first").id in node.operands] == ["linear", "add"]
-    differentiated = {g.tensors[i].name for i in g.differentiated()}
+    differentiated = {g.tensors[i].name for i in g.differentiated_tensors()}
     assert differentiated == {t.name for t in g.tensors} - {"x", "y"}
 
 
@@ -101,7 +101,7 @@ def test_what_needs_no_gradient_has_none() -> None:
     logits = g.linear(g.relu(x), 3)
     g.output("side", g.linear(logits, 2, name="side"))
     g.loss(g.cross_entropy(logits, y))
-    assert {g.tensors[i].name for i in g.differentiated()} == {
+    assert {g.tensors[i].name for i in g.differentiated_tensors()} == {
         "linear",
         "linear.weight",
         "linear.bias",

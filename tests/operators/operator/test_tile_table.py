@@ -58,4 +58,4 @@ def test_tables_agree_with_tiles(name: str, sizes: dict[str, int]) -> None:
             for place in range(len(bound.result_shapes)):
                 assert [rect(b) for b in table.result(place)[0]] == [tile.result_rects[place] for tile in tiles]
             for place in range(len(bound.saved_shapes)):
-                assert [rect(b) for b in table.saved(place)[0]] == [tile.saved_rects[place] for tile in tiles]
+                assert [rect(b) for b in table.saved_bounds(place)[0]] == [tile.saved_rects[place] for tile in tiles]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.operators.plan import plan_table
-from maniple.operators.plan.plan_table import folded, ranges
+from maniple.operators.plan.plan_table import fold_rows, ranges
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_table_of_the_docstring() -> None:
     assert len(full) == 7
     assert len(short) == 3
     numbered = [(name, split, ranges([int(one) for one in processors.split()])) for name, split, processors in full]
-    assert folded(numbered) == short
+    assert fold_rows(numbered) == short
 
 
 ROWS = st.lists(
@@ -95,7 +95,7 @@ def unfolded(name: str) -> list[str]:
 
 @given(ROWS)
 def test_folding_loses_no_row(rows: list[tuple[str, str]]) -> None:
-    told = folded(rows)
+    told = fold_rows(rows)
     assert len(told) <= len(rows)
     assert sorted((name, split) for names, split in told for name in unfolded(names)) == sorted(rows)
 
@@ -103,7 +103,7 @@ def test_folding_loses_no_row(rows: list[tuple[str, str]]) -> None:
 def test_layers_that_differ_stay_apart() -> None:
     rows = [(f"h.{layer}.{part}", "b=2" if (layer, part) != (3, "relu") else "whole")
             for layer in range(6) for part in ("linear", "relu")]  # fmt: skip
-    assert folded(rows) == [
+    assert fold_rows(rows) == [
         ("h.0-2.linear", "b=2"),
         ("h.0-2.relu", "b=2"),
         ("h.3.linear", "b=2"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import maniple as mp
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.operators.rules.rule import Rule
-from maniple.operators.rules.task_placement import PlacedTasks, placed_tasks, replicas
+from maniple.operators.rules.task_placement import PlacedTasks, place_tasks, replicas
 from maniple.runtime.schedule.launch import Point
 
 MACHINE = mp.Machine.preset("cpu:2x2")
@@ -17,7 +17,7 @@ LINEAR = Rule.parse("b k, n k -> b n").bind(((4, 6), (3, 6)))
 
 def placed(processors: tuple[int, ...], copies: int = 1, **degrees: int) -> PlacedTasks:
     everything = tuple((factor.name, degrees.get(factor.name, 1)) for factor in LINEAR.factors)
-    return placed_tasks(LINEAR, OperatorPlan(everything, processors, copies), MACHINE)
+    return place_tasks(LINEAR, OperatorPlan(everything, processors, copies), MACHINE)
 
 
 def test_a_memory_holds_one_replica_of_a_point() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import maniple as mp
 from maniple.operators.library.elementwise.aten import AtenLinear
-from maniple.operators.operator.pattern_text import broadcast, reshaped
+from maniple.operators.operator.pattern_text import broadcast, reshape_rule
 from maniple.regions.error import RequestError
 
 
@@ -322,7 +322,7 @@ def test_a_loss_may_be_given() -> None:
 def test_a_reshape_has_the_common_refinement_as_its_rule(
     before: tuple[int, ...], after: tuple[int, ...], rule: str
 ) -> None:
-    text, sizes = reshaped(before, after)
+    text, sizes = reshape_rule(before, after)
     assert text == rule
     bound = AtenLinear("reshape(x0, shape0)", text, ("float32",), sizes).rule((before,)).bind((before,))
     assert bound.result_shapes == (after,)

@@ -12,7 +12,7 @@ from maniple.regions.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
 from maniple.regions.rectangle import Rect
-from maniple.runtime.analysis.access import AnalysedUse
+from maniple.runtime.analysis.placed_use import AnalysedUse
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch, Point, Requirement

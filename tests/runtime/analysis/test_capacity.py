@@ -43,7 +43,7 @@ def occupied(*holdings: tuple[int, ...], extent: int = 10) -> tuple[Occupancy, d
     logical = {number: LogicalRegion(number, f"r{number}", span(extent), "float32") for number in range(count)}
     occupancy = Occupancy(machine(), regions, logical)
     for number, memories in enumerate(holdings):
-        enter(regions[number], Validity.held({memory: RectSet.of([span(extent)]) for memory in memories}))
+        enter(regions[number], Validity.of_holdings({memory: RectSet.of([span(extent)]) for memory in memories}))
         occupancy.note(number)
     return occupancy, regions
 

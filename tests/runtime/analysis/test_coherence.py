@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, Coherence, Privilege
 from maniple.regions.rectangle import Rect
-from maniple.runtime.analysis.coherence import serialised
+from maniple.runtime.analysis.coherence import serialise
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 
 X = LogicalRegion(0, "x", Rect.of_shape((8,)), "float32")
@@ -28,7 +28,7 @@ def launch(spans: Sequence[tuple[int, int]], privilege: Privilege = READ_WRITE) 
 
 
 def test_the_drawn_table() -> None:
-    parts = serialised(launch([(0, 2), (1, 3), (4, 6), (2, 5)]))
+    parts = serialise(launch([(0, 2), (1, 3), (4, 6), (2, 5)]))
     assert [points for _, points in parts] == [(0, 2), (1,), (3,)]
     for part, points in parts:
         assert [point.color for point in part.points] == [(number,) for number in points]
@@ -42,7 +42,7 @@ spans = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 8)), min_size=1, ma
 @given(spans)
 @settings(max_examples=100)
 def test_each_point_is_behind_those_it_interferes_with_and_no_further(some: list[tuple[int, int]]) -> None:
-    parts = serialised(launch(some))
+    parts = serialise(launch(some))
     turn = {point: number for number, (_, points) in enumerate(parts) for point in points}
     assert sorted(turn) == list(range(len(some)))
     for point, (low, high) in enumerate(some):
@@ -52,4 +52,4 @@ def test_each_point_is_behind_those_it_interferes_with_and_no_further(some: list
 
 def test_readers_stay_together() -> None:
     whole = launch([(0, 8), (0, 8)], READ)
-    assert serialised(whole) == ((whole, (0, 1)),)
+    assert serialise(whole) == ((whole, (0, 1)),)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maniple.operators.lowering.program import FragmentCache, Program, lower
+from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.regions.index_space import IndexSpace
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce

@@ -36,7 +36,7 @@ HOLDINGS = st.dictionaries(
 
 def held(**rects: Rect) -> Validity:
     """A state by memory, such as ``held(m0=WHOLE)``."""
-    return Validity.held({int(name[1:]): RectSet.of([rect]) for name, rect in rects.items()})
+    return Validity.of_holdings({int(name[1:]): RectSet.of([rect]) for name, rect in rects.items()})
 
 
 def on(processor: int, privilege: Privilege, rect: Rect = WHOLE) -> Launch:
@@ -51,7 +51,7 @@ def lowered(state: Validity, *launches: Launch) -> Template:
 def test_a_state_covers_another_where_each_memory_holds_as_much(
     state: dict[int, Rect], needed: dict[int, Rect]
 ) -> None:
-    one, other = (Validity.held({m: RectSet.of([r]) for m, r in rects.items()}) for rects in (state, needed))
+    one, other = (Validity.of_holdings({m: RectSet.of([r]) for m, r in rects.items()}) for rects in (state, needed))
     points = [{(m, point) for m, rect in rects.items() for point in rect.points()} for rects in (state, needed)]
     assert covers(one, other) == (points[1] <= points[0])
 

@@ -1,4 +1,4 @@
-"""The head, driven with plain values and a clock of its own: who is told what, and how the run ends."""
+"""The coordinator, driven with plain values and a clock of its own: who is told what, and how the run ends."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ STACKS = 41
 
 
 class Run:
-    """A head, its clock, and what its ranks would be doing: with every tick the echoes of those in `beating` answer."""
+    """A coordinator, its clock, and what its ranks would do: with each tick the echoes of those in `beating` answer."""
 
     def __init__(self, size: int, per_node: int = 1, join_timeout: float = 60.0, hang_timeout: float = 300.0) -> None:
         self.size, self.per_node, self.now = size, per_node, 100.0
-        self.head = Coordinator(size, per_node, join_timeout, hang_timeout)
+        self.coordinator = Coordinator(size, per_node, join_timeout, hang_timeout)
         self.beating: set[int] = set()
         self.done: list[tuple[float, Instruction]] = []
 
@@ -61,7 +61,7 @@ class Run:
         return Hello(rank, node, 1000 + rank, f"host{node}", self.size, f"tcp://h:{rank}", PROTOCOL, STACKS)
 
     def take(self, event: Event) -> list[Instruction]:
-        found = self.head.handle(event, self.now)
+        found = self.coordinator.handle(event, self.now)
         self.done += [(self.now, instruction) for instruction in found]
         return found
 
@@ -102,7 +102,7 @@ class Run:
         finishes = [(t, i) for t, i in self.done if isinstance(i, Finish)]
         assert len(finishes) == 1
         assert self.done[-1] == finishes[0]
-        assert self.head.phase is Phase.DONE
+        assert self.coordinator.phase is Phase.DONE
         return finishes[0][1]
 
 
@@ -149,7 +149,7 @@ def test_a_program_that_never_joins_may_take_its_time_and_end() -> None:
     assert run.take(Tick()) == []
 
 
-def test_ranks_that_wait_for_others_hear_from_the_head() -> None:
+def test_ranks_that_wait_for_others_hear_from_the_coordinator() -> None:
     run = Run(2)
     run.join(0)
     run.pass_time(5)
@@ -181,7 +181,7 @@ def test_a_wrong_hello_is_refused_and_forgotten(change: dict[str, Any], reason: 
     assert identity == b"stranger"
     assert isinstance(refused, Refused)
     assert reason in refused.reason
-    assert run.head.phase is Phase.JOINING
+    assert run.coordinator.phase is Phase.JOINING
     assert sent(run.join(1), Welcome), "the rank itself still joins"
     assert run.stops() == set()
 
@@ -192,7 +192,7 @@ def test_a_hello_while_ranks_run_changes_nothing() -> None:
     found = run.take(Received(b"stranger", run.hello(0)))
     assert [to for to, _ in sent(found, Refused)] == [b"stranger"]
     assert len(found) == 1
-    assert run.head.phase is Phase.RUNNING
+    assert run.coordinator.phase is Phase.RUNNING
     assert run.call(0, 1, "step") == run.call(1, 1, "step") == []
 
 
@@ -381,9 +381,9 @@ def test_no_connection_but_a_members_changes_anything(data: st.DataObject) -> No
             assert isinstance(found, SendTo)
             assert isinstance(found.message, Refused)
             assert found.identity == event.identity
-        assert run.head.phase is quiet.head.phase
-        assert run.head._agreement.pending() == 0
-    assert len(run.head._members) == len(quiet.head._members)
+        assert run.coordinator.phase is quiet.coordinator.phase
+        assert run.coordinator._agreement.pending() == 0
+    assert len(run.coordinator._members) == len(quiet.coordinator._members)
     assert run.stops() == set()
 
 
@@ -493,7 +493,7 @@ def test_what_all_ranks_have_told_is_forgotten() -> None:
     for number in range(1, 200):
         run.call(0, number, "step")
         run.call(1, number, "step")
-    assert run.head._agreement.pending() == 0
+    assert run.coordinator._agreement.pending() == 0
 
 
 # --------------------------------------------------------------------------------------- wrong requests, interruptions

@@ -71,7 +71,7 @@ def test_every_rank_is_told_its_place(script: str) -> None:
         places.append((told.rank, told.node, told.local_rank))
         assert (told.world_size, told.nodes, told.ranks_per_node) == (6, 3, 2)
         assert (told.processors, told.cores, told.mapper, told.join_timeout_s) == (4, 2, "plan", 7.5)
-        assert (told.head, told.token) == ("tcp://127.0.0.1:1", "secret")
+        assert (told.endpoint, told.token) == ("tcp://127.0.0.1:1", "secret")
         assert {variables[name] for name in environment.THREAD_VARIABLES} == {"8"}
         assert argv[0] == sys.executable
         assert argv[-3:] == [script, "--nodes", "9"]

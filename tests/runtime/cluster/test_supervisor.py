@@ -1,4 +1,4 @@
-"""The supervisor: real processes and its real socket, with a head that says what this test wants."""
+"""The supervisor: real processes and its real socket, with a coordinator that says what this test wants."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_what_was_reaped_is_sent_no_signal(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_strangers_at_the_port_of_a_run_change_nothing() -> None:
-    head = Coordinator(2, 1, 60.0)
+    coordinator = Coordinator(2, 1, 60.0)
     hello = Hello(0, 0, 1, "h", 2, "tcp://127.0.0.1:1", PROTOCOL, 0)
-    with Supervisor(head, "secret", None) as made:
+    with Supervisor(coordinator, "secret", None) as made:
         for mechanism in (b"NULL", b"CURVE", b"PLAIN"):
             with Stranger(made.endpoint, mechanism) as stranger:
                 stranger.ready()
@@ -87,8 +87,8 @@ def test_strangers_at_the_port_of_a_run_change_nothing() -> None:
                     stranger.frame(b"", more=True)
                 assert stranger.is_let_go()
         assert made._receive() == []
-        assert head.phase is Phase.JOINING
-        assert head._members == {}
+        assert coordinator.phase is Phase.JOINING
+        assert coordinator._members == {}
 
 
 def test_a_process_that_is_no_child_is_watched_and_let_go_of(tmp_path: Path) -> None:

@@ -30,11 +30,11 @@ class Watch:
         for rank, does in enumerate(self.does):
             if does == "stopped":
                 continue
-            self.vigil.echoed(rank, self.now)
+            self.vigil.note_echo(rank, self.now)
             if does not in {"locked", "ended"}:
                 self.progress[rank] += does == "steps"
                 waits, patience = does == "waits", self.patience[rank]
-                self.vigil.told(rank, self.progress[rank], self.now, waits=waits, patience_s=patience)
+                self.vigil.note_progress(rank, self.progress[rank], self.now, waits=waits, patience_s=patience)
                 self.patience[rank] = max(0.0, patience - TICK_S)
         return self.vigil.look(self.now)
 
@@ -127,7 +127,7 @@ def test_where_all_wait_nobody_is_to_blame() -> None:
     found = watch.run(60.0)
     assert found is not None
     assert (found.trouble, found.rank, found.witness) == (Trouble.STUCK, 0, None)
-    assert found.told(lambda rank: place(rank, 1), ", last call: `x`").startswith(
+    assert found.describe(lambda rank: place(rank, 1), ", last call: `x`").startswith(
         "no rank has got on for 20 s, all wait"
     )
 

@@ -28,7 +28,7 @@ def test_nobody_disagrees_with_a_rank_alone() -> None:
     assert control.gather(b"mine") == [b"mine"]
     control.on_stop(lambda error: pytest.fail("nobody stops it"))
     control.fail("here", "an error that its caller has")
-    assert control.stopped() is None
+    assert control.stop_reason() is None
     control.close()
 
 

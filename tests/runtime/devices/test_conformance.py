@@ -129,7 +129,7 @@ class Skewed(HostDevice):
 class Restless(HostDevice):
     """Does what it is asked twice."""
 
-    def taken(self, work: Callable[[], object]) -> None:
+    def watch(self, work: Callable[[], object]) -> None:
         work()
         work()
 

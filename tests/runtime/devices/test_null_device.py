@@ -36,7 +36,7 @@ def test_work_runs_in_order_and_after_its_events(device: NullDevice) -> None:
 
 def test_nothing_begins_while_the_device_is_paused(device: NullDevice) -> None:
     told: list[BaseException | None] = []
-    with device.paused():
+    with device.pause():
         ends = [stream.submit(lambda: None) for stream in (device.tasks, device.arrivals, device.departures)]
         when_all(ends, told.append)
         assert not any(end.done for end in ends)

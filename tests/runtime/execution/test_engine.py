@@ -44,7 +44,7 @@ class Script(Transport):
         return self.says.popleft()
 
     def wake(self) -> None: ...
-    def measured(self, account: int) -> int:
+    def count_bytes(self, account: int) -> int:
         raise NotImplementedError
 
     def total(self) -> int:
@@ -346,7 +346,7 @@ def exchange(size: int, plan: Plan, credit: int, seed: int) -> dict[int, bytes]:
         for rank, engine in enumerate(engines):
             largest = max((count for sender, _, count in plan if sender == rank), default=0)
             assert engine.peak_in_flight <= max(credit, largest)
-            assert hub.endpoint(rank).measured(1) == sum(count for sender, _, count in plan if sender == rank)
+            assert hub.endpoint(rank).count_bytes(1) == sum(count for sender, _, count in plan if sender == rank)
         return landed
     finally:
         for engine in engines:

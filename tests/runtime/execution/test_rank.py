@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple.operators.lowering.program import FragmentCache, Program, lower
+from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.regions.error import RunError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import WRITE_DISCARD

@@ -59,7 +59,7 @@ def test_storage_is_noted_when_it_goes() -> None:
     ticks = count()
     recorder = Recorder(0, clock=lambda: next(ticks))
     storage = torch.zeros(4, dtype=torch.float64)
-    recorder.allocated("x", storage)
+    recorder.note_allocation("x", storage)
     del storage
     assert [(e.kind, e.time_ns, e.size) for e in recorder.events()] == [(Kind.ALLOCATED, 0, 32), (Kind.FREED, 1, 32)]
 
@@ -67,7 +67,7 @@ def test_storage_is_noted_when_it_goes() -> None:
 def test_a_recorder_that_is_gone_hears_of_nothing() -> None:
     recorder = Recorder(0)
     storage = torch.zeros(4)
-    recorder.allocated("x", storage)
+    recorder.note_allocation("x", storage)
     del recorder
     del storage  # its finalizer finds nobody to tell
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from maniple.operators.lowering.program import FragmentCache, Program, lower
+from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import Rect
@@ -113,7 +113,7 @@ def test_ranks_reduce_and_read_without_mixing_their_steps(shuffle: int | None) -
         runs = [replay.submit() for _ in range(40)]
         runs[-1].wait()
         assert runtime.world.transport is not None
-        measured = [runtime.world.transport.measured(run.number) for run in runs]
+        measured = [runtime.world.transport.count_bytes(run.number) for run in runs]
         half = runtime.memories[runtime.world.rank].view(STATE, HALVES[runtime.world.rank]).tolist()
         return half, seen, measured, schedule.total_bytes
 

@@ -11,7 +11,7 @@ from maniple.regions.error import RequestError
 from maniple.runtime.cluster.launcher import LaunchRequest
 from maniple.runtime.cluster.run import command
 from maniple.runtime.machine.machine_part import Host, Memory, Processor
-from maniple.runtime.machine.world_machine import given_machine, host_machine
+from maniple.runtime.machine.world_machine import host_machine, load_given_machine
 
 
 def saved(folder: Path, machine: mp.Machine) -> Path:
@@ -28,8 +28,8 @@ def mixed() -> mp.Machine:
 
 def test_a_machine_that_fits_the_launch_is_taken(tmp_path: Path) -> None:
     machine = mp.Machine.cpu(2, ranks=3)
-    assert given_machine(saved(tmp_path, machine), 3, 2, "cpu") == machine
-    assert given_machine(saved(tmp_path, mixed()), 1, 2, "null") == mixed()
+    assert load_given_machine(saved(tmp_path, machine), 3, 2, "cpu") == machine
+    assert load_given_machine(saved(tmp_path, mixed()), 1, 2, "null") == mixed()
 
 
 @pytest.mark.parametrize(

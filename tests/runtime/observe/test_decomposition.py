@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.regions.error import RequestError
-from maniple.runtime.observe.decomposition import Terms, decomposed, whole_step
+from maniple.runtime.observe.decomposition import Terms, decompose, whole_step
 from maniple.runtime.observe.timeline import Event, Kind, Timeline
 
 Drawn = tuple[int, str, str, int, int, int]
@@ -43,30 +43,30 @@ def test_the_table_of_the_docstring() -> None:
         (1, "copy engine", "copy", 3, 30, 39),
     ]
     found = timeline(spans, {0: (0, 10, 60), 1: (0, 10, 39)})
-    assert nanoseconds(decomposed(found, 0)) == (20, 0, 10, 20, 10)
-    assert nanoseconds(decomposed(found, 1)) == (20, 0, 9, 0, 10)
+    assert nanoseconds(decompose(found, 0)) == (20, 0, 10, 20, 10)
+    assert nanoseconds(decompose(found, 1)) == (20, 0, 9, 0, 10)
 
 
 def test_a_collective_is_under_way_once_all_have_begun() -> None:
     spans: list[Drawn] = [(0, "copy engine", "all_reduce", 5, 0, 30), (1, "copy engine", "all_reduce", 5, 12, 30)]
     found = timeline(spans, {0: (0, 0, 30), 1: (0, 0, 30)})
-    assert nanoseconds(decomposed(found, 0)) == (0, 0, 18, 12, 0)
-    assert nanoseconds(decomposed(found, 1)) == (0, 0, 18, 12, 0)
+    assert nanoseconds(decompose(found, 0)) == (0, 0, 18, 12, 0)
+    assert nanoseconds(decompose(found, 1)) == (0, 0, 18, 12, 0)
 
 
 def test_a_step_that_began_before_the_last_one_ended_leaves_the_program_nothing() -> None:
     found = timeline([(0, "p0", "task", 0, 5, 30)], {0: (10, 4, 30)})
-    assert nanoseconds(decomposed(found, 0)) == (20, 0, 0, 0, 0)
+    assert nanoseconds(decompose(found, 0)) == (20, 0, 0, 0, 0)
 
 
 def test_lanes_are_averaged() -> None:
     found = timeline([(0, "p0", "task", 0, 0, 30), (0, "p1", "fold", 1, 0, 10)], {0: (0, 0, 30)})
-    assert nanoseconds(decomposed(found, 0)) == (15, 5, 0, 10, 0)
+    assert nanoseconds(decompose(found, 0)) == (15, 5, 0, 10, 0)
 
 
 def test_a_rank_without_a_step_is_refused() -> None:
     with pytest.raises(RequestError, match="no whole step of rank 1"):
-        decomposed(timeline([], {0: (0, 0, 9)}), 1)
+        decompose(timeline([], {0: (0, 0, 9)}), 1)
 
 
 @st.composite
@@ -85,7 +85,7 @@ def drawn(draw: st.DrawFn) -> tuple[list[Drawn], tuple[int, int, int]]:
 @given(drawn())
 def test_every_nanosecond_counts_once(given_: tuple[list[Drawn], tuple[int, int, int]]) -> None:
     spans, (before, begun, ended) = given_
-    terms = decomposed(timeline(spans, {0: (before, begun, ended)}), 0)
+    terms = decompose(timeline(spans, {0: (before, begun, ended)}), 0)
     lanes = sorted({lane for _, lane, _, _, _, _ in spans if lane != "copy engine"}) or ["p0"]
     wanted = [0, 0, 0, 0, 0]
     for lane in lanes:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from maniple.runtime.observe import peak
-from maniple.runtime.observe.peak import Watch, measured_peak
+from maniple.runtime.observe.peak import Watch, measure_peak
 from maniple.runtime.transports.shared_memory import Arena, shared_files
 
 SIZE = 96 << 20
@@ -33,7 +33,7 @@ def test_what_was_given_back_counts_as_long_as_it_was_there(way: str, monkeypatc
     if way == "sampled":
         sampled(monkeypatch)
     held = touched()
-    with measured_peak() as most:
+    with measure_peak() as most:
         assert most().host < SLACK  # what was there before is not counted
         if way == "peak":
             touched()  # and gone
@@ -64,7 +64,7 @@ def test_a_thread_sees_what_is_gone_when_it_is_asked(monkeypatch: pytest.MonkeyP
 
 
 def test_memory_that_was_only_promised_is_not_counted() -> None:
-    with measured_peak() as most:
+    with measure_peak() as most:
         held = np.empty(SIZE, np.uint8)
         assert most().host < SLACK
         held[: SIZE // 2] = 1
@@ -92,7 +92,7 @@ def test_what_happens_aside_is_not_counted_nor_what_it_keeps() -> None:
 def test_segments_are_told_apart() -> None:
     with shared_files(1) as (file,):
         arena = Arena(file)
-        with measured_peak(arena) as most:
+        with measure_peak(arena) as most:
             block = arena.allocate(SIZE)
             block[:] = 1
             found = most()
@@ -102,7 +102,7 @@ def test_segments_are_told_apart() -> None:
 
 def test_a_system_that_tells_only_the_most_ever_gives_what_that_has_grown_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "STATUS", Path("/nowhere/status"))
-    with measured_peak() as most:
+    with measure_peak() as most:
         held = touched(4 * SIZE)
         found = most()
     assert found.way == "ever"

@@ -36,7 +36,7 @@ def test_read_gives_back_what_was_told(
         ranks_per_node=per_node,
         processors=2,
         cores=3,
-        head="tcp://127.0.0.1:1",
+        endpoint="tcp://127.0.0.1:1",
         token="t",
         mapper=mapper,
         deterministic=bool(nodes % 2),
@@ -63,7 +63,7 @@ def test_the_environment_of_this_process_is_read_when_asked(monkeypatch: pytest.
     for name, value in GOOD.to_environ().items():
         monkeypatch.setenv(name, value)
     assert environment.read() == GOOD
-    assert environment.inherited()["MANIPLE_TOKEN"] == "secret"
+    assert environment.copy_variables()["MANIPLE_TOKEN"] == "secret"
     monkeypatch.delenv("MANIPLE_HEAD")
     assert environment.read() is None
 

@@ -13,7 +13,7 @@ import pytest
 from interrupted import interruptions
 
 from maniple.runtime.process import interruption
-from maniple.runtime.process.interruption import Hold, uninterrupted
+from maniple.runtime.process.interruption import Hold, hold_interrupts
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def interrupt() -> None:
 
 
 def test_a_signal_waits_for_the_end_of_the_outermost_block(heard: list[str]) -> None:
-    with uninterrupted():
-        with uninterrupted():
+    with hold_interrupts():
+        with hold_interrupts():
             interrupt()
         assert heard == []
         interrupt()
@@ -45,7 +45,7 @@ def test_an_interrupt_at_any_instruction_comes_before_the_block_or_after_it() ->
     done: list[bool] = []
 
     def block() -> None:
-        with uninterrupted():
+        with hold_interrupts():
             done.append(True)
             done.append(True)
 
@@ -67,13 +67,13 @@ def test_handlers_that_the_program_chains_are_each_called_once(heard: list[str])
         before(number, frame)
 
     for name in ("second", "third"):
-        with uninterrupted():
+        with hold_interrupts():
             pass
         before = signal.getsignal(signal.SIGINT)
         assert callable(before)
 
         signal.signal(signal.SIGINT, partial(chained, name, before))
-    with uninterrupted():
+    with hold_interrupts():
         interrupt()
         assert heard == []
     assert heard == ["third", "second", "first"]
@@ -84,7 +84,7 @@ def test_asyncio_cancels_its_main_task_as_ever() -> None:
 
     async def main() -> None:
         try:
-            with uninterrupted():
+            with hold_interrupts():
                 interrupt()
                 seen.append("the block went on")
             await asyncio.Event().wait()
@@ -94,7 +94,7 @@ def test_asyncio_cancels_its_main_task_as_ever() -> None:
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with uninterrupted():
+        with hold_interrupts():
             pass
         with pytest.raises(KeyboardInterrupt):
             asyncio.run(main())
@@ -107,7 +107,7 @@ def test_asyncio_cancels_its_main_task_as_ever() -> None:
 def test_what_is_left_to_the_system_stays_there(left: signal.Handlers) -> None:
     before = signal.signal(signal.SIGINT, left)
     try:
-        with uninterrupted():
+        with hold_interrupts():
             assert signal.getsignal(signal.SIGINT) is left
         assert signal.getsignal(signal.SIGINT) is left
     finally:
@@ -131,7 +131,7 @@ def test_a_handler_that_gives_way_to_the_system_as_a_block_begins(
 
     signal.signal(signal.SIGINT, last)
     monkeypatch.setattr(interruption, "handler_of", looked)
-    with uninterrupted():
+    with hold_interrupts():
         interrupt()
     assert heard == ["last"]
     assert look(signal.SIGINT) == signal.SIG_IGN
@@ -141,7 +141,7 @@ def test_other_threads_hold_nothing_back(heard: list[str]) -> None:
     inside, go = threading.Event(), threading.Event()
 
     def block() -> None:
-        with uninterrupted():
+        with hold_interrupts():
             inside.set()
             assert go.wait(30.0)
 

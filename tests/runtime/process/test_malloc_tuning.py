@@ -32,7 +32,9 @@ MANY, FEW = 500, 50
 
 
 def run(first: str, said: str, variables: dict[str, str]) -> tuple[str, int]:
-    plain = {name: value for name, value in environment.inherited().items() if name not in environment.HEAP_VARIABLES}
+    plain = {
+        name: value for name, value in environment.copy_variables().items() if name not in environment.HEAP_VARIABLES
+    }
     done = subprocess.run(
         [sys.executable, "-c", STEPS.format(first=first, said=said)],
         capture_output=True, text=True, check=True, env={**plain, **variables},

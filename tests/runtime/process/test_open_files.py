@@ -22,7 +22,7 @@ def limit() -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("ranks", [1, 2, 8])
 def test_too_few_files_are_told_with_the_number_needed(limit: tuple[int, int], ranks: int) -> None:
-    enough = open_files.needed(ranks)
+    enough = open_files.count(ranks)
     resource.setrlimit(resource.RLIMIT_NOFILE, (enough, limit[1]))
     open_files.check(ranks)
     resource.setrlimit(resource.RLIMIT_NOFILE, (enough - 1, limit[1]))
@@ -35,7 +35,7 @@ def test_shared_memory_tells_a_lack_of_files_from_files_that_are_closed(limit: t
         lowest = os.dup(files[0])
         os.close(lowest)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limit[1]))
-        with pytest.raises(RequestError, match=rf"`ulimit -n`, to {open_files.needed(2)} at least"):
+        with pytest.raises(RequestError, match=rf"`ulimit -n`, to {open_files.count(2)} at least"):
             SharedMemory(0, dict(enumerate(files)))
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
     with pytest.raises(RequestError, match="must not close descriptors that it did not open"):

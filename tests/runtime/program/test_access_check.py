@@ -11,7 +11,7 @@ from maniple.regions.error import RunError
 from maniple.regions.index_space import RectSet
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import Rect
-from maniple.runtime.program.access_check import PATTERNS, CheckedArgument, checked
+from maniple.runtime.program.access_check import PATTERNS, CheckedArgument, guard_access
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.int16, torch.int8, torch.uint8, torch.bool)
 
@@ -22,7 +22,7 @@ def argument(view: torch.Tensor, privilege: Privilege = WRITE_DISCARD, lo: int =
 
 
 def run(body: Callable[..., object], *arguments: CheckedArgument) -> object:
-    return checked(body, arguments)(*(each.view for each in arguments))
+    return guard_access(body, arguments)(*(each.view for each in arguments))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

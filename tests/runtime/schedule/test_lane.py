@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maniple.operators.lowering.program import FragmentCache, Program, lower
+from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, Privilege, reduce
 from maniple.regions.rectangle import Rect

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.operators.lowering.program import FragmentCache, Program, lower
+from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, WRITE_DISCARD
 from maniple.regions.rectangle import Rect

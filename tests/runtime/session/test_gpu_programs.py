@@ -82,7 +82,7 @@ def test_the_host_goes_on_while_the_device_is_at_work(session: Session, *, trace
                 step()
     session.fence()
     fenced = threading.Event()
-    with device(session, 1).paused():
+    with device(session, 1).pause():
         if traced:
             with session.trace("step"):
                 future = step()

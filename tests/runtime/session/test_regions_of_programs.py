@@ -486,7 +486,7 @@ def test_what_cannot_fit_is_refused_with_what_wanted_to_live_there(session: Sess
 
 
 def test_a_schedule_that_cannot_fit_is_refused_before_it_runs() -> None:
-    from maniple.operators.lowering.program import FragmentCache, Program, lower
+    from maniple.operators.lowering.step_program import FragmentCache, Program, lower
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.privilege import WRITE_DISCARD
     from maniple.runtime.schedule.launch import Launch, Point, Requirement

@@ -366,7 +366,7 @@ def test_what_is_kept_of_launches_keeps_no_storage_of_regions_that_are_dropped(s
     for _ in range(3):
         session.index_launch(twice, rows.colors, x[rows])
     session.fence()
-    kept = session.runtime.memories[0].kept(x.logical)
+    kept = session.runtime.memories[0].lasting_instance(x.logical)
     assert kept is not None
     storage = weakref.ref(kept[1])
     del x, kept

@@ -343,7 +343,7 @@ def test_a_recording_is_replayed_without_its_launches(session: Session, monkeypa
         raise AssertionError("a launch was looked at")
 
     monkeypatch.setattr("maniple.runtime.program.operation.Operation.take", refuse)
-    monkeypatch.setattr(session.tracing, "started", refuse)
+    monkeypatch.setattr(session.tracing, "note_launch", refuse)
     for _ in range(3):
         session.trace("step").replay()
     assert y.read().tolist() == [1.0 + (1 + 2 * 4) * i for i in range(9)]

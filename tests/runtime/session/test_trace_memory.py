@@ -59,7 +59,7 @@ def stepping(session: Session) -> Callable[[int], None]:
 def held(world: World) -> tuple[int, ...]:
     """What the allocators of a rank have given, and how often what lasts has moved."""
     memories = RankRuntime.of(world).memories.values()
-    shared = 0 if world.shared is None else world.shared.arena.allocated()
+    shared = 0 if world.shared is None else world.shared.arena.allocated_bytes()
     return (*(memory.allocated_bytes() for memory in memories), *(memory.version for memory in memories), shared)
 
 

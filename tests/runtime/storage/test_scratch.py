@@ -22,7 +22,7 @@ from maniple.runtime.devices.processor import CpuProcessor, Processor
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.lanes.binding import Binder
 from maniple.runtime.machine.world_machine import host_machine
-from maniple.runtime.process.allocation import Taken, taken_on_host
+from maniple.runtime.process.host_allocation import Taken, watch_host_run
 from maniple.runtime.schedule.lane import Step
 from maniple.runtime.schedule.launch import Launch
 from maniple.runtime.schedule.schedule import RowKind
@@ -97,13 +97,13 @@ def test_a_trace_that_fits_but_for_its_scratch_is_refused_before_it_is_replayed(
 
 def test_a_body_is_measured_once_and_a_replay_never(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[Taken | None] = []
-    taken = scratch.taken
+    taken = scratch.watch_run
 
     def noted(processor: Processor, work: Callable[[], object]) -> Taken | None:
         measured.append(taken(processor, work))
         return measured[-1]
 
-    monkeypatch.setattr(scratch, "taken", noted)
+    monkeypatch.setattr(scratch, "watch_run", noted)
     session = small(world, 1 << 20)
     traced(session, spread, 5)
     traced(session, modest, 5)
@@ -135,13 +135,13 @@ def test_a_launch_under_automatic_tracing_is_looked_up_until_it_is_known(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    watched = ScratchTable.watched
+    watched = ScratchTable.watch
 
     def noted(table: ScratchTable, launch: Launch, point: int, *rest: Any) -> Callable[[], object]:
         asked.append(point)
         return watched(table, launch, point, *rest)
 
-    monkeypatch.setattr(ScratchTable, "watched", noted)
+    monkeypatch.setattr(ScratchTable, "watch", noted)
     session = Session(RankRuntime.of(world), host_machine(world), DefaultMapper())
     session.auto_trace()
     x = session.region((SIZE,), "float32", "x")
@@ -153,7 +153,7 @@ def test_a_launch_under_automatic_tracing_is_looked_up_until_it_is_known(
 
 
 def test_what_is_not_recorded_is_not_measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "taken", None)
+    monkeypatch.setattr(scratch, "watch_run", None)
     session = small(world, 1 << 20)
     x = session.region((SIZE,), "float32", "x")
     x.fill(1.0)
@@ -275,10 +275,10 @@ def test_a_rehearsal_takes_what_the_step_takes(name: str, world: World, monkeypa
 
     def measured(binder: Binder, step: Step) -> Callable[[], object]:
         bound: list[Callable[[], object]] = []
-        kept = taken_on_host(lambda: bound.append(call(binder, step))).kept
+        kept = watch_host_run(lambda: bound.append(call(binder, step))).kept
 
         def run() -> None:
-            found[step.row] = Taken(kept, taken_on_host(bound[0]).peak)
+            found[step.row] = Taken(kept, watch_host_run(bound[0]).peak)
 
         return run
 
@@ -333,7 +333,7 @@ def test_instances_that_do_not_fit_are_refused_before_a_body_is_rehearsed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehearsed: list[int] = []
-    monkeypatch.setattr(scratch, "_rehearsed", lambda *_: rehearsed.append(1))
+    monkeypatch.setattr(scratch, "_rehearse", lambda *_: rehearsed.append(1))
     with pytest.raises(RequestError, match="this step does not fit"):
         loaded(world, 1000, monkeypatch)
     assert not rehearsed

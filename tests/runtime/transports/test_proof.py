@@ -33,9 +33,9 @@ class Sockets:
         self._made.append(make_socket(self._context, kind, sending=10, receiving=10))
         return self._made[-1]
 
-    def head(self, token: str = TOKEN) -> zmq.Socket[bytes]:
+    def coordinator(self, token: str = TOKEN) -> zmq.Socket[bytes]:
         made = self.plain(zmq.ROUTER)
-        proof.be_head(made, token)
+        proof.be_coordinator(made, token)
         return made
 
     def rank(self, endpoint: str, token: str = TOKEN) -> zmq.Socket[bytes]:
@@ -63,9 +63,9 @@ def sockets() -> Iterator[Sockets]:
 
 
 @pytest.fixture
-def head(sockets: Sockets) -> tuple[zmq.Socket[bytes], str]:
+def coordinator(sockets: Sockets) -> tuple[zmq.Socket[bytes], str]:
     """The launcher's socket, and where it is."""
-    router = sockets.head()
+    router = sockets.coordinator()
     return router, bind(router, LOOPBACK)
 
 
@@ -75,8 +75,10 @@ def resident() -> int:
     return int(fields[1]) * 4096
 
 
-def test_whoever_knows_the_secret_is_heard_and_hears(sockets: Sockets, head: tuple[zmq.Socket[bytes], str]) -> None:
-    router, endpoint = head
+def test_whoever_knows_the_secret_is_heard_and_hears(
+    sockets: Sockets, coordinator: tuple[zmq.Socket[bytes], str]
+) -> None:
+    router, endpoint = coordinator
     one = sockets.rank(endpoint)
     large = bytes(range(256)) * 1000
     one.send_multipart(frames(large))
@@ -89,9 +91,9 @@ def test_whoever_knows_the_secret_is_heard_and_hears(sockets: Sockets, head: tup
     assert one.recv() == b"answer"
 
 
-def test_strangers_are_not_heard_by_the_launcher(sockets: Sockets, head: tuple[zmq.Socket[bytes], str]) -> None:
+def test_strangers_are_not_heard_by_the_launcher(sockets: Sockets, coordinator: tuple[zmq.Socket[bytes], str]) -> None:
     """A socket without a proof, one with another run's, and those that speak by hand; the first word is a rank's."""
-    router, endpoint = head
+    router, endpoint = coordinator
     sockets.stranger(endpoint).send(HELLO)
     sockets.rank(endpoint, "the secret of another run").send(HELLO)
     with Stranger(endpoint) as one, Stranger(endpoint, b"CURVE") as other, Stranger(endpoint, b"PLAIN") as third:
@@ -107,7 +109,7 @@ def test_strangers_are_not_heard_by_the_launcher(sockets: Sockets, head: tuple[z
 
 def test_a_rank_takes_nobody_else_for_the_launcher(sockets: Sockets) -> None:
     """At a port that another run's launcher has taken over, a rank says nothing."""
-    other, plain = sockets.head("the secret of another run"), sockets.plain(zmq.ROUTER)
+    other, plain = sockets.coordinator("the secret of another run"), sockets.plain(zmq.ROUTER)
     for router in (other, plain):
         sockets.rank(bind(router, LOOPBACK)).send(HELLO)
     assert not other.poll(300)
@@ -117,10 +119,10 @@ def test_a_rank_takes_nobody_else_for_the_launcher(sockets: Sockets) -> None:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no way to see what memory this process has")
 @pytest.mark.parametrize("plane", ["control", "tiles"])
 @pytest.mark.parametrize("what", ["parts", "frame", "unfinished"])
-def test_a_flood_is_not_kept(head: tuple[zmq.Socket[bytes], str], plane: str, what: str) -> None:
+def test_a_flood_is_not_kept(coordinator: tuple[zmq.Socket[bytes], str], plane: str, what: str) -> None:
     """Parts without an end, a frame that is too long, and one that is claimed to be huge: all are let go."""
     tiles = ZmqTransport(1, 2, TOKEN)
-    endpoint = head[1] if plane == "control" else tiles.endpoint
+    endpoint = coordinator[1] if plane == "control" else tiles.endpoint
     largest = MAX_FRAME if plane == "control" else TILE_FRAME
     mechanism = b"CURVE" if plane == "control" else b"PLAIN"
     before = resident()
@@ -155,7 +157,7 @@ def test_what_is_derived_tells_planes_ranks_and_runs_apart() -> None:
 
 def test_the_secret_never_crosses(sockets: Sockets) -> None:
     """All bytes that a rank and the launcher exchange, seen by one in between."""
-    router = sockets.head()
+    router = sockets.coordinator()
     port = int(bind(router, LOOPBACK).rpartition(":")[2])
     seen: list[bytes] = []
 

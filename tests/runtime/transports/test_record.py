@@ -15,7 +15,7 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.lanes.binding import read_table
 from maniple.runtime.transports import record
 from maniple.runtime.transports.message import ProtocolError
-from maniple.runtime.transports.record import Field, packed, parts, unpacked
+from maniple.runtime.transports.record import Field, pack, parts, unpack
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
@@ -35,7 +35,7 @@ READERS: tuple[Callable[[Field], object], ...] = (
 @given(value=PLAIN, reader=st.sampled_from(READERS))
 def test_a_reader_gives_what_it_says_or_refuses(value: object, reader: Callable[[Field], object]) -> None:
     try:
-        found = reader(unpacked(packed(value), "test"))
+        found = reader(unpack(pack(value), "test"))
     except ProtocolError:
         return
     if reader is Field.integer:
@@ -51,11 +51,11 @@ def test_a_reader_gives_what_it_says_or_refuses(value: object, reader: Callable[
 @given(data=st.binary(), reader=st.sampled_from(READERS))
 def test_any_bytes_are_read_or_refused(data: bytes, reader: Callable[[Field], object]) -> None:
     with suppress(ProtocolError):
-        reader(unpacked(data, "test"))
+        reader(unpack(data, "test"))
 
 
 def test_what_is_wrong_is_named_by_rank_and_place() -> None:
-    told = parts([packed([1, 2]), packed([1, "two"])], "sizes")
+    told = parts([pack([1, 2]), pack([1, "two"])], "sizes")
     assert told[0].integers(count=2) == (1, 2)
     with pytest.raises(ProtocolError, match=r"^sizes of rank 1\[1\]: expected an integer of at least 0 .*, got 'two'"):
         told[1].integers()
@@ -64,14 +64,14 @@ def test_what_is_wrong_is_named_by_rank_and_place() -> None:
     with pytest.raises(ProtocolError, match="got bytes that are none"):
         parts([b"\xc1"], "sizes")
     with pytest.raises(ProtocolError, match=f"at most {record.MAX_MESSAGE} bytes, got {record.MAX_MESSAGE + 1}"):
-        unpacked(bytes(record.MAX_MESSAGE + 1), "much")
+        unpack(bytes(record.MAX_MESSAGE + 1), "much")
 
 
 class File:
     """Another rank's file: a table at its begin."""
 
     def __init__(self, rows: object) -> None:
-        told = packed(rows)
+        told = pack(rows)
         self.bytes = np.frombuffer(len(told).to_bytes(8, "little") + told, np.uint8)
 
     def window(self, rank: int, start: int, size: int) -> np.ndarray[Any, Any]:

@@ -62,9 +62,9 @@ def test_allocations_never_overlap_and_are_used_again(wanted: list[tuple[int, bo
         del block
         if drop:
             held.pop(0)
-    assert owner.arena.allocated() == sum(-(-block.nbytes // LINE) * LINE for _, block in held)
+    assert owner.arena.allocated_bytes() == sum(-(-block.nbytes // LINE) * LINE for _, block in held)
     held.clear()
-    assert owner.arena.allocated() == 0
+    assert owner.arena.allocated_bytes() == 0
 
 
 def test_memory_that_is_let_go_of_does_not_grow_the_file() -> None:
@@ -116,13 +116,13 @@ def test_bytes_are_counted_by_account() -> None:
     owner, _ = pair()
     owner.wrote(10, 1)
     owner.wrote(5, 2)
-    assert (owner.measured(1), owner.measured(2), owner.total()) == (10, 5, 15)
+    assert (owner.count_bytes(1), owner.count_bytes(2), owner.total()) == (10, 5, 15)
 
 
 # One end of a ping-pong: writes a value, raises its counter, waits for the other's, checks that its value is there.
 PLAYER = """
 import sys
-from maniple.runtime.transports.shared_counter import publish, reached
+from maniple.runtime.transports.shared_counter import publish, has_reached
 from maniple.runtime.transports.shared_memory import SharedMemory
 rank, rounds, files = int(sys.argv[1]), int(sys.argv[2]), [int(part) for part in sys.argv[3].split(",")]
 shared = SharedMemory(rank, dict(enumerate(files)))
@@ -133,7 +133,7 @@ for turn in range(1, rounds + 1):
         mine[:] = turn % 251
         publish(shared.counter(rank, 0), turn)
     else:
-        while not reached(shared.counter(1 - rank, 0), turn, 100_000):
+        while not has_reached(shared.counter(1 - rank, 0), turn, 100_000):
             pass
         assert (theirs == turn % 251).all(), turn
 """

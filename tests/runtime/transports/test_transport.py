@@ -13,7 +13,7 @@ import pytest
 from maniple.regions.error import RequestError, RunError
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
-from maniple.runtime.execution.measurement import gather_bytes
+from maniple.runtime.execution.run_measurement import gather_bytes
 from maniple.runtime.transports.registry import TRANSPORTS
 from maniple.runtime.transports.shared_or_sockets import SharedOrSockets
 from maniple.runtime.transports.transport import REMEMBERED, Delivery, Meter, Transport
@@ -134,9 +134,9 @@ def test_payload_bytes_are_measured_by_account_where_they_are_sent(ends: Made) -
     zero.send(1, b"", memoryview(bytes(5)), 2)
     zero.send(1, b"", memoryview(bytes(7)), 1)
     zero.send(1, b"", None, 1)
-    assert (zero.measured(1), zero.measured(2), zero.measured(3), zero.total()) == (17, 5, 0, 22)
+    assert (zero.count_bytes(1), zero.count_bytes(2), zero.count_bytes(3), zero.total()) == (17, 5, 0, 22)
     take(one, 4)
-    assert (one.measured(1), one.total()) == (0, 0)
+    assert (one.count_bytes(1), one.total()) == (0, 0)
 
 
 def test_wake_ends_a_poll_without_end(ends: Made) -> None:

@@ -12,7 +12,7 @@ from maniple.runtime.schedule.roofline import bandwidth
 from maniple.strategies.cost_model.calibration import (
     LinkFit,
     ProcessorRates,
-    calibrated,
+    calibrate,
     fit_link,
     middle,
 )
@@ -47,7 +47,7 @@ def test_one_size_is_too_few() -> None:
 
 
 def test_a_calibrated_machine_reaches_what_was_measured() -> None:
-    machine = calibrated(
+    machine = calibrate(
         Machine.cpu(2, ranks=2), ProcessorRates(7e9, 5e9, 1.2), LinkFit(1e-5, 2e9, 1.0, 0.0), launch_s=3e-6
     )
     assert bandwidth(machine, machine.processors[0]) == pytest.approx(5e9)

@@ -246,12 +246,12 @@ def test_the_time_box_ends_measuring_and_the_rest_is_interpolated() -> None:
 
 
 def test_the_table_of_the_docstring() -> None:
-    factor = module._between([(2**10, 1.5), (2**14, 1.1)], 2**12)
+    factor = module._interpolate([(2**10, 1.5), (2**14, 1.1)], 2**12)
     assert factor == pytest.approx(1.3)
     assert f"? = {factor:.1f}" in (Measured.__doc__ or "")
-    assert module._between([(4, 1.5)], 100) == 1.5
-    assert module._between([(4, 1.5)], 1) == 1.5
-    assert module._between([], 1) is None
+    assert module._interpolate([(4, 1.5)], 100) == 1.5
+    assert module._interpolate([(4, 1.5)], 1) == 1.5
+    assert module._interpolate([], 1) is None
 
 
 def test_a_body_is_timed_with_warm_up_median_and_spread() -> None:

@@ -66,7 +66,7 @@ def test_what_tasks_take_by_each_pass_alone() -> None:
     costs = timed_apart(kinds, measurements)
     key = min(measurements.tasks, key=lambda key: key.kind != BY_HEAD)
     measurements.tasks[key] = replace(measurements.tasks[key], passes=measurements.tasks[key].passes[1:])
-    by_pass = [milliseconds(costs.frozen(back), kinds) for back in range(4)]
+    by_pass = [milliseconds(costs.freeze(back), kinds) for back in range(4)]
     assert by_pass == [pytest.approx(each) for each in ([2.2, 1.75], [2.2, 2.0], [2.0, 1.5], [2.2, 1.75])]
 
 

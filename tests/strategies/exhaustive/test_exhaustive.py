@@ -15,7 +15,7 @@ import pytest
 import maniple as mp
 from maniple.models import model
 from maniple.regions.error import RequestError
-from maniple.strategies.exhaustive import fragment
+from maniple.strategies.exhaustive import layer_fragment
 from maniple.strategies.exhaustive.exhaustive import (
     FOREVER,
     RISE,
@@ -24,7 +24,7 @@ from maniple.strategies.exhaustive.exhaustive import (
     ExhaustiveLayers,
     ExhaustiveState,
 )
-from maniple.strategies.exhaustive.layer import tied
+from maniple.strategies.exhaustive.published_layer import find_layers
 from maniple.strategies.exhaustive.symmetry import symmetries
 from maniple.strategies.exhaustive.term import COMBINATIONS
 from maniple.strategies.interface.space import Space
@@ -143,7 +143,7 @@ def test_the_layers_of_a_network() -> None:
     """What passes on follows its layer, and the steps of an unrolled layer are one."""
     graph = text()
     space = Space.of(graph, 4)
-    layers = tied(graph, space)
+    layers = find_layers(graph, space)
     followed = {space.names[number]: space.names[layers.leaders[place]] for number, place in enumerate(layers.place)}
     assert followed == {
         "split": "embedding",
@@ -221,7 +221,7 @@ def test_a_search_is_the_same_where_no_fragments_are_kept(
     graph: mp.Graph, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = finished(Exhaustive(), graph, mp.Machine.preset(name))
-    monkeypatch.setattr(fragment, "ENTRIES", 1)
+    monkeypatch.setattr(layer_fragment, "ENTRIES", 1)
     unkept = finished(Exhaustive(), graph, mp.Machine.preset(name))
     assert (unkept.best, unkept.best_cost, unkept.proved) == (kept.best, kept.best_cost, kept.proved)
     assert (unkept.proposals, unkept.accepted) == (kept.proposals, kept.accepted)
@@ -255,7 +255,7 @@ def test_a_weight_of_many_users_counts_for_nothing_in_the_bounds() -> None:
     state = Exhaustive().init(Problem(graph, mp.Machine.preset("p100x2")))
     users = np.asarray(state.sizes[:25])
     assert users.prod() <= COMBINATIONS < prod(users.tolist())
-    assert state.terms.made(10**9)
+    assert state.terms.make(10**9)
     assert state.terms.users == []
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.strategies.frontier import algebra
-from maniple.strategies.frontier.algebra import UNLIMITED, Columns, one, product, reduced, thinned, union, united
+from maniple.strategies.frontier.algebra import UNLIMITED, Columns, one, product, reduce, thin_out, union, unite
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=200)
 
@@ -21,7 +21,7 @@ points = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=9)
 
 def columns(some: Points) -> Columns:
     memory, ticks = (np.array([point[axis] for point in some], dtype=np.int64) for axis in range(2))
-    kept = reduced(memory, ticks)
+    kept = reduce(memory, ticks)
     return memory[kept], ticks[kept]
 
 
@@ -87,7 +87,7 @@ def test_a_union_of_products_knows_its_parts_and_its_limit(parts: list[tuple[Poi
     starts = np.cumsum([0, *lengths])
     pairs = [(starts[k], lengths[k], starts[k + 1], lengths[k + 1]) for k in range(0, len(lengths), 2)]
     table = np.array(pairs, dtype=np.int64).reshape(len(parts), 4)
-    found = united(memory, ticks, table, limit)
+    found = unite(memory, ticks, table, limit)
     every = [point for left, right in parts for point in sums(left, right)]
     assert as_set(found[:2]) == [point for point in best(every) if point[0] <= limit]
     order = {}
@@ -101,7 +101,7 @@ def test_a_union_of_products_knows_its_parts_and_its_limit(parts: list[tuple[Poi
 @given(points, points, st.sampled_from([0.0, 0.1, 0.34, 1.0]))
 def test_thinning_keeps_the_extremes_and_its_bound_also_through_a_product(a: Points, b: Points, epsilon: float) -> None:
     f, g = columns(a), columns(b)
-    thin = [(frontier[0][kept], frontier[1][kept]) for frontier in (f, g) for kept in (thinned(frontier[0], epsilon),)]
+    thin = [(frontier[0][kept], frontier[1][kept]) for frontier in (f, g) for kept in (thin_out(frontier[0], epsilon),)]
     for whole, part in zip((f, g), thin, strict=True):
         assert as_set(part)[:1] == as_set(whole)[:1]
         assert as_set(part)[-1:] == as_set(whole)[-1:]
@@ -127,7 +127,7 @@ def test_no_fewer_points_would_do(memory: list[int], epsilon: float) -> None:
 
     subsets = [{k for k in range(count) if bits >> k & 1} for bits in range(1 << count)]
     least = min(len(subset) for subset in subsets if stands(subset) and (count == 0 or {0, count - 1} <= subset))
-    assert len(thinned(ascending, epsilon)) == least
+    assert len(thin_out(ascending, epsilon)) == least
 
 
 def test_a_large_product_is_that_of_all_sums() -> None:
@@ -140,7 +140,7 @@ def test_a_large_product_is_that_of_all_sums() -> None:
         sides.append((memory.astype(np.int64), np.ascontiguousarray(ticks).astype(np.int64)))
     found = product(*sides)
     memory, ticks = (np.add.outer(sides[0][axis], sides[1][axis]).ravel() for axis in range(2))
-    kept = reduced(memory, ticks)
+    kept = reduce(memory, ticks)
     assert np.array_equal(found[0], memory[kept])
     assert np.array_equal(found[1], ticks[kept])
 
@@ -150,17 +150,17 @@ def test_nothing_is_above_the_limit_and_no_limit_is_none() -> None:
     f = columns([(1, 9), (4, 3)])
     memory, ticks = np.concatenate((f[0], [0])), np.concatenate((f[1], [0]))
     table = np.array([[0, 2, 2, 1]], dtype=np.int64)
-    assert as_set(united(memory, ticks, table, 3)[:2]) == [(1, 9)]
-    assert as_set(united(memory, ticks, table, 0)[:2]) == []
+    assert as_set(unite(memory, ticks, table, 3)[:2]) == [(1, 9)]
+    assert as_set(unite(memory, ticks, table, 0)[:2]) == []
 
 
 @pytest.mark.parametrize("name", ["reduced", "united", "thinned", "union", "product"])
 def test_no_points_are_no_points(name: str) -> None:
     empty = np.empty(0, dtype=np.int64)
     given_nothing = {
-        "reduced": lambda: reduced(empty, empty),
-        "united": lambda: united(empty, empty, np.empty((0, 4), dtype=np.int64), UNLIMITED)[0],
-        "thinned": lambda: thinned(empty, 0.1),
+        "reduced": lambda: reduce(empty, empty),
+        "united": lambda: unite(empty, empty, np.empty((0, 4), dtype=np.int64), UNLIMITED)[0],
+        "thinned": lambda: thin_out(empty, 0.1),
         "union": lambda: algebra.union()[0],
         "product": lambda: product((empty, empty))[0],
     }

@@ -40,7 +40,7 @@ class Stretch:
         pids = tuple({*self.pids, os.getpid()})
         return replace(self, proposals=self.proposals + 1, best=min(self.best, (found, way)), pids=pids)
 
-    def packed(self) -> list[Any]:
+    def pack(self) -> list[Any]:
         return [self.first, self.most, self.proposals, *self.best, list(self.pids)]
 
 
@@ -104,7 +104,7 @@ class Bits(mp.plugins.ParallelStrategy[Tried]):
     def bench_of(self, state: Tried) -> mp.plugins.Problem:
         return state.problem
 
-    def unpacked(self, plain: list[Any]) -> Stretch:
+    def unpack(self, plain: list[Any]) -> Stretch:
         first, most, proposals, found, way, pids = plain
         return Stretch(first, most, proposals, (found, way), tuple(pids))
 

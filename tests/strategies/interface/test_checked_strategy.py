@@ -19,7 +19,7 @@ from maniple.plugins import (
     complete,
     split_sample,
 )
-from maniple.strategies.interface.checked_strategy import made
+from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.registry import STRATEGIES
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def test_a_search_is_told_which_method_gave_what(method: str, answer: object, me
 
 def test_alternatives_are_plans() -> None:
     wrong = type("Searching", (Searching,), {"alternatives": lambda self, _: ("plan",), "__module__": "theirs"})
-    strategy = made("wrong", wrong)
+    strategy = make_checked("wrong", wrong)
     with pytest.raises(
         StrategyError, match=r"alternatives\(\) gave one that holds a value of type str; expected a tuple"
     ):

@@ -13,7 +13,7 @@ from foreign_search import Bits, Tried
 import maniple as mp
 from maniple import worker_pool
 from maniple.regions.error import RequestError
-from maniple.strategies.interface.checked_strategy import class_of, made
+from maniple.strategies.interface.checked_strategy import class_of, make_checked
 from maniple.strategies.interface.parallel import address_of, strategy_at
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import StrategyError
@@ -39,7 +39,7 @@ def network() -> mp.Graph:
 @pytest.mark.parametrize("kind", [Bits, Soap])
 def test_a_class_is_found_at_its_address(kind: type[mp.plugins.Strategy[Any]]) -> None:
     assert strategy_at(address_of(kind)) is kind
-    assert class_of(made("asked", kind)) is kind
+    assert class_of(make_checked("asked", kind)) is kind
 
 
 def test_a_class_that_no_module_has_has_no_address() -> None:
@@ -81,7 +81,7 @@ def test_a_search_in_rounds_is_told_what_it_did_wrong(
 ) -> None:
     wrong = type("Wrong", (Bits,), {method: lambda self, *_: answer, "__module__": "theirs"})
     monkeypatch.setattr(foreign_search.Stretch, "step", lambda self, bench: self)
-    strategy = made("wrong", wrong)
+    strategy = make_checked("wrong", wrong)
     state = Bits().init(mp.plugins.Problem(network(), MACHINE))
     with pytest.raises(StrategyError, match="^strategy 'wrong': " + message):
         strategy.step(Tried(state.problem, ()) if method == "next_round" else state)

@@ -16,8 +16,8 @@ from maniple.runtime.schedule.roofline import bandwidth
 from maniple.strategies.interface.equal_split import equal_splits
 from maniple.strategies.interface.space import Choice, Space
 from maniple.strategies.interface.strategy import Problem
-from maniple.strategies.lowering.access import RegionCache, RegionRows, Shapes, Use, boxes_of
 from maniple.strategies.lowering.history import USE
+from maniple.strategies.lowering.region_cache import RegionCache, RegionRows, Shapes, Use, boxes_of
 from maniple.strategies.lowering.validity import READ
 from maniple.strategies.optcnn.flow import Flows
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
@@ -69,13 +69,13 @@ def test_a_flow_is_what_the_rules_of_validity_move(graph: mp.Graph, name: str, s
     space = Space.of(graph, count)
     choices = [[Choice(degrees) for degrees in equal_splits(own.factors, count)] for own in space.operators]
     operators, flows = PlacedOperators(Problem(graph, machine), space, choices), Flows(machine)
-    one, other = (operators.placed(number, chance.choice(choices[number])) for number in (0, 1))
-    regions = operators.handed_over(0, 1, (one, other))
+    one, other = (operators.place(number, chance.choice(choices[number])) for number in (0, 1))
+    regions = operators.regions_between(0, 1, (one, other))
     assert [region.uses[0].end[0] for region in regions] == ["value", "gradient"]
     for region in regions:
         kind = region.uses[0].end[0]
-        of_writer = flows.made_and_read(one.of((kind, "result", 0)))
-        of_reader = flows.made_and_read(other.of((kind, "operand", 0)))
+        of_writer = flows.find_made_and_read(one.of((kind, "result", 0)))
+        of_reader = flows.find_made_and_read(other.of((kind, "operand", 0)))
         made, reads = (of_writer[0], of_reader[1]) if kind == "value" else (of_reader[0], of_writer[1])
         shape = graph.tensors[graph.nodes[0].results[0]].shape
         cuts = [flows.cut(shape, made)], [flows.cut(shape, read) for read in reads]

@@ -19,7 +19,7 @@ from maniple.strategies.named.model_parallel import ModelParallel
 from maniple.strategies.named.random_plan import RandomPlan
 from maniple.strategies.named.spatial import Spatial
 from maniple.strategies.search import runoff
-from maniple.strategies.search.runoff import NEAR, decided, finalists
+from maniple.strategies.search.runoff import NEAR, decide, finalists
 
 if TYPE_CHECKING:
     from maniple.strategies.cost_model.cost_model import CostModel
@@ -104,7 +104,7 @@ def test_the_table_of_a_runoff() -> None:
     assert tuple(plan.strategy for plan in last) == NAMES[:4]
     told = (("proposals", 7), ("found by", "soap"), ("step_s of soap", 0.0427), ("step_s of spatial", 0.0641))
     result = replace(plans()["soap"], strategy="auto", seed=3, explanation=(("", told), ("linear", (("why", 1),))))
-    found = decided(problem(), repeated(PASSES_MS), result, last)
+    found = decide(problem(), repeated(PASSES_MS), result, last)
     assert (found.operators, found.weights) == (last[2].operators, last[2].weights)
     assert (found.strategy, found.seed, found.predicted) == ("auto", 3, Predicted(0.0459, 7000))
     table = {"soap": 0.0478, "optcnn": 0.0462, "data_parallel": 0.0459, "expert": 0.0486}
@@ -135,7 +135,7 @@ def test_what_moves_least_is_taken_unless_it_is_slower_in_all_passes_but_one(
     """The expert's plan moves less than data parallelism, which is the fastest by the middle, or as fast."""
     passes = {"data_parallel": PASSES_MS["data_parallel"][: len(expert)], "expert": expert}
     last = [plans()[name] for name in passes]
-    assert dict(decided(problem(), repeated(passes), last[0], last).explanation)[""][0] == ("found by", winner)
+    assert dict(decide(problem(), repeated(passes), last[0], last).explanation)[""][0] == ("found by", winner)
 
 
 def test_data_parallelism_takes_part_though_it_comes_nowhere_near() -> None:

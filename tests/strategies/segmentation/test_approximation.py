@@ -10,12 +10,12 @@ import pytest
 
 from maniple.regions.error import RequestError
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
-from maniple.strategies.pipeline.costs import Assumptions, Level
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
+from maniple.strategies.pipeline.stage_costs import Assumptions, Level
 from maniple.strategies.segmentation.coarse_graph import CoarseGraph
-from maniple.strategies.segmentation.refinement import lines, refined
+from maniple.strategies.segmentation.pipeline_space import NodeCosts, Space
+from maniple.strategies.segmentation.refinement import lines, refine
 from maniple.strategies.segmentation.segment import load_compiled, segment
-from maniple.strategies.segmentation.space import NodeCosts, Space
 from maniple.strategies.segmentation.throughput import best_of
 
 Fixture = Callable[..., Any]
@@ -73,7 +73,7 @@ def test_improvement_around_the_cuts() -> None:
     costs = NodeCosts.of(problem)
     starts = [best_of(Space.line(problem, costs, CoarseGraph.of(graph, line)), None) for line in lines(graph)]
     start = min((s for s in starts if s is not None), key=lambda pipeline: pipeline[1])
-    better = refined(problem, costs, start, best_of, 20_000)
+    better = refine(problem, costs, start, best_of, 20_000)
     assert better[1] < start[1]
     found = segment(problem)
     check_pipeline(graph, found, 4)

@@ -11,8 +11,8 @@ import pytest
 
 from maniple.regions.error import RequestError
 from maniple.strategies.pipeline.cost_graph import CostGraph
-from maniple.strategies.pipeline.costs import Assumptions, Level
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
+from maniple.strategies.pipeline.stage_costs import Assumptions, Level
 from maniple.strategies.segmentation.segment import segment
 
 Fixture = Callable[..., Any]

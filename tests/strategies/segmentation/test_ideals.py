@@ -13,7 +13,7 @@ import pytest
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.ideals import Lattice, Links, chain, enumerate_ideals
 from maniple.strategies.pipeline.profile import read_profile
-from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compressed, ordered
+from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compress, order
 from maniple.strategies.segmentation.linear_order import ORDERS
 
 Fixture = Callable[..., Any]
@@ -34,9 +34,7 @@ def test_a_diamond() -> None:
     graph = diamond()
     lattice = lattice_of(graph)
     crossing = lattice.crossing(CoarseGraph.whole(graph).tensors)
-    rows = [
-        (lattice.nodes(i), lattice.antichain(i), lattice.augmented(i), int(crossing[i])) for i in range(len(lattice))
-    ]
+    rows = [(lattice.nodes(i), lattice.antichain(i), lattice.augment(i), int(crossing[i])) for i in range(len(lattice))]
     assert rows == [
         # ideal         antichain  crossing  bytes
         ((), (), (), 0),
@@ -60,7 +58,7 @@ def test_all_ideals_of_random_graphs(make_graph: Fixture, list_ideals: Fixture, 
         for i, ideal in enumerate(sets):
             assert crossing[i] == cut_size(graph, ideal)
             assert lattice.total(weights)[i] == sum(node + 1 for node in ideal)
-            assert set(lattice.augmented(i)) == {a for a, b in graph.edges if a in ideal and b not in ideal}
+            assert set(lattice.augment(i)) == {a for a, b in graph.edges if a in ideal and b not in ideal}
             above = {sets[j] for j in lattice.larger[lattice.first[i] : lattice.first[i + 1]]}
             assert above == {s for s in sets if ideal < s and len(s) == len(ideal) + 1}
 
@@ -104,14 +102,14 @@ def test_orders_are_topological(order: Any, make_graph: Fixture) -> None:
 def test_coarse_graphs_keep_cuts(make_graph: Fixture, cut_size: Fixture) -> None:
     for seed in range(100):
         graph = make_graph(seed)
-        groups = compressed(graph)
+        groups = compress(graph)
         assert sorted(node for group in groups for node in group) == list(range(len(graph.nodes)))
         coarse = CoarseGraph.of(graph, groups)
         lattice = enumerate_ideals(coarse.links, 10_000)
         assert lattice is not None
         crossing = lattice.crossing(coarse.tensors)
         weights = np.arange(1, len(graph.nodes) + 1, dtype=np.int64)
-        gathered = lattice.total(coarse.gathered(weights))
+        gathered = lattice.total(coarse.gather(weights))
         for i in range(len(lattice)):
             nodes = frozenset(node for group in lattice.nodes(i) for node in groups[group])
             assert all(a in nodes for a, b in graph.edges if b in nodes)
@@ -124,8 +122,8 @@ def test_compression_joins_chains_inside_branches_only() -> None:
     #  a - b < (c - d) (e) > f - g: only c and d are a chain inside a branch.
     edges = [("a", "b"), ("b", "c"), ("c", "d"), ("b", "e"), ("d", "f"), ("e", "f"), ("f", "g")]
     graph = CostGraph.of("g", nodes, edges)
-    assert compressed(graph) == [(0,), (1,), (2, 3), (4,), (5,), (6,)]
-    assert ordered(graph, [(6,), (5,), (4,), (2, 3), (1,), (0,)]) == compressed(graph)
+    assert compress(graph) == [(0,), (1,), (2, 3), (4,), (5,), (6,)]
+    assert order(graph, [(6,), (5,), (4,), (2, 3), (1,), (0,)]) == compress(graph)
 
 
 @pytest.mark.parametrize(

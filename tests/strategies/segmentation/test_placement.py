@@ -12,7 +12,7 @@ import pytest
 
 from maniple.regions.error import RequestError
 from maniple.strategies.dnn_partitioning.max_load import max_load
-from maniple.strategies.dnn_partitioning.placement import Placement
+from maniple.strategies.dnn_partitioning.placement_problem import Placement
 from maniple.strategies.dnn_partitioning.sample_latency import finish_s, path_bound_s, sample_latency
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode, Devices
 from maniple.strategies.pipeline.profile import read_profile

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from maniple.strategies.pipeline.costs import Assumptions, Level
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 from maniple.strategies.pipeline.profile import read_profile
+from maniple.strategies.pipeline.stage_costs import Assumptions, Level
 from maniple.strategies.segmentation.segment import segment
 
 BANDWIDTH = 1e9

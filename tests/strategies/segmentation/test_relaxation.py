@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
-from maniple.strategies.pipeline.costs import Assumptions, Level
 from maniple.strategies.pipeline.problem import SegmentationProblem
+from maniple.strategies.pipeline.stage_costs import Assumptions, Level
 from maniple.strategies.segmentation.coarse_graph import CoarseGraph
+from maniple.strategies.segmentation.pipeline_space import NodeCosts, Space
 from maniple.strategies.segmentation.relaxation import Slots, groupings, two_level_bound
 from maniple.strategies.segmentation.segment import segment
-from maniple.strategies.segmentation.space import NodeCosts, Space
 
 
 def drawn(seed: int) -> CostGraph:
@@ -41,7 +41,7 @@ def test_no_pipeline_of_a_small_graph_is_below_the_bound(replicate: bool, synchr
         best = segment(problem)
         assert best.exact
         costs = NodeCosts.of(problem)
-        space = Space.enumerated(problem, costs, CoarseGraph.whole(graph), 10_000)
+        space = Space.enumerate_ideals(problem, costs, CoarseGraph.whole(graph), 10_000)
         assert space is not None
         least = costs.clock.ticks(best.value_s)
         bound = two_level_bound(space, 0, 2 * least)

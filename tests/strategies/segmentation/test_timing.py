@@ -9,9 +9,9 @@ import pytest
 
 from maniple.regions.error import RequestError
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
-from maniple.strategies.pipeline.costs import Assumptions, Level
 from maniple.strategies.pipeline.pipeline_timing import StageTimes, actions, pipeline_s
 from maniple.strategies.pipeline.problem import SegmentationProblem
+from maniple.strategies.pipeline.stage_costs import Assumptions, Level
 from maniple.strategies.segmentation.order_search import VARIATIONS, explore, stage_times
 from maniple.strategies.segmentation.segment import segment
 

@@ -7,7 +7,7 @@ from random import Random
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.program import FragmentCache, Program
+from maniple.operators.lowering.step_program import FragmentCache, Program
 from maniple.operators.lowering.weight import weights
 from maniple.operators.plan.plan import Plan
 from maniple.operators.training.optimizer import SGD

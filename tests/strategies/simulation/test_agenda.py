@@ -19,7 +19,7 @@ def drained(times: NDArray[np.int64], keys: NDArray[np.int64], early: int) -> ND
     table[:, tables.KEY], table[:, tables.DUE] = keys, times
     for row in range(early):
         agenda.put(buckets, following, row, 7 * len(times))  # later than all buckets: the last one
-    lined = agenda.opened(following, line, table, buckets[-1])
+    lined = agenda.open_bucket(following, line, table, buckets[-1])
     coming = early
     for place in range(len(times)):
         lined -= 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.program import FragmentCache, lower
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.operators.plan.plan import Plan
 from maniple.operators.training.optimizer import SGD
@@ -76,7 +76,7 @@ def test_the_table_of_the_docstring() -> None:
     simulation = Simulation(graph, machine, complete(Problem(graph, machine), "manual", placed))
     lives = lived(simulation)
     step = simulation.makespan_ns
-    rows = {row.name.partition("[")[0]: row for row in simulation.named()}
+    rows = {row.name.partition("[")[0]: row for row in simulation.name_rows()}
     ends = {name: int(simulation.ledger.rows[row.number, END]) for name, row in rows.items()}
     begins = {name: ends[name] - int(simulation.ledger.rows[row.number, DURATION]) for name, row in rows.items()}
     assert names == ["linear", "relu", "linear_1", "cross_entropy"]

@@ -12,22 +12,22 @@ from lowered_step import assert_as_lowered, drawn, expanded, lowered, planned
 
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
-from maniple.operators.lowering.program import Program
+from maniple.operators.lowering.step_program import Program
 from maniple.operators.plan.weight_home import default_homes
 from maniple.regions import movement_plan, privilege
 from maniple.regions.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
-from maniple.runtime.analysis.access import PlacedUse
 from maniple.runtime.analysis.fragment import Fragment, FragmentKey, analyse, distance
+from maniple.runtime.analysis.placed_use import PlacedUse
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch, Requirement
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.strategies.lowering import merging
-from maniple.strategies.lowering.access import NOWHERE, RegionCache, RegionRows, Shapes, Use, boxes_of
 from maniple.strategies.lowering.bit_sets import Column
 from maniple.strategies.lowering.history import ELEMENTS
+from maniple.strategies.lowering.region_cache import NOWHERE, RegionCache, RegionRows, Shapes, Use, boxes_of
 from maniple.strategies.lowering.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.timing.full import first_come, in_order

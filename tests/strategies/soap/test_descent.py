@@ -31,16 +31,16 @@ def test_the_table_of_rounds() -> None:
     assert ranges(first) == [(number, number + 15) for number in range(0, 128, 16)]
     legs = ended(first)
     legs[1] = replace(legs[1], best=FASTER, best_cost=8.0, accepted=1)
-    second, following = first.joined(legs)
+    second, following = first.join(legs)
     assert (second.choices, second.cost, second.quiet) == (FASTER, 8.0, 0)
     assert following == second.legs()
     assert ranges(second) == [(128, 143), (144, 9), *((number, number + 15) for number in range(10, 106, 16))]
-    third, _ = second.joined(ended(second))
+    third, _ = second.join(ended(second))
     assert third.quiet == 128
     assert ranges(third) == [(106, 121), (122, 127)]
     assert not third.ends_with(third.legs())
     assert third.ends_with(ended(third))
-    last, following = third.joined(ended(third))
+    last, following = third.join(ended(third))
     assert (last.quiet, last.finished, following) == (150, True, ())
 
 
@@ -51,11 +51,11 @@ def test_every_choice_is_tried_once_before_the_end(count: int) -> None:
         for leg in descent.legs():
             assert 0 < leg.most <= LENGTH
             tried += [(leg.position + passed) % count for passed in range(leg.most)]
-        descent, _ = descent.joined(ended(descent))
+        descent, _ = descent.join(ended(descent))
     assert sorted(tried) == list(range(count))
 
 
 def test_a_merge_goes_on_where_the_sweeps_ended() -> None:
     descent = Descent(HERE, 9.0, 150)
-    after, following = replace(descent, position=128).joined([Merge(FASTER, 8.0, ())])
+    after, following = replace(descent, position=128).join([Merge(FASTER, 8.0, ())])
     assert (after, following) == (Descent(FASTER, 8.0, 150, 128), after.legs())

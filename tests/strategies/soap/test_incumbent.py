@@ -44,7 +44,7 @@ def test_candidates_are_the_incumbent_and_whom_it_replaced_fastest_first(found: 
 
 
 def test_a_slower_seed_stays_a_candidate_but_a_slower_proposal_does_not() -> None:
-    seeded = Incumbent(choices("a"), 2.0).seeded(choices("b"), 3.0, None)
+    seeded = Incumbent(choices("a"), 2.0).add_seed(choices("b"), 3.0, None)
     assert [cost for cost, _ in seeded.candidates] == [2.0, 3.0]
     assert seeded.proposals == 1
     assert [cost for cost, _ in seeded.against(choices("c"), 4.0, 1).candidates] == [2.0, 3.0]

@@ -13,11 +13,11 @@ from maniple.regions.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.soap.chains import Tempering
+from maniple.strategies.soap.cost_tables import Tables
 from maniple.strategies.soap.hill_climb import HillClimb
 from maniple.strategies.soap.rounds import AbstractRoundStrategy, RoundState
 from maniple.strategies.soap.seeding import SEEDS
 from maniple.strategies.soap.soap import Soap
-from maniple.strategies.soap.tables import Tables
 from maniple.strategies.soap.work_item import Walk
 
 pytestmark = pytest.mark.simulator
@@ -65,7 +65,7 @@ def test_any_order_of_the_legs_steps_gives_the_same_and_any_end_is_one_of_the_se
             mixed = strategy.with_item(mixed, number, mixed.legs[number].step(mixed.evaluation))
         else:
             mixed = strategy.next_round(mixed)
-    mixed = strategy.settled(mixed)
+    mixed = strategy.settle(mixed)
     serial = after(strategy, strategy.init(problem(held)), mixed.found.proposals)
     assert serial.found == mixed.found
     assert outcome(strategy, serial) == outcome(strategy, mixed)
@@ -107,4 +107,4 @@ def test_legs_after_the_first_that_goes_on_do_not_count() -> None:
         for _ in range(steps):
             state = strategy.with_item(state, number, state.legs[number].step(state.evaluation))
     assert strategy.progress(state).proposals == len(SEEDS) + 9
-    assert strategy.progress(strategy.settled(state)).proposals == len(SEEDS) + 6
+    assert strategy.progress(strategy.settle(state)).proposals == len(SEEDS) + 6

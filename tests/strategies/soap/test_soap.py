@@ -20,7 +20,7 @@ from maniple.strategies.simulation.allocation import allocated_bytes
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap import soap
 from maniple.strategies.soap.evaluation import NS
-from maniple.strategies.soap.seeding import drawn
+from maniple.strategies.soap.seeding import draw
 from maniple.strategies.soap.soap import Soap, SoapState
 
 pytestmark = pytest.mark.simulator
@@ -105,8 +105,8 @@ def test_random_plans_are_seeds_in_the_end(monkeypatch: pytest.MonkeyPatch) -> N
 @given(seed=st.integers(0, 1 << 32))
 def test_a_random_plan_is_one_of_the_space(seed: int) -> None:
     space = Space.of(perceptron(), 6)
-    choices = drawn(space, Random(seed))
-    assert choices == drawn(space, Random(seed))
+    choices = draw(space, Random(seed))
+    assert choices == draw(space, Random(seed))
     assert all(own.contains(choice) for own, choice in zip(space.operators, choices, strict=True))
 
 

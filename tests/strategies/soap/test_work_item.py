@@ -12,12 +12,12 @@ from tabulated import Tabulated
 from maniple.operators.graph.graph import Graph
 from maniple.regions.error import RequestError
 from maniple.strategies.interface.space import Space
-from maniple.strategies.soap.chain import Chain
 from maniple.strategies.soap.descent import Descent
 from maniple.strategies.soap.evaluation import Evaluation
+from maniple.strategies.soap.markov_chain import Chain
 from maniple.strategies.soap.move import Choices
 from maniple.strategies.soap.options import Options
-from maniple.strategies.soap.work_item import Merge, SearchLeg, Sweep, Walk, merge, unpacked
+from maniple.strategies.soap.work_item import Merge, SearchLeg, Sweep, Walk, merge, unpack
 
 
 class Table(Tabulated):
@@ -63,7 +63,7 @@ def test_a_descent_ends_where_no_operator_alone_can_do_better(seed: int) -> None
     descent = Descent(states[7], table[states[7]], evaluation.options.count)
     legs: tuple[SearchLeg, ...] = descent.legs()
     while not descent.finished:
-        descent, legs = descent.joined([ended(leg, evaluation) for leg in legs])
+        descent, legs = descent.join([ended(leg, evaluation) for leg in legs])
     assert legs == ()
     assert descent.cost == table[descent.choices] < table[states[7]]
     for number in range(evaluation.options.count):
@@ -98,9 +98,9 @@ def test_a_leg_goes_on_from_its_plain_form() -> None:
         half = leg
         for _ in range(7):
             half = half.step(evaluation)
-        plain = half.packed()
+        plain = half.pack()
         assert plain is not None
-        again = unpacked(plain)
+        again = unpack(plain)
         assert again == half
         assert ended(again, evaluation) == ended(leg, evaluation)
 
@@ -108,4 +108,4 @@ def test_a_leg_goes_on_from_its_plain_form() -> None:
 @pytest.mark.parametrize("plain", [[], ["walk", 1], ["sweep", [[1]], 0.5, 1, 2, 3, 4, None], ["jump"]])
 def test_what_is_no_leg_is_refused(plain: list[object]) -> None:
     with pytest.raises(RequestError, match="leg: expected"):
-        unpacked(plain)
+        unpack(plain)

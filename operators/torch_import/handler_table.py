@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from maniple.operators.operator.aten import is_pointwise, is_random
-from maniple.operators.torch_import.call import Call
+from maniple.operators.operator.aten_overload import is_pointwise, is_random
+from maniple.operators.torch_import.exported_call import Call
 
 POINTWISE = "pointwise"
 """The name of the handler for all operators that torch tags as pointwise."""
@@ -22,12 +22,12 @@ def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     operator's arguments are beyond it, so that the operator becomes one task.
     """
 
-    def entered(handler: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(handler: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             TABLE[name] = handler
         return handler
 
-    return entered
+    return enter
 
 
 def handler(call: Call) -> Callable[..., Any] | None:

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.runtime.process import allocation, torch_internals
-from maniple.runtime.process.allocation import Taken, taken_on_host
+from maniple.runtime.process import host_allocation, torch_internals
+from maniple.runtime.process.host_allocation import Taken, watch_host_run
 
 
 def had(sizes: list[int]) -> tuple[int, ...]:
@@ -42,7 +42,7 @@ def make(sizes: list[int], kept: list[torch.Tensor]) -> None:
 def test_what_is_kept_and_the_most_at_once_are_those_of_the_tensors(sizes: list[int]) -> None:
     kept: list[torch.Tensor] = []
     sums = had(sizes)
-    assert taken_on_host(lambda: make(sizes, kept)) == Taken(sums[-1], max(sums))
+    assert watch_host_run(lambda: make(sizes, kept)) == Taken(sums[-1], max(sums))
 
 
 def test_the_table_of_the_docstring() -> None:
@@ -51,15 +51,15 @@ def test_the_table_of_the_docstring() -> None:
     def work() -> None:
         make([6, 0, 4, 1, 0], kept)
 
-    assert taken_on_host(work) == Taken(4, 6)
+    assert watch_host_run(work) == Taken(4, 6)
 
 
 def test_what_an_operation_takes_inside_counts() -> None:
     x, w = torch.ones(64, 64), torch.ones(1, 1, 3, 3)
-    assert taken_on_host(lambda: x.neg().neg().neg()) == Taken(0, 2 * x.nbytes)
-    assert taken_on_host(x.neg_) == Taken(0, 0)
+    assert watch_host_run(lambda: x.neg().neg().neg()) == Taken(0, 2 * x.nbytes)
+    assert watch_host_run(x.neg_) == Taken(0, 0)
     images = x[None, None].double()  # of this type torch lays the windows out, and takes their product
-    assert taken_on_host(lambda: torch.conv2d(images, w.double())).peak >= 9 * 62 * 62 * 8
+    assert watch_host_run(lambda: torch.conv2d(images, w.double())).peak >= 9 * 62 * 62 * 8
 
 
 def test_each_thread_hears_its_own() -> None:
@@ -74,7 +74,7 @@ def test_each_thread_hears_its_own() -> None:
                 barrier.wait(30)
                 make([size, 0, size], kept)
 
-        found[size] = taken_on_host(work)
+        found[size] = watch_host_run(work)
 
     threads = [threading.Thread(target=main, args=(size,)) for size in (100, 1000, 10000)]
     for thread in threads:
@@ -86,14 +86,14 @@ def test_each_thread_hears_its_own() -> None:
 
 def test_a_failure_is_raised_and_the_next_is_measured() -> None:
     with pytest.raises(ZeroDivisionError):
-        taken_on_host(lambda: 1 / 0)
+        watch_host_run(lambda: 1 / 0)
     kept: list[torch.Tensor] = []
-    assert taken_on_host(lambda: make([7], kept)) == Taken(7, 7)
+    assert watch_host_run(lambda: make([7], kept)) == Taken(7, 7)
 
 
 PROFILED = """
 import torch
-from maniple.runtime.process.allocation import Taken, taken_on_host
+from maniple.runtime.process.host_allocation import Taken, watch_host_run
 from torch.autograd import profiler, profiler_legacy
 
 def work(kind):
@@ -102,10 +102,10 @@ def work(kind):
     assert "neg" in str(found.key_averages())
 
 for kind in (torch.profiler.profile, profiler.profile, profiler_legacy.profile):
-    assert taken_on_host(lambda: work(kind)) is None
+    assert watch_host_run(lambda: work(kind)) is None
     with kind():
-        assert taken_on_host(lambda: torch.ones(100)) is None
-    assert taken_on_host(lambda: torch.ones(100)) == Taken(0, 400)
+        assert watch_host_run(lambda: torch.ones(100)) is None
+    assert watch_host_run(lambda: torch.ones(100)) == Taken(0, 400)
 """
 
 
@@ -119,11 +119,11 @@ def test_calls_that_somebody_profiles_stay_profiled() -> None:
     ran: list[int] = []
     calls = cProfile.Profile()
     with calls:
-        found = taken_on_host(lambda: ran.append(1))
+        found = watch_host_run(lambda: ran.append(1))
         inside = sys.getprofile()
     assert (found, ran) == (None, [1])
     assert inside is not None
-    with_calls = taken_on_host(lambda: cProfile.Profile().runcall(make, [7], []))
+    with_calls = watch_host_run(lambda: cProfile.Profile().runcall(make, [7], []))
     assert with_calls == Taken(0, 7)
     assert sys.getprofile() is None
 
@@ -135,7 +135,7 @@ def test_a_torch_without_the_profiler_runs_the_work_and_measures_nothing(monkeyp
     assert spec.loader is not None
     deaf = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(deaf)
-    monkeypatch.setattr(allocation, "torch_internals", deaf)
+    monkeypatch.setattr(host_allocation, "torch_internals", deaf)
     kept: list[torch.Tensor] = []
-    assert taken_on_host(lambda: make([7], kept)) is None
+    assert watch_host_run(lambda: make([7], kept)) is None
     assert len(kept) == 1

@@ -77,7 +77,7 @@ def ends(spans: Sequence[Span], least: Sequence[float] | None = None) -> Ends:
         first.append(soonest[0] + own)
         last.append(latest[0] + own)
         before.append((soonest[1], latest[1]))
-        _written(span, place, (first[-1], last[-1]), first_there, last_there)
+        _note_written(span, place, (first[-1], last[-1]), first_there, last_there)
     return Ends(tuple(first), tuple(last), tuple(before))
 
 
@@ -97,7 +97,7 @@ def _later(one: tuple[float, State | None], other: tuple[float, State | None]) -
     return other if other[0] > one[0] else one
 
 
-def _written(span: Span, place: int, own: tuple[float, float], first_there: There, last_there: There) -> None:
+def _note_written(span: Span, place: int, own: tuple[float, float], first_there: There, last_there: There) -> None:
     """Note when what a launch writes is there."""
     for access in regions_written(span.accesses):
         region, uses = access.requirement.region.id, access.uses

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from maniple.regions.index_space import IndexSpace
-    from maniple.runtime.analysis.access import Move
+    from maniple.runtime.analysis.placed_use import Move
     from maniple.runtime.devices.device import Device
     from maniple.runtime.devices.event import Event
     from maniple.runtime.machine.machine import Machine

@@ -30,14 +30,14 @@ class PlanMapper(Mapper):
 
     def shard(self, launch: LaunchView) -> Sequence[int]:
         """Give the ranks of the plan's processors."""
-        return [launch.machine.rank_of(processor) for processor in _suggested(launch)]
+        return [launch.machine.rank_of(processor) for processor in _require_suggestion(launch)]
 
     def select_processor(self, task: TaskView) -> int:
         """Give the plan's processor."""
-        return _suggested(task.launch)[task.index]
+        return _require_suggestion(task.launch)[task.index]
 
 
-def _suggested(launch: LaunchView) -> tuple[int, ...]:
+def _require_suggestion(launch: LaunchView) -> tuple[int, ...]:
     if launch.suggested is None:
         msg = f"mapper 'plan' cannot place {launch.name}: no plan covers it; use the mapper 'default' for such launches"
         raise RequestError(msg)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from maniple.runtime.analysis.fragment import FragmentKey, analyse, distance
-from maniple.runtime.analysis.program_analysis import placed_uses
+from maniple.runtime.analysis.program_analysis import place_uses
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
-from maniple.runtime.process.gc_pause import gc_paused
+from maniple.runtime.process.gc_pause import pause_gc
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -86,7 +86,7 @@ class Program:
         uses: dict[int, list[tuple[Privilege, tuple[PlacedUse, ...]]]] = {}
         for launch in self.launches:
             for requirement in launch.requirements:
-                tasks = placed_uses(launch, requirement, machine)
+                tasks = place_uses(launch, requirement, machine)
                 uses.setdefault(requirement.region.id, []).append((requirement.privilege, tasks))
         return tuple(
             FragmentKey(region.bounds, self.homes.get(region.id, ()), tuple(uses[region.id]))
@@ -133,7 +133,7 @@ class FragmentCache:
         return found
 
 
-@gc_paused()
+@pause_gc()
 def lower(program: Program, cache: FragmentCache) -> Schedule:
     """Lower a program to the schedule that runs; the simulator has a second form of this, compared with it row by row.
 

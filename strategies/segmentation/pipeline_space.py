@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.strategies.pipeline import pair_kernels as pairs
-from maniple.strategies.pipeline.costs import Clock, clock_for, cut_ticks, node_work
 from maniple.strategies.pipeline.ideals import Lattice, chain, enumerate_ideals
+from maniple.strategies.pipeline.stage_costs import Clock, clock_for, cut_ticks, node_work
 from maniple.strategies.segmentation.bottleneck import Cut, Found, Loads, least_bottleneck
 
 if TYPE_CHECKING:
@@ -114,14 +114,16 @@ class Space:
         crossing = lattice.crossing(coarse.tensors)
         loads = Loads(
             lattice,
-            lattice.total(coarse.gathered(work)),
+            lattice.total(coarse.gather(work)),
             cut_ticks(crossing, level, given, work.shape[1], costs.clock),
             given.transfers == "add",
         )
         return Space(problem, costs, coarse, lattice, crossing, loads)
 
     @staticmethod
-    def enumerated(problem: SegmentationProblem, costs: NodeCosts, coarse: CoarseGraph, limit: int) -> Space | None:
+    def enumerate_ideals(
+        problem: SegmentationProblem, costs: NodeCosts, coarse: CoarseGraph, limit: int
+    ) -> Space | None:
         """The space of all ideals of a coarse graph, or None where there are more than ``limit``."""
         lattice = enumerate_ideals(coarse.links, limit)
         return None if lattice is None else Space.over(problem, costs, coarse, lattice)
@@ -174,13 +176,13 @@ class Space:
         used = int(np.argmin(best[0]))
         if best[0, used] >= pairs.INFINITE:
             return None
-        return Found(traced(ends, replicas, used), int(best[0, used]))
+        return Found(trace_cuts(ends, replicas, used), int(best[0, used]))
 
     def _second(self) -> Ticks:
         """The times that overlap with work: synchronisation where the problem says so."""
         if self.problem.assumptions.synchronization == "add":
             return np.zeros_like(self.loads.work)
-        return self.lattice.total(self.coarse.gathered(self.costs.synchronization))
+        return self.lattice.total(self.coarse.gather(self.costs.synchronization))
 
     def holdings(self, limit: float | None) -> pairs.Holdings:
         """What stages hold, for the compiled searches."""
@@ -190,8 +192,8 @@ class Space:
         ]
         coefficients = np.array(table, dtype=np.float64)
         return pairs.Holdings(
-            self.lattice.total(self.coarse.gathered(self.costs.parameters)).astype(np.float64),
-            self.lattice.total(self.coarse.gathered(self.costs.stored)).astype(np.float64),
+            self.lattice.total(self.coarse.gather(self.costs.parameters)).astype(np.float64),
+            self.lattice.total(self.coarse.gather(self.costs.stored)).astype(np.float64),
             self.crossing.astype(np.float64),
             np.ascontiguousarray(coefficients[:, :, 0]),
             np.ascontiguousarray(coefficients[:, :, 1]),
@@ -199,7 +201,7 @@ class Space:
         )
 
 
-def traced(ends: Index, replicas: Small, used: int) -> tuple[Cut, ...]:
+def trace_cuts(ends: Index, replicas: Small, used: int) -> tuple[Cut, ...]:
     """The cuts that a table of best suffixes leads to.
 
     Args:

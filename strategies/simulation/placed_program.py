@@ -13,11 +13,11 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.lowering.access import Shapes, boxes_of
 from maniple.strategies.lowering.boxes import HIGH, LOW, hulls
+from maniple.strategies.lowering.region_cache import Shapes, boxes_of
 from maniple.strategies.lowering.validity import READ, READ_WRITE, WRITE_DISCARD
-from maniple.strategies.simulation.operator_placement import LaunchRows, launch_rows, operator_placement, placed_use
-from maniple.strategies.simulation.operator_split import operator_split, used_tiles
+from maniple.strategies.simulation.operator_placement import LaunchRows, launch_rows, operator_placement, place_use
+from maniple.strategies.simulation.operator_split import split_operator, used_tiles
 from maniple.strategies.simulation.outline import CLOCK
 from maniple.strategies.simulation.weight_home import default_home, planned_home, unread_home
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.lowering.access import Use
     from maniple.strategies.lowering.boxes import Boxes
     from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.region_cache import Use
     from maniple.strategies.simulation.operator_form import OperatorForm
     from maniple.strategies.simulation.operator_placement import OperatorPlacement
     from maniple.strategies.simulation.operator_split import OperatorSplit
@@ -123,7 +123,7 @@ class Program:
                 self._place(number, config)
         if weights is None:
             lasting = [tensor for tensor in reads if outline.tensors[tensor].lasting]
-            lasting += [b for b, value in outline.assignments.items() if self._only_written(b, value, operators)]
+            lasting += [b for b, value in outline.assignments.items() if self._is_only_written(b, value, operators)]
             for tensor in lasting:
                 self._settle_in(tensor, self._default_home(tensor))
         else:
@@ -135,7 +135,7 @@ class Program:
         if draws:
             self._arrive(outline.clock, "clock.input", CLOCK)
 
-    def _only_written(self, buffer: int, value: int, operators: Mapping[int, OperatorPlan]) -> bool:
+    def _is_only_written(self, buffer: int, value: int, operators: Mapping[int, OperatorPlan]) -> bool:
         return buffer not in self._readers and self.outline.producer.get(value) in operators
 
     def keep(self) -> None:
@@ -179,8 +179,8 @@ class Program:
         outline = self.outline
         degrees = dict(config.degrees)
         form = outline.form(number, degrees)
-        placement = self._found(self._placement, outline.kind[number], form, config)
-        slots = self._found(self._own_slots, number, form)
+        placement = self._find(self._placement, outline.kind[number], form, config)
+        slots = self._find(self._own_slots, number, form)
         if self.forms.get(number) is not form:
             for place in self._slots.get(number, {}):
                 if place not in slots:
@@ -209,7 +209,7 @@ class Program:
         for which, launch in enumerate(launches):
             if which == len(form.forward):
                 place = outline.backward[number]
-            name = form.named(form.nodes[launch.primitive].name, node.name) + f".{launch.suffix}"
+            name = form.name_for(form.nodes[launch.primitive].name, node.name) + f".{launch.suffix}"
             keys = [outline.key(number, form, requirement.region) for requirement in launch.requirements]
             slots[place] = which, name, keys
             place += 1
@@ -221,7 +221,7 @@ class Program:
                         place += 1
         return slots
 
-    def _found(self, make: Callable[[*Arguments], Made], *arguments: *Arguments) -> Made:
+    def _find(self, make: Callable[[*Arguments], Made], *arguments: *Arguments) -> Made:
         """What `make` gives for arguments, kept while there is room."""
         key = make, arguments
         if key not in self._kept:
@@ -233,11 +233,11 @@ class Program:
 
     def _placement(self, kind: int, form: OperatorForm, config: OperatorPlan) -> OperatorPlacement:
         del kind
-        split = self._found(self._split, form, config.degrees)
+        split = self._find(self._split, form, config.degrees)
         return operator_placement(split, config, self._memory_of, self.costs, self.shapes)
 
     def _split(self, form: OperatorForm, degrees: tuple[tuple[str, int], ...]) -> OperatorSplit:
-        return operator_split(form, dict(degrees), self.shapes)
+        return split_operator(form, dict(degrees), self.shapes)
 
     def _settle_in(self, tensor: int, home: WeightHome) -> None:
         """Set the home of a weight."""
@@ -251,12 +251,12 @@ class Program:
         if tensor in self._updates:
             self._update(tensor)
         elif tensor in outline.assigned:
-            self._put(outline.assigned[tensor], self._found(self._assignment, tensor, home))
+            self._put(outline.assigned[tensor], self._find(self._assignment, tensor, home))
 
     def _update(self, tensor: int) -> None:
         """Set the launch that updates a weight."""
         form = self.forms[self.outline.finisher[tensor]]
-        self._put(self._updates[tensor], self._found(self._updating, tensor, self.homes[tensor], form))
+        self._put(self._updates[tensor], self._find(self._updating, tensor, self.homes[tensor], form))
 
     def _updating(self, tensor: int, home: WeightHome, form: OperatorForm) -> PlacedLaunch:
         outline = self.outline
@@ -298,7 +298,7 @@ class Program:
         """
         everyone = np.arange(len(processors))
         shapes = {access: self.shapes.shape(access, everyone, colors, used) for _, access in regions}
-        placed = {access: placed_use(shape, processors) for access, shape in shapes.items()}
+        placed = {access: place_use(shape, processors) for access, shape in shapes.items()}
         volumes = np.prod(used[:, HIGH:] - used[:, LOW:HIGH], axis=1)
         size = sum(self.outline.layout(key, self.forms)[1] for key, _ in regions)
         tasks = LaunchTasks(flops * volumes, volumes * size, processors, DEFAULT_EFFICIENCY, again)
@@ -341,7 +341,7 @@ class Program:
         ports = self._ports[[machine.memories_of(rank)[0] for rank in sorted({m.rank for m in machine.memories})]]
         used = np.repeat(boxes_of([(0, Rect((), ()))]), len(ports), axis=0)
         regions: tuple[tuple[RegionKey, int], ...] = ((("value", -1, self.outline.loss), READ),)
-        again = partial(self._bare_launch, "loss.fetch", partial(_numbered, ports), used, regions)
+        again = partial(self._bare_launch, "loss.fetch", partial(_number, ports), used, regions)
         self._put(self.outline.fetch, self._passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again))
 
     def _planned_home(self, tensor: int, plan: WeightPlan) -> WeightHome:
@@ -352,13 +352,13 @@ class Program:
         uses = tuple((self.outline.kind[number], place, self.operators[number]) for number, place in readers)
         producer = self.outline.producer.get(self.outline.assignments.get(tensor, -1))
         first = 0 if producer is None else self.operators[producer].processors[0]
-        return self._found(self._home, self.outline.tensors[tensor].shape, uses, first)
+        return self._find(self._home, self.outline.tensors[tensor].shape, uses, first)
 
     def _home(self, shape: tuple[int, ...], uses: tuple[tuple[int, int, OperatorPlan], ...], first: int) -> WeightHome:
         """The default home of a weight; of one that nothing reads it is where `first` says."""
         tiles, users = [], []
         for kind, place, config in uses:
-            used, points = self._found(self._tiles, kind, place, config.degrees)
+            used, points = self._find(self._tiles, kind, place, config.degrees)
             tiles.append(used)
             users.append(np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)[points])
         if not any(map(len, tiles)):
@@ -377,5 +377,5 @@ def _replicas(processors: Column) -> list[Point]:
     return [Point((), processor, replica) for replica, processor in enumerate(processors.tolist())]
 
 
-def _numbered(processors: Column) -> list[Point]:
+def _number(processors: Column) -> list[Point]:
     return [Point((number,), processor) for number, processor in enumerate(processors.tolist())]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from maniple.operators.operator.aten import Overload, Schema, schema
+from maniple.operators.operator.aten_overload import Overload, Schema, schema
 from maniple.operators.operator.builder import Tensor
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Call:
         return found
 
 
-def spelled(call: Call, **other: str) -> tuple[str, list[Tensor | Known]]:
+def spell(call: Call, **other: str) -> tuple[str, list[Tensor | Known]]:
     """The call as ``maniple.operators.library.elementwise.aten`` writes it, and the tensors that are its operands.
 
     Args:

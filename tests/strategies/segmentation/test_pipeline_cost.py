@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
-from maniple.strategies.pipeline.costs import Assumptions, Level
 from maniple.strategies.pipeline.problem import SegmentationProblem
-from maniple.strategies.segmentation.evaluation import cut_bytes, stages
-from maniple.strategies.segmentation.space import Part
+from maniple.strategies.pipeline.stage_costs import Assumptions, Level
+from maniple.strategies.segmentation.pipeline_cost import cut_bytes, stages
+from maniple.strategies.segmentation.pipeline_space import Part
 
 
 def chain(count: int, skips: list[tuple[int, int]]) -> CostGraph:

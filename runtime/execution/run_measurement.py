@@ -36,8 +36,8 @@ def gather_bytes(world: World, account: int | None) -> int:
     if account is None:
         mine: list[int | None] = [world.local.total, *(way.total() for way in ways)]
     else:
-        mine = [world.local.of(account), *(way.measured(account) for way in ways)]
-    told = [size.optional_integer() for part in _told(world, mine, "bytes") for size in part.items()]
+        mine = [world.local.of(account), *(way.count_bytes(account) for way in ways)]
+    told = [size.optional_integer() for part in _gather_fields(world, mine, "bytes") for size in part.items()]
     known = [size for size in told if size is not None]
     if len(known) < len(told):
         raise RequestError(
@@ -47,9 +47,9 @@ def gather_bytes(world: World, account: int | None) -> int:
     return sum(known)
 
 
-def _told(world: World, mine: object, what: str) -> list[record.Field]:
+def _gather_fields(world: World, mine: object, what: str) -> list[record.Field]:
     """What every rank says, in rank order."""
-    return record.parts(world.control.gather(record.packed(mine)), what)
+    return record.parts(world.control.gather(record.pack(mine)), what)
 
 
 def gather_timeline(world: World, run: Run) -> Timeline:
@@ -63,7 +63,7 @@ def gather_timeline(world: World, run: Run) -> Timeline:
 
 def gather_recording(world: World, recorder: Recorder) -> Timeline:
     """Collect what all ranks recorded."""
-    dropped = tuple(part.integer() for part in _told(world, recorder.dropped, "dropped events"))
+    dropped = tuple(part.integer() for part in _gather_fields(world, recorder.dropped, "dropped events"))
     return Timeline(gather_events(world, recorder.events()), _nodes(world), recorder.dependences(), dropped)
 
 
@@ -91,10 +91,10 @@ def _event(item: record.Field) -> Event:
 def gather_events(world: World, mine: Sequence[Event]) -> tuple[Event, ...]:
     """Give every rank's events, on the clock of rank 0."""
     offsets = clock_offsets(world.control, world.hosts, perf_counter_ns)
-    longest = max(part.integer() for part in _told(world, len(mine), "number of events"))
+    longest = max(part.integer() for part in _gather_fields(world, len(mine), "number of events"))
     events: list[Event] = []
     for first in range(0, longest, CHUNK_EVENTS):
-        told = _told(world, [astuple(event) for event in mine[first : first + CHUNK_EVENTS]], "events")
+        told = _gather_fields(world, [astuple(event) for event in mine[first : first + CHUNK_EVENTS]], "events")
         for offset, part in zip(offsets, told, strict=True):
             found = (_event(item) for item in part.items())
             events += (replace(event, time_ns=event.time_ns + offset) for event in found)

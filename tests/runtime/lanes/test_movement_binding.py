@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from maniple.regions.rectangle import Rect
-from maniple.runtime.lanes.movement import Place, bind_movement
+from maniple.runtime.lanes.movement_binding import Place, bind_movement
 from maniple.runtime.schedule.schedule import Piece, Transfer
 
 WHOLE = Rect((0,), (4,))

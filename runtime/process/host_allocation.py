@@ -66,7 +66,7 @@ class _Listening:
         self.sizes = [record.cpu_memory_usage() for record in records if record.kind() == "memory_alloc"]
 
 
-def taken_on_host(work: Callable[[], object]) -> Taken | None:
+def watch_host_run(work: Callable[[], object]) -> Taken | None:
     """Run something, and say what it took.
 
         allocates 6, frees 6, allocates 4 and 1, frees 1:   had 6, 0, 4, 5, 4   kept 4, peak 6

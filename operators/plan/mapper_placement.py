@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def mapped(plan: Plan, graph: Graph, machine: Machine, mapper: Mapper) -> Plan:
+def map_plan(plan: Plan, graph: Graph, machine: Machine, mapper: Mapper) -> Plan:
     """Give the plan with the processors that a mapper chooses.
 
     The mapper is asked once for each operator (its forward and backward tasks share processors) and once for each

@@ -70,7 +70,7 @@ class Layers:
         return tuple(found) if self.of(tuple(found)) == choices else None
 
 
-def published(space: Space, number: int) -> Choices:
+def published_choices(space: Space, number: int) -> Choices:
     """The choices of an operator: equal splits, on every range of processors; of equal ones the first."""
     own = space.operators[number]
     wanted = set(equal_splits(own.factors, own.processors))
@@ -84,10 +84,10 @@ def published(space: Space, number: int) -> Choices:
 def separate(space: Space) -> Layers:
     """Every operator a layer of its own."""
     numbers = tuple(range(len(space.names)))
-    return Layers(numbers, numbers, tuple(published(space, number) for number in numbers))
+    return Layers(numbers, numbers, tuple(published_choices(space, number) for number in numbers))
 
 
-def tied(graph: Graph, space: Space) -> Layers:
+def find_layers(graph: Graph, space: Space) -> Layers:
     """The layers of a graph: see the module."""
     ahead = _ahead(graph, space)
     choices: dict[int, Choices] = {}
@@ -95,7 +95,7 @@ def tied(graph: Graph, space: Space) -> Layers:
     def of(operator: int) -> Choices:
         if operator not in choices:
             if ahead[operator] == operator:
-                choices[operator] = published(space, operator)
+                choices[operator] = published_choices(space, operator)
             else:
                 choices[operator] = tuple(_as(space, operator, ahead[operator], c) for c in of(ahead[operator]))
         return choices[operator]

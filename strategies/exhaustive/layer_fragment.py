@@ -23,18 +23,18 @@ from maniple.regions.error import RequestError
 from maniple.strategies.exhaustive.branching import HERE, UNKNOWN, assembled_ns
 from maniple.strategies.lowering.tables import NUMBER_BITS, NUMBER_MASK
 from maniple.strategies.simulation.outline import CLOCK, PLACES
-from maniple.strategies.simulation.program import REQUIREMENT_BITS
+from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS
 from maniple.strategies.simulation.simulation import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from maniple.strategies.exhaustive.branching import Grid, Index, Kept, Known
-    from maniple.strategies.exhaustive.layer import Layers
-    from maniple.strategies.lowering.access import RegionRows
+    from maniple.strategies.exhaustive.published_layer import Layers
+    from maniple.strategies.lowering.region_cache import RegionRows
     from maniple.strategies.simulation.operator_placement import LaunchRows
     from maniple.strategies.simulation.outline import Outline, RegionKey
-    from maniple.strategies.simulation.program import PlacedLaunch
+    from maniple.strategies.simulation.placed_program import PlacedLaunch
     from maniple.strategies.simulation.simulation import Simulation
 
     Group = tuple[int, ...]
@@ -102,9 +102,9 @@ class Fragments:
             limit_ns: where the makespan is seen to be no less, any number that it reaches at least may be given.
             count: how many fragments are known, of those that are kept.
         """
-        return int(assembled_ns(np.asarray(numbers, dtype=np.int64), self.known(count), limit_ns))
+        return int(assembled_ns(np.asarray(numbers, dtype=np.int64), self.view(count), limit_ns))
 
-    def known(self, count: int) -> Known:
+    def view(self, count: int) -> Known:
         """What compiled code reads when so many fragments are known."""
         return self._index, self._kept, (count, len(self._slots), self._lanes)
 
@@ -173,12 +173,12 @@ class Fragments:
         parts: list[Sequence[tuple[int, ...]]] = [fragment.launches, fragment.rows, fragment.holds, fragment.edges]
         for which, rows in enumerate(parts, 1):
             first, last = int(self._count[which]), int(self._count[which]) + len(rows)
-            tables[which] = _grown(tables[which], last)
+            tables[which] = _grow(tables[which], last)
             tables[which][first:last] = np.asarray(rows, dtype=np.int64).reshape(len(rows), tables[which].shape[1])
             self._count[which] = last
             head += [first, last]
         number = int(self._count[0])
-        tables[0] = _grown(tables[0], number + 1)
+        tables[0] = _grow(tables[0], number + 1)
         tables[0][number] = head
         self._count[0] = number + 1
         self._kept = tables[0], tables[1], tables[2], tables[3], tables[4]
@@ -237,7 +237,7 @@ def _own(made: Mapping[Group, _Fragment | None], group: Group, what: str) -> _Fr
     return made[group]
 
 
-def _grown(table: Grid, need: int) -> Grid:
+def _grow(table: Grid, need: int) -> Grid:
     """The table, or where it has not that many rows one twice as large."""
     if need <= len(table):
         return table

@@ -12,7 +12,7 @@ from tabulated import Tabulated
 
 from maniple.operators.graph.graph import Graph
 from maniple.strategies.interface.space import Space
-from maniple.strategies.soap.chain import Chain, advance
+from maniple.strategies.soap.markov_chain import Chain, advance
 from maniple.strategies.soap.move import Choices, propose
 
 

@@ -171,13 +171,13 @@ class RegionCache:
         found = self._found.pop(key, None)
         if found is None:
             self.misses += 1
-            found = self._analysed(layout, home, uses, [privilege(use, alone=alone) for use in uses])
+            found = self._analyse(layout, home, uses, [privilege(use, alone=alone) for use in uses])
         else:
             self.hits += 1
         _keep(self._found, key, found, self._kept)
         return found
 
-    def _analysed(
+    def _analyse(
         self, layout: tuple[tuple[int, ...], int], home: Boxes, uses: Sequence[Use], privileges: list[int]
     ) -> RegionRows:
         shape, itemsize = layout

@@ -5,16 +5,16 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING
 
-from maniple.strategies.pipeline.costs import synchronization_s, transfer_s, work_s
 from maniple.strategies.pipeline.problem import Stage
+from maniple.strategies.pipeline.stage_costs import synchronization_s, transfer_s, work_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from maniple.strategies.pipeline.cost_graph import CostGraph
-    from maniple.strategies.pipeline.costs import Assumptions
     from maniple.strategies.pipeline.problem import SegmentationProblem
-    from maniple.strategies.segmentation.space import Part
+    from maniple.strategies.pipeline.stage_costs import Assumptions
+    from maniple.strategies.segmentation.pipeline_space import Part
 
 __all__: list[str] = []
 
@@ -60,7 +60,7 @@ def _stage(problem: SegmentationProblem, parts: Sequence[Part], crossing: Sequen
         shared *= link.members
     after = sum(other.replicas for other in parts[place + 1 :])
     received = crossing[place - 1] if place else 0
-    held = problem.held(
+    held = problem.held_bytes(
         fsum(nodes[node].parameter_bytes for node in part.nodes),
         fsum(nodes[node].stored_bytes for node in part.nodes) + received,
         after,

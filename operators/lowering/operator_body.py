@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
-    from maniple.operators.lowering.program import Port
+    from maniple.operators.lowering.step_program import Port
     from maniple.operators.rules.rule import Tile
     from maniple.operators.training.optimizer import SGD
     from maniple.regions.rectangle import Rect
@@ -69,7 +69,7 @@ class ForwardBinder(PureBinder):
         if not self.checked:
             return body
 
-        def checked() -> None:
+        def check() -> None:
             body()
             for place, result in enumerate(results):
                 if result.is_floating_point() and bool(result.isnan().any()):
@@ -77,7 +77,7 @@ class ForwardBinder(PureBinder):
                         f"operator {node.name} gave the first NaN, in result {place}: its operands have none"
                     )
 
-        return checked
+        return check
 
 
 @dataclass(frozen=True)

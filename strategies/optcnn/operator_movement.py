@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from maniple.strategies.lowering.validity import READ
 
 if TYPE_CHECKING:
-    from maniple.strategies.lowering.access import RegionRows, Use
     from maniple.strategies.lowering.network import Column
+    from maniple.strategies.lowering.region_cache import RegionRows, Use
     from maniple.strategies.simulation.operator_form import OperatorForm
 
 __all__: list[str] = []

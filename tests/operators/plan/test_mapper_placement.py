@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import maniple as mp
-from maniple.operators.plan.placement import mapped
+from maniple.operators.plan.mapper_placement import map_plan
 from maniple.regions.error import RequestError
 from maniple.runtime.program.mapper import LaunchView, Mapper, TaskView
 
@@ -59,7 +59,7 @@ class OnOne(Mapper):
 def test_a_mapper_is_asked_once_for_each_operator_and_each_weight(graph: mp.Graph) -> None:
     plan = mp.search(graph, MACHINE)
     asked = Asked()
-    assert mapped(plan, graph, MACHINE, asked) == plan
+    assert map_plan(plan, graph, MACHINE, asked) == plan
     names = [view.name for view in asked.views]
     assert names == ["linear", "cross_entropy", "linear.weight.update", "linear.bias.update"]
     for view in asked.views[:2]:
@@ -79,7 +79,7 @@ def replicated(plan: mp.Plan) -> mp.Plan:
 def test_replicas_are_points_with_one_more_coordinate(graph: mp.Graph) -> None:
     plan = replicated(mp.search(graph, MACHINE))
     asked = Asked()
-    mapped(plan, graph, MACHINE, asked)
+    map_plan(plan, graph, MACHINE, asked)
     home = plan.weight("linear.bias")
     assert home.replicas == 4
     assert asked.views[3].colors == ((0, 0), (0, 1), (0, 2), (0, 3))
@@ -88,7 +88,7 @@ def test_replicas_are_points_with_one_more_coordinate(graph: mp.Graph) -> None:
 
 def test_the_answers_replace_the_processors_and_nothing_else(graph: mp.Graph) -> None:
     plan = mp.search(graph, MACHINE)
-    moved = mapped(plan, graph, MACHINE, Shifted())
+    moved = map_plan(plan, graph, MACHINE, Shifted())
     moved.validate(graph, MACHINE)
     for node in graph.nodes:
         before, after = plan.operator(node.name), moved.operator(node.name)
@@ -99,4 +99,4 @@ def test_the_answers_replace_the_processors_and_nothing_else(graph: mp.Graph) ->
 def test_replicas_of_one_point_need_different_processors(graph: mp.Graph) -> None:
     plan = replicated(mp.search(graph, MACHINE))
     with pytest.raises(RequestError, match=r"mapper OnOne put replicas of .* on one processor: \(0, 0, 0, 0\)"):
-        mapped(plan, graph, MACHINE, OnOne())
+        map_plan(plan, graph, MACHINE, OnOne())

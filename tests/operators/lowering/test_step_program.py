@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maniple.operators.lowering.program import FragmentCache, Program, lower
+from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, WRITE_DISCARD
 from maniple.regions.rectangle import Rect

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.strategies.dnn_partitioning.max_load import MaxLoad
-    from maniple.strategies.dnn_partitioning.placement import Placement
+    from maniple.strategies.dnn_partitioning.placement_problem import Placement
     from maniple.strategies.dnn_partitioning.sample_latency import SampleLatency
     from maniple.strategies.pipeline.cost_graph import CostGraph
     from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem

@@ -12,7 +12,7 @@ from maniple.models import model
 from maniple.operators.library.randomness.dropout import Dropout
 from maniple.regions.error import RequestError
 from maniple.strategies.exhaustive.exhaustive import Exhaustive, ExhaustiveLayers
-from maniple.strategies.exhaustive.fragment import UNKNOWN, Fragments
+from maniple.strategies.exhaustive.layer_fragment import UNKNOWN, Fragments
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
 

@@ -60,16 +60,16 @@ def stray(
     """
     for tile in bound.tiles(degrees):
         for sign in () if tile.is_empty else (1, -1):
-            changed = [_changed(value, rect, sign) for value, rect in zip(operands, tile.operand_rects, strict=True)]
+            changed = [_change(value, rect, sign) for value, rect in zip(operands, tile.operand_rects, strict=True)]
             found = _differs(bound, tile, degrees, whole, run(changed))
             if found is not None:
                 name, expected, value = found
-                text = _explained(bound, tile, degrees, operands, whole, run, sign)
+                text = _explain(bound, tile, degrees, operands, whole, run, sign)
                 return Stray(f"{name} of the tile at {tile.result_rects[_place(name)]}", text, expected, value)
     return None
 
 
-def _changed(
+def _change(
     value: torch.Tensor | None, rect: Rect | None, sign: int, only: tuple[int, int] | None = None
 ) -> torch.Tensor | None:
     """An operand with large numbers outside a rectangle.
@@ -108,7 +108,7 @@ def _differs(
     return None
 
 
-def _explained(
+def _explain(
     bound: BoundRule,
     tile: Tile,
     degrees: Mapping[str, int],
@@ -128,7 +128,7 @@ def _explained(
                 for row in range(value.shape[axis])
                 if not low <= row < high
                 and _differs(
-                    bound, tile, degrees, whole, run(_with(operands, place, _changed(value, rect, sign, (axis, row))))
+                    bound, tile, degrees, whole, run(_with(operands, place, _change(value, rect, sign, (axis, row))))
                 )
             ]
             if rows:

@@ -52,6 +52,6 @@ class Tables:
         del evaluation
         return replace(self, state=OptCNN().step(self.state), steps=self.steps - 1)
 
-    def packed(self) -> None:
+    def pack(self) -> None:
         """Nothing: see the class."""
         return

@@ -56,12 +56,12 @@ class Request:
         _check_parameters(module)
         _check_norms(module)
         check_hooks(module)
-        found = _bound(type(module).__name__, module.forward, examples, 0)
+        found = _bind(type(module).__name__, module.forward, examples, 0)
         judged: dict[str, object] = {}
         if loss is None and targets is not None:
             raise RequestError("from_torch: targets= is for a loss; pass loss=, or let forward take them")
         if loss is not None:
-            judged = _bound("loss", _signed(loss), targets if targets is not None else (), 1)
+            judged = _bind("loss", _signature_of(loss), targets if targets is not None else (), 1)
             for name, value in judged.items():
                 if not tensors(name, value):
                     raise RequestError(f"from_torch: targets: expected tensors, got {name}={value!r:.60}")
@@ -143,19 +143,19 @@ class Step(nn.Module):
         request = self.request
         values: dict[str, object] = dict(zip(request.tensors, given, strict=True))
 
-        def filled(part: dict[str, object]) -> dict[str, object]:
+        def fill(part: dict[str, object]) -> dict[str, object]:
             return {name: rebuilt(name, value, values.get) for name, value in part.items()}
 
         before = dict(attributes(self.module))
         with Untrained(request.name, before), Unhooked():
-            output = _call(self.module, self.module.forward, filled(request.given))
-            named = _named(output)
+            output = _call(self.module, self.module.forward, fill(request.given))
+            named = _name_outputs(output)
             if request.loss is None:
                 loss = _loss(request.name, output, named)
                 named = {name: value for name, value in named.items() if value is not loss}
             else:
-                targets = dict(zip(request.targets, filled(request.judged).values(), strict=True))
-                loss = _scalar(_call(request.loss, _signed(request.loss), targets, output))
+                targets = dict(zip(request.targets, fill(request.judged).values(), strict=True))
+                loss = _scalar(_call(request.loss, _signature_of(request.loss), targets, output))
             check_gradients((loss, *named.values()))
         request.assigned[:] = [path for path, value in attributes(self.module) if before.get(path, value) is not value]
         request.outputs[:] = named
@@ -190,7 +190,7 @@ def _call(
     return function(*positional, **rest)
 
 
-def _bound(where: str, function: Callable[..., object], examples: Examples, skip: int) -> dict[str, object]:
+def _bind(where: str, function: Callable[..., object], examples: Examples, skip: int) -> dict[str, object]:
     """A function's arguments by name."""
     parameters = list(inspect.signature(function).parameters.values())[skip:]
     signature = inspect.Signature(parameters)
@@ -215,7 +215,7 @@ def _bound(where: str, function: Callable[..., object], examples: Examples, skip
     return values
 
 
-def _signed(loss: Loss) -> Callable[..., object]:
+def _signature_of(loss: Loss) -> Callable[..., object]:
     """What has the loss's signature."""
     return loss.forward if isinstance(loss, nn.Module) else loss
 
@@ -223,11 +223,11 @@ def _signed(loss: Loss) -> Callable[..., object]:
 def _scalar(loss: object) -> Tensor:
     """What a loss function gave, which must be a scalar."""
     if not isinstance(loss, Tensor) or loss.shape != ():
-        raise RequestError(f"from_torch: expected a scalar from loss=, got {_shown(loss)}")
+        raise RequestError(f"from_torch: expected a scalar from loss=, got {_show(loss)}")
     return loss
 
 
-def _named(output: object) -> dict[str, Tensor]:
+def _name_outputs(output: object) -> dict[str, Tensor]:
     """The tensors of a module's output by name."""
     if isinstance(output, Tensor):
         return {"output": output}
@@ -247,12 +247,12 @@ def _loss(where: str, output: object, named: dict[str, Tensor]) -> Tensor:
     if found is None or found.shape != () or not found.is_floating_point():
         raise RequestError(
             f"from_torch: {where}.forward gives no loss: expected a scalar, or an output whose .loss or first element "
-            f"is one, got {_shown(output)}; return the loss, or pass loss=fn(output, *targets) and targets="
+            f"is one, got {_show(output)}; return the loss, or pass loss=fn(output, *targets) and targets="
         )
     return found
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """A value as messages show it."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 

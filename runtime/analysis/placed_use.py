@@ -141,11 +141,11 @@ class Placing:
         known = self._known.get(key)
         if known is None:
             kept = (launch.points, requirement)  # what ids stand for must not be let go of
-            known = self._known[key] = kept, placed_uses(launch, requirement, self._machine)
+            known = self._known[key] = kept, place_uses(launch, requirement, self._machine)
         return known[1]
 
 
-def placed_uses(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:
+def place_uses(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:
     """Give the uses of a launch's points that use a requirement's region at all."""
     together = requirement.coherence is Coherence.SIMULTANEOUS
     return tuple(

@@ -107,11 +107,11 @@ class Placement:
                 f"{graph.name}: expected at most as many accelerators as nodes, {len(graph.nodes)}, got {count}"
             )
         memory = graph.devices.memory_bytes if memory_bytes is None else memory_bytes
-        classes = _merged(graph, _ordered(graph, _classes(graph)), memory)
+        classes = _merge(graph, _order(graph, _classes(graph)), memory)
         home = {node: place for place, nodes in enumerate(classes) for node in nodes}
         atoms = tuple(_atom(graph, nodes) for nodes in classes)
         edges = sorted({(home[a], home[b]) for a, b in _forward_edges(graph) if home[a] != home[b]})
-        return Placement(graph, atoms, tuple(edges), _sent(graph, home), count, hosts, memory)
+        return Placement(graph, atoms, tuple(edges), _find_sent(graph, home), count, hosts, memory)
 
     def accelerator_load_s(self, atoms: Iterable[int], *, overlap: bool = False) -> float:
         """Seconds per sample of an accelerator that runs some atoms."""
@@ -158,10 +158,10 @@ def _classes(graph: CostGraph) -> list[list[int]]:
         if node.colour is not None:
             of_colour[node.colour] = len(classes)
         classes.append([place])
-    return _fused(graph, classes, home)
+    return _fuse(graph, classes, home)
 
 
-def _fused(graph: CostGraph, classes: list[list[int]], home: dict[int, int]) -> list[list[int]]:
+def _fuse(graph: CostGraph, classes: list[list[int]], home: dict[int, int]) -> list[list[int]]:
     order: nx.DiGraph[int] = nx.DiGraph()
     order.add_nodes_from(range(len(classes)))
     order.add_edges_from((home[a], home[b]) for a, b in _forward_edges(graph) if home[a] != home[b])
@@ -169,7 +169,7 @@ def _fused(graph: CostGraph, classes: list[list[int]], home: dict[int, int]) -> 
     return [sorted(node for place in component for node in classes[place]) for component in strong]
 
 
-def _ordered(graph: CostGraph, classes: list[list[int]]) -> list[tuple[int, ...]]:
+def _order(graph: CostGraph, classes: list[list[int]]) -> list[tuple[int, ...]]:
     """The classes in topological order, of those that are free the one with the lowest node first."""
     home = {node: place for place, nodes in enumerate(classes) for node in nodes}
     order: nx.DiGraph[int] = nx.DiGraph()
@@ -179,7 +179,7 @@ def _ordered(graph: CostGraph, classes: list[list[int]]) -> list[tuple[int, ...]
     return [tuple(classes[place]) for place in line]
 
 
-def _merged(graph: CostGraph, classes: list[tuple[int, ...]], memory_bytes: float) -> list[tuple[int, ...]]:
+def _merge(graph: CostGraph, classes: list[tuple[int, ...]], memory_bytes: float) -> list[tuple[int, ...]]:
     """The classes with those that take no time and touch one other class only merged into that one.
 
     On the device of its only neighbour such a class costs nothing; anywhere else it may cost a transfer. So nothing
@@ -203,7 +203,7 @@ def _merged(graph: CostGraph, classes: list[tuple[int, ...]], memory_bytes: floa
                 merged = [list(members) for members in classes]
                 merged[target] = sorted([*merged[target], *nodes])
                 del merged[place]
-                classes = _ordered(graph, merged)
+                classes = _order(graph, merged)
                 break
         else:
             return classes
@@ -221,7 +221,7 @@ def _atom(graph: CostGraph, nodes: tuple[int, ...]) -> Atom:
     )
 
 
-def _sent(graph: CostGraph, home: dict[int, int]) -> tuple[Sent, ...]:
+def _find_sent(graph: CostGraph, home: dict[int, int]) -> tuple[Sent, ...]:
     """The outputs between atoms; of equal users one, with the sum of the times."""
     users: dict[int, set[int]] = {}
     for a, b in graph.edges:
