@@ -30,6 +30,7 @@ KEPT = {
     "src/maniple/worker_pool.py: pids": "tests see that no process is left",
     "strategies/frontier/algebra.py: thin_out": "completes the algebra, whose laws are tested together",
     "strategies/lowering/inner_library.py: define_pipelines": "numba asks it for its passes",
+    "strategies/pipeline/ideals.py: augment": "the augmentation of the paper, which tests draw",
     "strategies/simulation/compilation.py: on_end": "numba tells it that a function is compiled",
     "strategies/simulation/compilation.py: on_start": "as above, that one begins",
     "strategies/timing/ledger.py: add_edges": "tests write graphs of rows with it, without regions",
