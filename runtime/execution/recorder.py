@@ -138,12 +138,14 @@ class Journal:
 
     def teller(self, lane: str, name: Callable[[], str], category: str) -> Tell:
         """Give what notes the events of one thing, if anything records; takes what `Recorder.teller` takes."""
-        return silent if self._recorder is None else self._recorder.teller(lane, name(), category)
+        recorder = self._recorder  # another thread may close it meanwhile
+        return silent if recorder is None else recorder.teller(lane, name(), category)
 
     def ran(self, run: Run) -> None:
         """Take note of a run that has ended here, if anything records."""
-        if self._recorder is not None:
-            self._recorder.ran(run)
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.ran(run)
 
 
 def _note_free(recorder: weakref.ref[Recorder], name: str, size: int) -> None:

@@ -34,10 +34,10 @@ def in_turn(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
 
     @wraps(call)
     def called(program: Any, /, *args: P.args, **named: P.kwargs) -> R:
+        if inside_task():  # which the call refuses in its own words; nobody's turn is taken for it
+            return call(program, *args, **named)
         turn: Turn = program.turn
         if not turn.take():
-            if inside_task():  # which the call refuses in its own words
-                return call(program, *args, **named)
             raise RequestError(
                 f"this thread makes launches or waits for some while thread {turn.holder()!r} does; a rank runs one "
                 "program, in one thread at a time: make both in one thread, one after the other, or start a process "

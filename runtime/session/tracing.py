@@ -145,6 +145,7 @@ class Tracing:
         """
         if on_mismatch not in MISMATCHES:
             raise RequestError(f"trace {name!r}: unknown on_mismatch {on_mismatch!r}{nearest(on_mismatch, MISMATCHES)}")
+        self._rank.refuse_inside_a_task(f"trace {name!r}")
         self._before()
         plain = self._checking()
         self.pause(f"trace {name!r}")
@@ -184,6 +185,7 @@ class Tracing:
         Raises:
             RequestError: there is none, or launches are checked one by one at present.
         """
+        self._rank.refuse_inside_a_task(f"a replay of {name!r}")
         self._before()
         self.pause(f"a replay of {name!r}")
         known = self.traces.get(name)
@@ -213,8 +215,9 @@ class Tracing:
             what: for what.
 
         Raises:
-            RequestError: inside a trace, whose launches start together.
+            RequestError: inside a trace, whose launches start together; or inside a task.
         """
+        self._rank.refuse_inside_a_task(what)
         if self._open is not None:
             msg = (
                 f"{what} was asked for inside trace {self._open!r}, whose launches start together at its end; "
@@ -261,8 +264,8 @@ class Tracing:
         replaying, self.replaying = self.replaying, None
         if replaying is not None:
             held = replaying.release()
-            self._rank.refuse_inside_a_task("launch")
-            self._rank.check()
+            if held:
+                self._rank.check()
             for operation, call in held:
                 self._start(operation, call)
 
