@@ -19,7 +19,7 @@ from typing import ClassVar, final
 
 from maniple.regions.error import RequestError
 from maniple.runtime.cluster.vigil import HANG_S
-from maniple.runtime.devices.registry import CPU, check_device
+from maniple.runtime.devices.registry import CPU, DEVICES
 from maniple.runtime.machine.world_machine import load_given_machine
 from maniple.runtime.process import environment
 from maniple.runtime.process.inventory import available_cores, core_numbers
@@ -101,7 +101,7 @@ class LaunchRequest:
         if self.record is not None and (self.record.is_dir() or not os.access(self.record.absolute().parent, os.W_OK)):
             raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
         TRANSPORTS.lookup(self.transport)
-        check_device(self.device)
+        DEVICES.lookup(self.device)
         usable, wanted = len(core_numbers()), self.size * self.processors * self.cores_each()
         if self.bind and wanted > usable:
             raise RequestError(f"--bind: expected at least {wanted} cores for {self.size} ranks, got {usable}")

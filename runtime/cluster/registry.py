@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from maniple.regions.error import RequestError
 from maniple.runtime.cluster.launcher import Launcher
+from maniple.runtime.devices.registry import check_device
 from maniple.runtime.process.registry import Registry, class_check
 
 if TYPE_CHECKING:
@@ -33,4 +34,11 @@ def make_launcher(request: LaunchRequest) -> Launcher:
         raise RequestError(
             f"--bind: the cores are those of this host, where launcher {name!r} may start nothing; leave --bind out"
         )
+    if request.report and not made.same_host:
+        raise RequestError(
+            f"--report: ranks write it to a file of this host, where launcher {name!r} may start nothing; leave it "
+            "out, and call trainer.report() in the program"
+        )
+    if made.same_host:
+        check_device(request.device)
     return made

@@ -86,7 +86,7 @@ class _Worker:
         """Take an item to its end, or until there is something to hear."""
         item = strategy.unpack(plain)
         while not item.finished and (most is None or item.proposals < most) and not select.select([0], [], [], 0)[0]:
-            item = strategy.advanced(item, self._bench)
+            item = strategy.advance(item, self._bench)
         send(self._said, "item", round_, number, item.pack())
 
 

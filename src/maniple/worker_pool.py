@@ -143,7 +143,7 @@ class WorkerPool:
         self._own = self._next(state, items)
         self._hand_out(state, items)
         if self._own is not None:
-            item = strategy.advanced(items[self._own], strategy.bench_of(state))
+            item = strategy.advance(items[self._own], strategy.bench_of(state))
             return strategy.with_item(state, self._own, item)
         self._stop()
         self._round += 1
@@ -246,6 +246,8 @@ class WorkerPool:
         return graph_file.to_json(graph), machine.to_json(), seed, graph.fingerprint(), machine.fingerprint()
 
     def _tell(self, member: _Member, *message: object) -> None:
+        if member not in self._members:  # lost while it was told something else
+            return
         member.outbox.put(*message)
         self._flush(member)
 

@@ -190,16 +190,19 @@ class CheckedParallelStrategy(AbstractParallelStrategy[Any]):
         """The workbench of the process that the state is in."""
         return _call(self._asked, "bench_of", self.own.bench_of, state)
 
-    def advanced(self, item: WorkItem, bench: Any) -> WorkItem:
+    def advance(self, item: WorkItem, bench: Any) -> WorkItem:
         """An item after one more step."""
-        found = _call(self._asked, "advanced", self.own.advanced, item, bench)
+        found = _call(self._asked, "step", self.own.advance, item, bench)
         if found is None:
-            raise _mistake(self._asked, "advanced", "a work item", "None")
+            raise _mistake(self._asked, "step", "a work item", "None")
         return found
 
     def unpack(self, plain: list[Any]) -> WorkItem:
         """The item that its ``pack`` gave."""
-        return _call(self._asked, "unpack", self.own.unpack, plain)
+        found = _call(self._asked, "unpack", self.own.unpack, plain)
+        if found is None:
+            raise _mistake(self._asked, "unpack", "a work item", "None")
+        return found
 
 
 def _state(asked: str, method: str, call: Callable[..., object], *arguments: object) -> object:

@@ -109,7 +109,7 @@ class AbstractParallelStrategy(AbstractStrategy[State]):
             RequestError: it is none.
         """
 
-    def advanced(self, item: WorkItem, bench: Any) -> WorkItem:
+    def advance(self, item: WorkItem, bench: Any) -> WorkItem:
         """An item after one more step at a workbench; all that drive a search ask this."""
         return item.step(bench)
 
@@ -118,7 +118,7 @@ class AbstractParallelStrategy(AbstractStrategy[State]):
         """The state after one more step of the first item that has not ended, or after the round."""
         for number, item in enumerate(self.items(state)):
             if not item.finished:
-                return self.with_item(state, number, self.advanced(item, self.bench_of(state)))
+                return self.with_item(state, number, self.advance(item, self.bench_of(state)))
         return self.next_round(state)
 
     @final

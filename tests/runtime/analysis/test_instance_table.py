@@ -145,7 +145,7 @@ def test_an_instance_of_contributions_goes_when_nothing_refers_to_it() -> None:
 def test_an_instance_grows_to_at_least_twice_its_width(rect: Rect, grown: Rect | None) -> None:
     found = InstanceTable()
     found.valid(0, Rect((0,), (2,)))
-    assert found.grown(0, rect, Rect((0,), (10,))) == grown
+    assert found.growth(0, rect, Rect((0,), (10,))) == grown
 
 
 def test_growing_step_by_step_moves_as_much_as_growing_at_once() -> None:
@@ -154,7 +154,7 @@ def test_growing_step_by_step_moves_as_much_as_growing_at_once() -> None:
     found.valid(0, Rect((0,), (1,)))
     moved = 0
     for end in range(2, 1001):
-        room = found.grown(0, Rect((0,), (end,)), bounds)
+        room = found.growth(0, Rect((0,), (end,)), bounds)
         if room is not None:
             moved += found.main[0]
             found.valid(0, room)

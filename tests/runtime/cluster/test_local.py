@@ -16,6 +16,8 @@ from maniple.runtime.cluster.launcher import Launcher, LaunchRequest, RankComman
 from maniple.runtime.cluster.local import LocalLauncher, LocalProcess
 from maniple.runtime.cluster.registry import LAUNCHERS, make_launcher
 from maniple.runtime.cluster.run import command, ways
+from maniple.runtime.devices.host_device import HostDevice
+from maniple.runtime.devices.registry import DEVICES
 
 TIMEOUT_S = 20.0
 
@@ -118,8 +120,33 @@ def test_a_launcher_of_the_programs_own_is_asked_by_name(script: str) -> None:
         assert (type(made), made.argument) == (Far, "alpha,beta")
         with pytest.raises(RequestError, match="--bind: the cores are those of this host"):
             make_launcher(LaunchRequest((script,), cores=1, bind=True, launcher="far"))
+        with pytest.raises(RequestError, match="--report: ranks write it to a file of this host"):
+            make_launcher(LaunchRequest((script,), report=True, launcher="far"))
     finally:
         del LAUNCHERS._registered["far"]
+
+
+class Nowhere(HostDevice):
+    """A device that this host has not."""
+
+    kind = "gpu"
+
+    @classmethod
+    def check(cls) -> None:
+        raise RequestError("there is none here")
+
+
+def test_a_device_is_looked_for_where_the_ranks_are(script: str) -> None:
+    LAUNCHERS.register("far", Far)
+    DEVICES.register("nowhere", Nowhere)
+    try:
+        make_launcher(LaunchRequest((script,), device="nowhere", launcher="far"))
+        with pytest.raises(RequestError, match="there is none here"):
+            make_launcher(LaunchRequest((script,), device="nowhere"))
+        with pytest.raises(RequestError, match="device 'nowere': there is no such device"):
+            LaunchRequest((script,), device="nowere", launcher="far")
+    finally:
+        del LAUNCHERS._registered["far"], DEVICES._registered["nowhere"]
 
 
 def test_ranks_that_may_be_elsewhere_are_told_nothing_of_this_host(script: str, tmp_path: Path) -> None:

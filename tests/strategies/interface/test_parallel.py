@@ -73,7 +73,7 @@ def test_what_is_not_at_an_address_is_refused(address: tuple[str, str, str], mes
         ("items", None, r"items\(\) gave None; expected a tuple of work items; is a return missing"),
         ("with_items", None, r"with_items\(\) gave None; expected a state"),
         ("next_round", None, r"next_round\(\) gave None; expected a state"),
-        ("advanced", None, r"advanced\(\) gave None; expected a work item"),
+        ("advance", None, r"step\(\) gave None; expected a work item"),
     ],
 )
 def test_a_search_in_rounds_is_told_what_it_did_wrong(
@@ -95,7 +95,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def waiting(self: WorkerPool, state: Any) -> Any:
         while self.ready < len(self.pids) or self._out():
-            state = self.gathered(state, 1.0)
+            state = self.gather(state, 1.0)
         seen[:] = self.pids or seen
         return step(self, state)
 
