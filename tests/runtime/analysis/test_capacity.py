@@ -60,7 +60,7 @@ def test_where_all_fits_nothing_makes_room() -> None:
 def test_what_was_used_longest_ago_goes_first_and_no_more_than_needed() -> None:
     occupancy, _ = occupied((0, 1), (0, 1))
     assert evictions(occupancy, 2, 10) == [Eviction(0, 0, None)]
-    occupancy.used(0)
+    occupancy.note_use(0)
     assert evictions(occupancy, 2, 10) == [Eviction(1, 0, None)]
     assert evictions(occupancy, 2, 20) == [Eviction(1, 0, None), Eviction(0, 0, None)]
 
