@@ -218,6 +218,12 @@ class OperatorFunction:
                 kernel = GivenKernel.made(kind, body, wanted, names)
             except RequestError as error:
                 raise RequestError(f"operator {self.kind.name!r}, {part} ({place_of(body)}): {error}") from error
+            held = self.kind.bodies.get((kernel.variant.processor, part))
+            if held is not None and held.variant.kind != kind:
+                raise RequestError(
+                    f"operator {self.kind.name!r}, {part} ({place_of(body)}): processors of kind "
+                    f"{kernel.variant.processor} have a body already, {held.variant.kind!r}; give one of the two"
+                )
             self.kind.bodies = {**self.kind.bodies, (kernel.variant.processor, part): kernel}
             return body
 

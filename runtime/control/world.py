@@ -176,10 +176,15 @@ def _join(launch: LaunchEnvironment) -> World:
     control = CoordinatorClient(
         launch, "" if transport is None else transport.endpoint, headway, stacks.answer(launch.log)
     )
-    welcome = control.join()
-    exit_hook.attend(control)
-    if transport is not None:
-        transport.connect(welcome.endpoints)
+    try:
+        welcome = control.join()
+        exit_hook.attend(control)
+        if transport is not None:
+            transport.connect(welcome.endpoints)
+    except BaseException:
+        if transport is not None:  # what it has made in the file system goes with it
+            transport.close()
+        raise
     atexit.register(leave)
     if launch.bound:  # the threads of the control plane and of sockets, which run by now, go wherever a core is idle
         bind_to(launch.bound)

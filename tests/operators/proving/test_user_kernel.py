@@ -171,3 +171,11 @@ def test_what_is_no_kernel_is_refused(part: str, kind: str, message: str) -> Non
         RequestError, match=rf"operator 'refused_square', {part} \(.*test_user_kernel\.py:\d+\): .*" + message
     ):
         getattr(made("refused_square"), part)(kind)(few)
+
+
+def test_a_processor_has_one_body_and_giving_it_again_replaces_it() -> None:
+    function = made("only_one")
+    function.forward("numba")(forward)
+    function.forward("numba")(forward)
+    with pytest.raises(RequestError, match=r"operator 'only_one', forward .*cpu have a body already, 'numba'"):
+        function.forward("cpu")(forward)

@@ -9,7 +9,8 @@ import pytest
 
 from maniple.regions.error import RunError
 from maniple.runtime.control.waiting import Waiting
-from maniple.runtime.control.world import World, local_worlds
+from maniple.runtime.control.world import World
+from maniple.testing import local_worlds
 
 TIMEOUT_S = 30.0
 
