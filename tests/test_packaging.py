@@ -32,7 +32,8 @@ def entry_points() -> list[tuple[str, str, str]]:
 def expected_files() -> set[str]:
     """What belongs into a wheel, told from the real folders and not from the links that the build follows."""
     names = {f"maniple/{path.name}" for path in (ROOT / "src" / "maniple").glob("*.py")} | {"maniple/py.typed"}
-    names |= {f"maniple/zoo/{path.name}" for path in (ROOT / "src" / "maniple" / "zoo").glob("*.py")}
+    for folder in ("testing", "zoo"):
+        names |= {f"maniple/{folder}/{path.name}" for path in (ROOT / "src" / "maniple" / folder).glob("*.py")}
     for layer in LAYERS:
         names |= {f"maniple/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / layer).rglob("*.py")}
     return names
