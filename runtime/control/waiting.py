@@ -37,7 +37,7 @@ class Waiting:
         """The first failure; None while there was none."""
         self._raised_in: TracebackType | None = None
         self.told = False
-        """Whether the failure was raised to anybody."""
+        """Whether the failure was raised to the program."""
 
     def fail(self, error: BaseException) -> None:
         """Record the first failure, wake everybody who waits, and have the other ranks stopped."""
@@ -56,9 +56,14 @@ class Waiting:
             self.finished.notify_all()
 
     def check(self) -> None:
-        """Raise the failure, if there was one."""
+        """Raise the failure to the program, if there was one."""
         if self.error is not None:
             self.told = True
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Raise the failure to a lane or a spinning wait, if there was one: the program has not been told by that."""
+        if self.error is not None:
             # One exception for all who ask; its traceback must not grow with each.
             raise self.error.with_traceback(self._raised_in)
 

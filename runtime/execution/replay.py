@@ -313,7 +313,7 @@ class Replay:
             return self._moved_runs[row] >= value
         with self._progress.blocking(), self._waiting.finished:
             while self._moved_runs[row] < value:
-                self._waiting.check()
+                self._waiting.give_up()
                 self._waiting.finished.wait()
         return True
 

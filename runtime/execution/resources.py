@@ -53,7 +53,7 @@ class Resources:
         neighbours = 1 if world.shared is None else len(world.shared.ranks)
         roomy = neighbours * world.processors * world.cores <= available_cores()
         patient = world.stepper is None
-        self.progress = Progress(world.shared, world.rank, roomy=roomy, patient=patient, check=waiting.check)
+        self.progress = Progress(world.shared, world.rank, roomy=roomy, patient=patient, check=waiting.give_up)
         self._waiting = waiting
         self._credit_bytes = credit_bytes
         self._mailbox: Mailbox | None = None
@@ -123,7 +123,7 @@ class Resources:
         device = open_device(self.world.device, local, machine.memories[processor.memory].capacity_bytes)
         self.processors[processor.id] = GpuProcessor(processor.id, device, self._waiting.fail)
         self.memories[processor.memory] = Memory(processor.memory, None, device)
-        self.milestones[processor.id] = Milestones(self._waiting.check, PATIENCE_S)
+        self.milestones[processor.id] = Milestones(self._waiting.give_up, PATIENCE_S)
 
     def runs(self, variant: Variant) -> bool:
         """Whether a variant runs on every processor of its kind here."""

@@ -80,3 +80,15 @@ def test_a_failure_of_this_rank_stops_the_others_and_one_of_theirs_does_not_echo
         other.check()
     with pytest.raises(RunError, match=r"^mine$"):
         one.check()
+
+
+def test_a_lane_that_gives_up_leaves_the_program_to_be_told() -> None:
+    waiting = Waiting(World.solo(cores=1))
+    waiting.give_up()
+    waiting.fail(RunError("task nap[0] failed"))
+    with pytest.raises(RunError, match=r"nap\[0\]"):
+        waiting.give_up()
+    assert not waiting.told
+    with pytest.raises(RunError, match=r"nap\[0\]"):
+        waiting.check()
+    assert waiting.told
