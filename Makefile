@@ -13,9 +13,13 @@ VENV := .venv
 PY := $(VENV)/bin/python
 SETUP := sh .ci/setup "$(PYTHON)" "$(TORCH_INDEX)"
 
+# Targets that need nothing of each other, one a line, two at a time. Each says at its end all that it has to say.
+SIDE_BY_SIDE := xargs -P 2 -I '{}' sh -c \
+	'said=$$($(MAKE) --no-print-directory {} 2>&1); status=$$?; printf "%s\n" "$$said"; exit $$status'
+
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test quick lint rules docs bench clean
+.PHONY: help demo test quick lint rules pyright layers docs simulator bench clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -30,9 +34,8 @@ $(VENV)/.ready-dev: pyproject.toml setup.py constraints-dev.txt .ci/setup
 demo: $(VENV)/.ready-examples
 	@$(VENV)/bin/maniple run --nodes 2 examples/digits.py
 
-test: lint docs
-	@echo "== simulator (compiled once, for all tests)"
-	@$(PY) -c "from maniple.strategies.simulation.compilation import compile_all; compile_all()"
+test: $(VENV)/.ready-dev
+	@printf '%s\n' rules pyright docs simulator layers | $(SIDE_BY_SIDE)
 	@echo "== tests"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n 2 --dist loadgroup
 
@@ -48,15 +51,23 @@ rules: $(VENV)/.ready-dev
 	@echo "== types (mypy)"
 	@$(PY) -m mypy -p maniple
 
-lint: rules
+lint: rules pyright layers
+
+pyright: $(VENV)/.ready-dev
 	@echo "== types (pyright)"
 	@$(PY) -m pyright --warnings --pythonpath $(PY)
+
+layers: $(VENV)/.ready-dev
 	@echo "== import layers (import-linter)"
 	@$(PY) -c "from importlinter.cli import lint_imports_command as check; check()" --no-cache
 
 docs: $(VENV)/.ready-dev
 	@echo "== documentation (sphinx)"
 	@$(PY) -m sphinx -q -W -n --keep-going -b html docs docs/_build/html
+
+simulator: $(VENV)/.ready-dev
+	@echo "== simulator (compiled once, for all tests)"
+	@$(PY) -c "from maniple.strategies.simulation.compilation import compile_all; compile_all()"
 
 bench: $(VENV)/.ready-dev
 	@$(PY) benchmarks/first_light.py

@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import setup
 
 PACKAGE = Path(__file__).resolve().parent / "src" / "maniple"
-FOLDERS = ("regions", "runtime", "operators", "mappers", "strategies")
+FOLDERS = ("process", "regions", "runtime", "operators", "mappers", "strategies")
 
 
 def broken_links(package: Path) -> list[str]:

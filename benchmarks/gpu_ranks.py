@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 
 import maniple as mp
+from maniple.process import environment
 from maniple.runtime.control.world import current
-from maniple.runtime.process import environment
 
 STEPS, BATCH, CLASSES = 5, 8, 5
 TOLERANCE = 1e-9  # of float64; |a - b| <= TOLERANCE * max(1, max|b|)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 import maniple as mp
-from maniple.regions.error import ManipleError
+from maniple.process.error import ManipleError
 
 LARGEST = 20_000
 """Elements. Larger samples are left out, and those that no plan can cut: scalars, and tensors without elements."""

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import maniple as mp
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.observe.peak import measure_peak
 
 STEPS = 4

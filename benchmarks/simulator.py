@@ -19,12 +19,12 @@ from maniple.models import model
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import Plan
 from maniple.runtime.machine.machine import Machine
+from maniple.runtime.schedule.order import first_come
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.soap import Soap
-from maniple.strategies.timing.full import first_come, in_order
 
 CLOCK = time.thread_time
 
@@ -60,18 +60,10 @@ def timed(call: Callable[[], object], runs: int) -> float:
 
 
 def full_rates(graph: Graph, machine: Machine) -> dict[str, float]:
-    """Rows per second of a full simulation, finding the order and in a given one."""
+    """Rows per second of a full simulation."""
     duration, held, successors, lanes = Simulation(graph, machine, planned(graph, machine, "data_parallel")).columns()
-    begin, sequence, makespan = first_come(duration, held, successors, lanes)
-    again, last = in_order(sequence, duration, held, successors, lanes)
-    if makespan != last or (begin != again).any():
-        raise SystemExit("the two full simulations disagree")
     rows = len(duration)
-    return {
-        "rows": rows,
-        "first_come_rows_per_s": rows / timed(lambda: first_come(duration, held, successors, lanes), 50),
-        "in_order_rows_per_s": rows / timed(lambda: in_order(sequence, duration, held, successors, lanes), 50),
-    }
+    return {"rows": rows, "rows_per_s": rows / timed(lambda: first_come(duration, held, successors, lanes), 50)}
 
 
 def delta_against_rebuild(graph: Graph, machine: Machine, count: int) -> dict[str, float]:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import click
 
-from maniple.regions.error import ManipleError, RequestError, RunError
+from maniple.process.error import ManipleError, RequestError, RunError
 
 FOLDER = Path(__file__).resolve().parent
 if __name__ == "__main__":  # what this starts imports the same modules, and finds the programs beside this interpreter

@@ -33,10 +33,11 @@ class UnixTransport(InboxTransport):
             threading.Thread(target=self._receive, daemon=True).start()
 
     def _receive(self) -> None:
-        with suppress(OSError), self._server.accept()[0] as link, link.makefile("rb") as stream:
-            while head := stream.read(self.head.size):
-                peer, header, size = self.head.unpack(head)
-                self.deliver(Delivery(peer, stream.read(header), memoryview(stream.read(size)) if size >= 0 else None))
+        with suppress(OSError, EOFError), self._server.accept()[0] as link, link.makefile("rb") as stream:
+            while stream.peek(1):  # until the peer closes its end
+                peer, header, size = self.head.unpack(self.read_whole(stream, self.head.size))
+                head, payload = self.read_whole(stream, header), self.read_whole(stream, max(0, size))
+                self.deliver(Delivery(peer, head, None if size < 0 else memoryview(payload)))
 
     def send(self, peer: int, header: bytes, payload: memoryview | None, account: int) -> None:
         """Write to the peer's socket, which is called at the first send."""

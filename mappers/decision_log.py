@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from maniple.mappers.default import DefaultMapper
-from maniple.regions.error import RequestError
-from maniple.runtime.process import environment
+from maniple.process import environment
+from maniple.process.error import RequestError
 from maniple.runtime.program.mapper import CopyView, LaunchView, Mapper, TaskMapping, TaskOptions, TaskView, TunableView
 
 if TYPE_CHECKING:

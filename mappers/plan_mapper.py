@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.program.mapper import Mapper, TaskOptions
 
 if TYPE_CHECKING:

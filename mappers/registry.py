@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import cast
 
-from maniple.regions.error import RequestError
-from maniple.runtime.process.registry import Registry, class_check
+from maniple.process.error import RequestError
+from maniple.process.registry import Registry, class_check
 from maniple.runtime.program.mapper import Mapper
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
 """Index spaces, partitions, privileges, and which copies and folds a use of a region needs. Pure values only.
 
-Names are loaded when they are first used: an error needs no arrays.
+Names are loaded when they are first used: a privilege needs no arrays.
 """
 
 from __future__ import annotations
@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from maniple.regions.collective import Collective as Collective
     from maniple.regions.collective import recognise as recognise
-    from maniple.regions.error import ManipleError as ManipleError
-    from maniple.regions.error import RequestError as RequestError
-    from maniple.regions.error import RunError as RunError
-    from maniple.regions.error import nearest as nearest
     from maniple.regions.index_space import IndexSpace as IndexSpace
     from maniple.regions.index_space import RectSet as RectSet
     from maniple.regions.logical_region import LogicalRegion as LogicalRegion
@@ -49,12 +45,6 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "collective": (
         "Collective",
         "recognise",
-    ),
-    "error": (
-        "ManipleError",
-        "RequestError",
-        "RunError",
-        "nearest",
     ),
     "index_space": (
         "IndexSpace",

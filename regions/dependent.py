@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.index_space import Column, IndexSpace, RectSet, intersect, join_runs, simplest
 from maniple.regions.rectangle import Rect, nothing
 from maniple.regions.subspace import Partition

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect, merge, nothing, overlapping
 
 Column = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 from maniple.regions.rectangle import Rect
 
 _ITEMSIZES = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.index_space import IndexSpace, RectSet, intersect, simplest
 from maniple.regions.rectangle import Rect
 from maniple.regions.subspace import Partition as Partition

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, final
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 Kind = Literal["read", "write-discard", "read-write", "reduce"]
 

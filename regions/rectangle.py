@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 _set = object.__setattr__
 
@@ -286,6 +286,22 @@ def merge(rects: Iterable[Rect]) -> tuple[Rect, ...]:
         for axis in reversed(range(boxes[0].ndim)):
             boxes = _join(boxes, axis)
     return tuple(sorted(boxes, key=by_bounds))
+
+
+def recut(rects: Sequence[Rect]) -> Sequence[Rect]:
+    """Disjoint boxes of the same points, cut where any of them ends and joined again, if that makes fewer of them."""
+    boxes = list(rects)
+    for axis in range(boxes[0].ndim - 1):
+        cuts = sorted({bound for box in boxes for bound in (box.lo[axis], box.hi[axis])})
+        boxes = [piece for box in boxes for piece in _cut(box, axis, cuts)]
+    return min(rects, merge(boxes), key=len)
+
+
+def _cut(box: Rect, axis: int, cuts: Sequence[int]) -> Iterator[Rect]:
+    """The parts of a box between cuts of one axis, of which its own ends are some."""
+    within = [cut for cut in cuts if box.lo[axis] <= cut <= box.hi[axis]]
+    for low, high in itertools.pairwise(within):
+        yield _box((*box.lo[:axis], low, *box.lo[axis + 1 :]), (*box.hi[:axis], high, *box.hi[axis + 1 :]))
 
 
 def _join(boxes: list[Rect], axis: int) -> list[Rect]:

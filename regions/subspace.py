@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.index_space import IndexSpace, RectSet, as_one, intersect, simplest, union, without
 from maniple.regions.rectangle import Rect, nothing, overlapping
 

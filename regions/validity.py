@@ -15,9 +15,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import final
 
+from maniple.process.error import RequestError
 from maniple.regions.arrangement import arrange, meeting
 from maniple.regions.cell import Cell, Pending, cut, group, needs
-from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace, RectSet, as_one, by_place, intersect, union, without
 from maniple.regions.movement import Contribution as Contribution
 from maniple.regions.movement import Copy as Copy

@@ -2,7 +2,6 @@
 
 Its rooms, each of which may import those above it:
 
-    process      what this process has of its system: environment variables, heap, files, cores
     transports   how bytes reach another rank: sockets, shared memory, messages and their proof
     control      the world of ranks as one of them sees it, and its line to the launcher
     machine      what planning sees: hosts, memories, processors, links

@@ -4,8 +4,10 @@ held against.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -19,6 +21,8 @@ from maniple.runtime.machine.machine import Machine
 from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.simulation.simulation import Simulation
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "oracles"))
 
 # The same examples on every run (law 8), and no deadline: how fast a test machine is proves nothing.
 settings.register_profile(
@@ -49,6 +53,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(900))
 
 
+def pytest_runtest_setup() -> None:
+    """Keep the collector from what lives when a test begins: tests, packages and imported graphs, a million objects.
+
+    Every trainer collects before it watches its memory, and would look at all of them each time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The folder that holds pyproject.toml."""
@@ -75,7 +88,7 @@ BOUNDS: WeakKeyDictionary[Graph, dict[Asked, float]] = WeakKeyDictionary()
 
 def bound_ns(simulation: Simulation) -> float:
     """The lower bound of what a simulation simulates, worked out once for a graph and a machine."""
-    graph, optimizer = simulation.graph, simulation._outline.optimizer
+    graph, optimizer = simulation.graph, simulation._plan_free.optimizer
     asked = (len(graph.nodes), simulation.machine, simulation.plan.semantics, optimizer)
     known = BOUNDS.setdefault(graph, {})
     if asked not in known:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from maniple import cli
+from maniple.process import environment
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.process import environment
 from maniple.strategies.cost_model.measurement import read_measurements
 
 pytestmark = [pytest.mark.ranks, pytest.mark.simulator, pytest.mark.timeout(180)]

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from naive_roofline import task_ns
 
 import maniple as mp
 from maniple import cli, search_loop
 from maniple.costs import NamedCosts, costs_of, costs_of_plan, survey_costs
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch
-from maniple.runtime.schedule.roofline import task_ns
 from maniple.strategies.cost_model import measured
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import (

@@ -13,7 +13,7 @@ import pytest
 
 from maniple import kept_graph
 from maniple.operators.graph.graph import Graph
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.request import model_of
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 
 import maniple as mp
+from maniple import memory_use
+from maniple.memory_use import MemoryUse
 from maniple.runtime.control.world import World
+from maniple.runtime.devices.host_device import HostDevice
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.storage.memory import Memory
 from maniple.testing import local_worlds
@@ -63,6 +68,20 @@ def test_what_the_runtime_does_not_know_of_is_measured(monkeypatch: pytest.Monke
     world = World.solo(cores=1)
     _, after = used(world)
     assert after["measured"] > 1.7 * after["predicted"]
+
+
+def test_devices_say_which_of_torchs_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their classes; what torch knows nothing of is not watched."""
+
+    class Torchs(HostDevice):
+        torch_device = torch.device("cuda", 3)
+
+    watched: list[object] = []
+    monkeypatch.setattr(memory_use, "Watch", lambda _, devices: watched.extend(devices))
+    memories = [SimpleNamespace(device=device) for device in (None, HostDevice(0, 1), Torchs(1, 1))]
+    rank = SimpleNamespace(world=SimpleNamespace(device="theirs", shared=None), memories=dict(enumerate(memories)))
+    MemoryUse(cast("RankRuntime", rank))
+    assert watched == [torch.device("cuda", 3)]
 
 
 def test_each_rank_says_its_own() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("regions", "runtime", "operators", "mappers", "strategies")
+LAYERS = ("process", "regions", "runtime", "operators", "mappers", "strategies")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from maniple.partition_command import partition
 from maniple.partition_request import amount
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 PROFILE = """\
 node1 -- Input -- forward_compute_time=9.0, backward_compute_time=0.0, activation_size=8.0, parameter_size=0.0

@@ -13,7 +13,7 @@ def test_an_outbox_does_not_wait_for_its_reader() -> None:
     """A pipe takes 64 KiB; the rest goes when there is room, and nothing is lost or mixed up."""
     reading, writing = os.pipe()
     outbox, inbox, found = Outbox(writing), Inbox(reading), list[list[object]]()
-    sent = [["leg", number, bytes([number]) * 100_000] for number in range(8)]
+    sent = [["item", number, bytes([number]) * 100_000] for number in range(8)]
     for message in sent:
         outbox.put(*message)
     assert not outbox.flush()

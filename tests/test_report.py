@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.report import RankMemory, Report
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime

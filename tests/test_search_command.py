@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from maniple import cli, search_command
+from maniple.kept_graph import planning_graph
 from maniple.operators.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -85,6 +88,19 @@ def test_json_has_exactly_its_keys_and_the_plan_is_the_saved_one(
     assert (document["strategy"], document["seed"], document["proposals"]) == ("soap", 3, 40)
     assert 0 < document["lower_bound_s"] <= document["step_s"] <= document["data_parallel_step_s"]
     assert Plan.load(saved).predicted.step_s == document["step_s"]
+
+
+def test_a_search_of_a_model_that_was_imported_before_imports_no_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph is kept; searching, what the runtime would allocate, the bound and the table need no torch either."""
+    monkeypatch.setenv("MANIPLE_CACHE", str(tmp_path))
+    planning_graph("lenet", 8)
+    asked = ["search", "lenet", "--machine", "p100x4", "--batch", "8", "--proposals", "40", "-o", f"{tmp_path}/plan"]
+    code = f"import sys, maniple.cli\ntry: maniple.cli.main({asked})\nfinally: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=900)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert Plan.load(tmp_path / "plan").predicted.memory_bytes
 
 
 def test_simulate_says_what_search_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import math
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,7 +16,7 @@ import pytest
 
 import maniple as mp
 from maniple import search as face
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import AbstractStrategy, Problem, Progress
 from maniple.strategies.named.data_parallel import DataParallel
@@ -38,6 +41,63 @@ def test_every_installed_strategy_gives_a_plan_that_fits(strategy: str) -> None:
     plan = mp.search(graph, MACHINE, strategy=strategy, budget=0.2)
     plan.validate(graph, MACHINE)
     assert plan.strategy == strategy
+
+
+# Runs each strategy in a process that has loaded nothing compiled, and says what its search compiled or loaded after
+# its budget had begun.
+LATE = """
+import os, sys, traceback
+import maniple as mp
+from maniple import search_loop
+from maniple.process.compilation import compiled
+from maniple.strategies.interface.registry import STRATEGIES
+
+def signatures():
+    return {
+        (module, name, str(one))
+        for module in compiled._MODULES
+        for name, value in vars(sys.modules[module]).items()
+        for one in getattr(value, "signatures", ())
+    }
+
+def watched(*arguments, drive=search_loop._drive):
+    before = signatures()
+    plan = drive(*arguments)
+    for module, name, signature in sorted(signatures() - before):
+        print(chosen, module, name, signature, flush=True)
+    return plan
+
+def searched():
+    graph = mp.Graph("small")
+    x, y = graph.input("x", (8, 2, 6, 6)), graph.input("y", (8,), dtype="int64")
+    h = graph.relu(graph.conv2d(x, 4, 3, padding=1))
+    h = graph.add(h, graph.conv2d(h, 4, 3, padding=1))
+    graph.loss(graph.cross_entropy(graph.linear(graph.flatten(h), 4), y))
+    for machine in (mp.Machine.preset("p100x4"), mp.Machine.cpu(2)):
+        mp.search(graph, machine, strategy=chosen, budget=20.0, proposals=600, cores=1)
+
+search_loop._drive = watched
+for chosen in sys.argv[1:]:
+    STRATEGIES.lookup(chosen)
+for chosen in sys.argv[1:]:
+    if os.fork() == 0:
+        try:
+            searched()
+        except BaseException:
+            traceback.print_exc(file=sys.stdout)
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+print("all searched")
+"""
+
+
+@pytest.mark.simulator
+def test_nothing_is_compiled_or_loaded_inside_a_budget() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", LATE, *STRATEGIES.names()], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert run.stdout == "all searched\n", run.stdout + run.stderr
 
 
 def test_the_same_arguments_give_the_same_plan() -> None:
@@ -159,6 +219,15 @@ def test_a_plan_found_in_seconds_is_found_again_in_proposals() -> None:
     assert again.to_json() == timed.to_json()
 
 
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    """Nothing is frozen, as in a program of its own."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("unfrozen")
 def test_what_the_program_has_frozen_stays_frozen(counting: type[Counting]) -> None:
     """Else a search freezes what it stands on, and lets go of it; one that takes a step does neither."""
     seen: list[int] = []

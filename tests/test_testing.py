@@ -10,7 +10,7 @@ import pytest
 
 import maniple as mp
 from maniple.operators.plan.plan import Plan
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.control.world import World
 from maniple.strategies.interface.placement import complete, split_sample
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-LAYERS = ("mappers", "operators", "regions", "runtime", "strategies")
+LAYERS = ("mappers", "operators", "process", "regions", "runtime", "strategies")
 FACE = ROOT / "src" / "maniple"
 
 

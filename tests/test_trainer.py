@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 
 import maniple as mp
+from maniple.process.error import RequestError, RunError
 from maniple.program_loader import KEPT_SIZES
-from maniple.regions.error import RequestError, RunError
 from maniple.runtime.control.waiting import Waiting
 from maniple.runtime.control.world import World
 from maniple.runtime.execution import rank
@@ -277,6 +277,38 @@ def test_a_closed_trainer_says_so() -> None:
         trainer.timeline,
     ):
         refused(trainer, call, "the trainer is closed; make another")
+
+
+ENTRIES: dict[str, Callable[[mp.Trainer], object]] = {
+    "step": lambda trainer: trainer.step(**batch(0)),
+    "run": lambda trainer: list(trainer.run([batch(0)])),
+    "evaluate": lambda trainer: trainer.evaluate(batch(0)["x"]),
+    "parameters": lambda trainer: trainer.parameters(),
+    "state_dict": lambda trainer: trainer.state_dict(),
+    "load_state_dict": lambda trainer: trainer.load_state_dict({}),
+    "bytes": lambda trainer: trainer.bytes(),
+    "total_bytes": lambda trainer: trainer.total_bytes(),
+    "memory": lambda trainer: trainer.memory(),
+    "timeline": lambda trainer: trainer.timeline(),
+    "report": lambda trainer: trainer.report(),
+    "close": lambda trainer: trainer.close(),
+    "schedule": lambda trainer: trainer.schedule,
+    "another trainer": lambda trainer: make(trainer._world),
+}
+
+
+def test_every_call_is_refused_while_another_thread_is_inside_one(trainer: mp.Trainer) -> None:
+    named = {name for name, member in vars(mp.Trainer).items() if callable(member) and name[0] != "_"}
+    assert named == set(ENTRIES) - {"schedule", "another trainer"}
+    trainer.turn.take()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            for call in ENTRIES.values():
+                with pytest.raises(RequestError, match="while thread"):
+                    pool.submit(call, trainer).result(TIMEOUT_S)
+    finally:
+        trainer.turn.give()
+    assert trainer.step(**batch(0)) > 0.0
 
 
 def test_an_optimizer_of_torch_is_refused_and_none_is_exchanged_later(trainer: mp.Trainer) -> None:

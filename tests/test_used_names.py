@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("regions", "runtime", "operators", "mappers", "strategies")
+FOLDERS = ("process", "regions", "runtime", "operators", "mappers", "strategies")
 FACE = ROOT / "src" / "maniple"
 SOURCES = sorted(
     [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
@@ -22,14 +22,11 @@ REGISTERING = frozenset({"handles", "command", "group", "overload", "intrinsic",
 KEPT = {
     "operators/graph/pool_methods.py: adaptive_avg_pool": "a method of graphs, as torch.nn has the layer",
     "operators/graph/pool_methods.py: adaptive_max_pool": "as above",
-    "runtime/control/control.py: stop_reason": "tests of every control see why a run was stopped",
-    "runtime/control/coordinator_client.py: stop_reason": "as above",
-    "runtime/control/loopback.py: stop_reason": "as above",
     "runtime/devices/null_device.py: pause": "tests hold a device, to see who waits for it",
     "runtime/observe/peak.py: measure_peak": "benchmarks/memory.py measures with it",
     "src/maniple/worker_pool.py: pids": "tests see that no process is left",
     "strategies/frontier/algebra.py: thin_out": "completes the algebra, whose laws are tested together",
-    "strategies/lowering/inner_library.py: define_pipelines": "numba asks it for its passes",
+    "process/compilation/inner_library.py: define_pipelines": "numba asks it for its passes",
     "strategies/pipeline/ideals.py: augment": "the augmentation of the paper, which tests draw",
     "strategies/simulation/compilation.py: on_end": "numba tells it that a function is compiled",
     "strategies/simulation/compilation.py: on_start": "as above, that one begins",

@@ -27,9 +27,9 @@ PROPOSALS = 400
 
 @pytest.fixture
 def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The processes that searches start, which wait for them; none is left in the end, and each made some legs."""
+    """The processes that searches start, which wait for them; none is left in the end, and each made some items."""
     seen: list[int] = []
-    legs: list[object] = []
+    items: list[object] = []
     step, handed_in = WorkerPool.step, WorkerPool.handed_in
 
     def waiting(self: WorkerPool, state: RoundState) -> RoundState:
@@ -39,7 +39,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return step(self, state)
 
     def counting(self: WorkerPool, state: RoundState, round_: int, number: int, plain: list[object]) -> RoundState:
-        legs.append(plain)
+        items.append(plain)
         return handed_in(self, state, round_, number, plain)
 
     monkeypatch.setattr(worker_pool, "HIRE_S", 0.0)
@@ -47,7 +47,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(WorkerPool, "step", waiting)
     monkeypatch.setattr(WorkerPool, "handed_in", counting)
     yield seen
-    assert legs
+    assert items
     assert seen
     assert not [pid for pid in seen if is_there(pid)]
 
@@ -118,7 +118,7 @@ def test_a_member_that_closes_its_output_and_lives_on_is_lost(tmp_path: Path, mo
 
 
 def test_ctrl_c_keeps_the_best_and_one_finds_it_again(members: list[int]) -> None:
-    """It comes in the middle of a round, when some legs are out."""
+    """It comes in the middle of a round, when some items are out."""
 
     def interrupt(progress: Progress, elapsed_s: float) -> None:
         if progress.proposals >= 200:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 PATTERNS = (
     "trivial",

@@ -10,7 +10,7 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 LANES = 64
 

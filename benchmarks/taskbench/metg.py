@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 THRESHOLD = 0.5
 IMPLAUSIBLE = 1.5

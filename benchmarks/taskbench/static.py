@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 import numpy as np
 from numba import njit
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from taskbench.graph import PAIR_BYTES, TaskGraph
 from taskbench.kernel import acquire, complaint, compute, copy, fill, release, wrong
 from taskbench.system import NODES, System, Worker

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from taskbench.metg import Sample, UndecidedError, metg
 from taskbench.system import NODES
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
-from maniple.regions.error import RequestError, RunError, nearest
+from maniple.process.error import RequestError, RunError, nearest
 
 if TYPE_CHECKING:
     from types import TracebackType

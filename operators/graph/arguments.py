@@ -9,7 +9,7 @@ from typing import final
 from torch import Tensor
 
 from maniple.operators.graph.nesting import leaves, tensors
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 
 @final

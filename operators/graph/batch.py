@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.storage.copy_kernels import torch_dtype
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from maniple.operators.graph.sequence_methods import SequenceMethods
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.operator import AbstractOperator
 from maniple.operators.rules.rule import BoundRule
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     import torch

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, cast, final
 
 from maniple.operators.library.catalogue import OPERATORS
 from maniple.operators.operator.operator import Initial
-from maniple.regions.error import RequestError, nearest
-from maniple.runtime.process.file_entry import Entry, read_json, write_atomically
+from maniple.process.error import RequestError, nearest
+from maniple.process.file_entry import Entry, read_json, write_atomically
 
 if TYPE_CHECKING:
     from typing import Literal

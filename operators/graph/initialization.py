@@ -16,7 +16,7 @@ import numpy.typing as npt
 from maniple.operators.graph.node import TensorInfo
 from maniple.operators.operator.operator import Initial
 from maniple.operators.operator.philox import uniform
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 
 _CHUNK = 1 << 16

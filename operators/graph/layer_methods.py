@@ -12,7 +12,7 @@ from maniple.operators.library.elementwise.pointwise import Add, ReLU
 from maniple.operators.library.shapes.opaque import Opaque, source_of, trace_results
 from maniple.operators.library.shapes.shape import Flatten, Reshape
 from maniple.operators.operator.builder import Tensor, share
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 class LayerMethods(GraphWriter):

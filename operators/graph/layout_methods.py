@@ -10,7 +10,7 @@ from maniple.operators.library.elementwise.aten import Aten
 from maniple.operators.library.shapes.layout import END, Pad, Triangle, concatenate, gather, permute_axes, slice_axis
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.pattern_text import broadcast, text
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 class LayoutMethods(GraphWriter):

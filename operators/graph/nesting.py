@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 _DEPTH = 4
 """How far inside an object of any other kind a tensor is looked for."""

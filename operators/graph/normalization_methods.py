@@ -11,7 +11,7 @@ from maniple.operators.library.norms.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.norms.softmax import Softmax
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.operator import Initial
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 class NormalizationMethods(GraphWriter):

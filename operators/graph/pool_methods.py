@@ -10,7 +10,7 @@ from maniple.operators.library.windows.pooling import AvgPool2d, MaxPool2d
 from maniple.operators.library.windows.window_pooling import AdaptivePool, WindowPool
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.window_arguments import Extents, check_rank, extents
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 def _max_pool(

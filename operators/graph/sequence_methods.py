@@ -11,7 +11,7 @@ from maniple.operators.library.dense.embedding import Embedding
 from maniple.operators.library.dense.recurrent import Recurrent, RecurrentCell
 from maniple.operators.library.randomness.dropout import Dropout, DropoutVariant
 from maniple.operators.operator.builder import Tensor
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 Parameters = Sequence[Tensor | None]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from maniple.operators.graph.initialization import initial
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 from maniple.regions.rectangle import Rect
 from maniple.runtime.storage.copy_kernels import torch_dtype
 

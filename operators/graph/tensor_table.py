@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, final
 
 from maniple.operators.graph.node import TensorInfo, TensorKind
 from maniple.operators.operator.builder import Tensor
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from maniple.operators.operator.builder import AbstractBuilder

@@ -9,7 +9,7 @@ from maniple.operators.graph.node import Node, TensorInfo
 from maniple.operators.graph.tensor_table import TensorTable
 from maniple.operators.operator.builder import AbstractBuilder, Tensor
 from maniple.operators.operator.operator import FLOAT_DTYPES, AbstractOperator, Initial
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from maniple.operators.rules.rule import BoundRule, Shape

@@ -7,8 +7,8 @@ The library's are entry points of this package, as other packages' are of theirs
 from __future__ import annotations
 
 from maniple.operators.operator.operator import AbstractOperator
-from maniple.regions.error import RequestError
-from maniple.runtime.process.registry import Registry, class_check
+from maniple.process.error import RequestError
+from maniple.process.registry import Registry, class_check
 
 __all__: list[str] = []
 
@@ -36,14 +36,13 @@ OPERATORS: Registry[type[AbstractOperator]] = Registry("operator", _kind)
 """All operators that a graph may have."""
 
 
-def register_operator(kind: type[AbstractOperator], *, again: bool = False) -> None:
+def register_operator(kind: type[AbstractOperator]) -> None:
     """Add an operator of the program's own under its name; running a notebook's cell again replaces it.
 
     Args:
         kind: The class.
-        again: Whether it replaces whatever the program has registered under the name.
 
     Raises:
         RequestError: It is no operator, or the name belongs to another one.
     """
-    OPERATORS.register(str(getattr(kind, "name", kind)), kind, again=again)
+    OPERATORS.register(str(getattr(kind, "name", kind)), kind)

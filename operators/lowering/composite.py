@@ -17,22 +17,26 @@ is: its fused body runs.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import TYPE_CHECKING, final
+
+import numpy as np
 
 from maniple.operators.graph.graph import Graph
 from maniple.operators.operator.composition import AbstractComposition
 from maniple.operators.operator.formula import ConstantFormula, Formula
+from maniple.operators.rules.bounds import row_major
 from maniple.operators.rules.configuration import OperatorPlan
+from maniple.operators.rules.task_placement import processors_by_point
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Node
     from maniple.operators.operator.builder import Tensor
     from maniple.operators.operator.formula import TileFunction
     from maniple.operators.operator.operator import AbstractOperator
     from maniple.operators.plan.plan import Plan
+    from maniple.operators.rules.bounds import Column
 
 __all__: list[str] = []
 
@@ -145,14 +149,25 @@ class Composition(AbstractComposition):
         return results
 
 
+def points_within(degrees: Mapping[str, int], factors: Sequence[str]) -> Column:
+    """For each tile of a primitive the point of the composite with which it runs: the first part of factors it lacks.
+
+    Args:
+        degrees: of the composite's factors, in its rule's order.
+        factors: of the primitive, in its rule's order.
+    """
+    index = row_major([degrees[factor] for factor in factors])
+    points = np.zeros(len(index), dtype=np.int64)
+    for factor, degree in degrees.items():
+        points *= degree
+        if factor in factors:
+            points += index[:, factors.index(factor)]
+    return points
+
+
 def _inherit(plan: OperatorPlan, factors: list[str]) -> OperatorPlan:
     """The configuration of a primitive with some of the composite's factors."""
     degrees = dict(plan.degrees)
-    names = list(degrees)
-    places = [names.index(factor) for factor in factors]
-    chosen: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for point, index in enumerate(product(*(range(degree) for degree in degrees.values()))):
-        chosen.setdefault(tuple(index[place] for place in places), plan.of_point(point))
-    points = product(*(range(degrees[factor]) for factor in factors))
-    processors = tuple(processor for index in points for processor in chosen[index])
-    return OperatorPlan(tuple((factor, degrees[factor]) for factor in factors), processors, plan.replicas)
+    processors = processors_by_point(plan)[points_within(degrees, factors)]
+    inherited = tuple((factor, degrees[factor]) for factor in factors)
+    return OperatorPlan(inherited, tuple(processors.ravel().tolist()), plan.replicas)

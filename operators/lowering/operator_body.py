@@ -1,21 +1,24 @@
-"""Bodies: what the tasks of a graph's launches do once bound to instances."""
+"""Bodies: what the tasks of a graph's launches do once bound to instances.
+
+A search makes binders and binds none, so torch is imported where something is bound.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
 from maniple.operators.operator.random_stream import RandomStream
-from maniple.regions.error import RunError
-from maniple.runtime.storage.copy_kernels import to_host, torch_dtype
+from maniple.process.error import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    import torch
+
     from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.lowering.launch_form import Slot
     from maniple.operators.lowering.step_program import Port
     from maniple.operators.rules.rule import Tile
     from maniple.operators.training.optimizer import SGD
@@ -35,12 +38,13 @@ class PureBinder:
 
 @dataclass(frozen=True)
 class ForwardBinder(PureBinder):
-    """Binds an operator's forward body: views are its operands, its results, what it saves, and perhaps the clock.
+    """Binds an operator's forward body: which view is what comes with `slots`.
 
     Args:
         graph: the graph.
         node: the operator.
         tiles: one per point.
+        slots: what each view is to the operator.
         training: whether a training step runs, and no evaluation.
         checked: whether a NaN among the results is an error.
     """
@@ -48,6 +52,7 @@ class ForwardBinder(PureBinder):
     graph: Graph
     node: Node
     tiles: tuple[Tile, ...]
+    slots: tuple[Slot, ...]
     training: bool
     checked: bool
 
@@ -58,14 +63,15 @@ class ForwardBinder(PureBinder):
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
-        node, given = self.node, iter(views)
-        operands = tuple(None if operand is None else next(given) for operand in node.operands)
-        results = tuple(_there(next(given)) for _ in node.results)
-        rest = [_there(view) for view in given]
-        stream = RandomStream.of(node.name, rest.pop()) if node.operator.random else None
+        node, parts = self.node, dict(zip(self.slots, views, strict=True))
+        operands = tuple(parts.get(("operand", place)) for place in range(len(node.operands)))
+        results = tuple(_there(parts["result", place]) for place in range(len(node.results)))
+        saved = tuple(_there(view) for (role, _), view in parts.items() if role == "saved")
+        clock = parts.get(("clock", 0))
+        stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
         context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream)
-        body = node.operator.variant(views).bind_forward(context, ForwardTensors(operands, results, tuple(rest)))
+        body = node.operator.variant(views).bind_forward(context, ForwardTensors(operands, results, saved))
         if not self.checked:
             return body
 
@@ -88,14 +94,13 @@ class BackwardBinder(PureBinder):
         graph: the graph.
         node: the operator.
         tiles: one per point.
-        slots: for each view its part (`result_gradient`, `operand`, `result`, `saved`, `clock`, `operand_gradient`) and
-            its number.
+        slots: what each view is to the operator.
     """
 
     graph: Graph
     node: Node
     tiles: tuple[Tile, ...]
-    slots: tuple[tuple[str, int], ...]
+    slots: tuple[Slot, ...]
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views and its place."""
@@ -105,11 +110,10 @@ class BackwardBinder(PureBinder):
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
         node = self.node
-        parts = dict(zip(self.slots, views, strict=True))
+        parts: dict[Slot, torch.Tensor | None] = dict(zip(self.slots, views, strict=True))
         for place, result in enumerate(node.results):
             if result == self.graph.loss_tensor:
-                dtype = torch_dtype(self.graph.tensors[result].dtype)
-                parts["result_gradient", place] = torch.ones((), dtype=dtype)
+                parts["result_gradient", place] = _one(self.graph.tensors[result].dtype)
         results, operands = range(len(node.results)), range(len(node.operands))
         saved = tuple(_there(view) for (part, _), view in parts.items() if part == "saved")
         clock = parts.get(("clock", 0))
@@ -194,9 +198,20 @@ class FetchBinder:
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one memory's fetch."""
+        from maniple.runtime.storage.copy_kernels import to_host
+
         source = _there(views[0])
         values = self.port.queues[point]
         return lambda: values.append(to_host(source))
+
+
+def _one(dtype: str) -> torch.Tensor:
+    """The gradient of the loss with respect to itself."""
+    import torch
+
+    from maniple.runtime.storage.copy_kernels import torch_dtype
+
+    return torch.ones((), dtype=torch_dtype(dtype))
 
 
 def _there(view: torch.Tensor | None) -> torch.Tensor:

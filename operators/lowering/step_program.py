@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from maniple.runtime.analysis.fragment import FragmentKey, analyse, distance
+from maniple.process.gc_pause import pause_gc
+from maniple.runtime.analysis.fragment import FragmentKey, HostDistance
 from maniple.runtime.analysis.program_analysis import place_uses
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
-from maniple.runtime.process.gc_pause import pause_gc
+from maniple.runtime.analysis.step_analysis import analyse
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -94,7 +95,7 @@ class Program:
         )
 
 
-_HELD: WeakValueDictionary[tuple[tuple[int, ...], FragmentKey], Fragment] = WeakValueDictionary()
+_HELD: WeakValueDictionary[tuple[HostDistance, FragmentKey], Fragment] = WeakValueDictionary()
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -110,8 +111,7 @@ class FragmentCache:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._near = distance(machine)
-        self._hosts = tuple([memory.host for memory in machine.memories])  # all that the distance depends on
+        self._near = HostDistance.of(machine)
         self.hits = 0
         self._fragments: dict[FragmentKey, Fragment] = {}
 
@@ -126,16 +126,16 @@ class FragmentCache:
             self.hits += 1
             return found
         with _ONE_AT_A_TIME:
-            found = _HELD.get((self._hosts, key))
+            found = _HELD.get((self._near, key))
             if found is None:
-                found = _HELD[self._hosts, key] = analyse(key, self._near)
+                found = _HELD[self._near, key] = analyse(key, self._near)
         self._fragments[key] = found
         return found
 
 
 @pause_gc()
 def lower(program: Program, cache: FragmentCache) -> Schedule:
-    """Lower a program to the schedule that runs; the simulator has a second form of this, compared with it row by row.
+    """Lower a program to the schedule that runs.
 
     Args:
         program: the launches of one step.

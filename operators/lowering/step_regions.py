@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.regions.rectangle import Rect
+from maniple.operators.lowering.launch_form import SAVED_PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.lowering.launch_form import RegionRef
     from maniple.operators.lowering.weight import Weight
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.program.region_table import RegionTable
@@ -27,13 +28,23 @@ class StepRegions:
     """
 
     def __init__(self, graph: Graph, held: Mapping[str, Weight], table: RegionTable) -> None:
-        self._tensors = graph.tensors
+        self._tensors, self._nodes = graph.tensors, graph.nodes
         self._graph = graph
         self._table = table
         self._values = {tensor.id: held[tensor.name].value for tensor in graph.lasting}
         self._gradients: dict[int, LogicalRegion] = {}
         self._saved: dict[int, tuple[LogicalRegion, ...]] = {}
         self._clock: LogicalRegion | None = None
+
+    def region(self, ref: RegionRef) -> LogicalRegion:
+        """What a launch form calls by a reference."""
+        kind, number = ref
+        if kind == "saved":
+            node, place = divmod(number, SAVED_PLACES)
+            return self.saved_regions(self._nodes[node])[place]
+        if kind == "clock":
+            return self.clock
+        return self.value(number) if kind == "value" else self.gradient(number)
 
     def value(self, tensor: int) -> LogicalRegion:
         """The values of a tensor."""
@@ -66,9 +77,3 @@ class StepRegions:
             info = self._tensors[tensor]
             found[tensor] = self._table.region(info.name + suffix, info.shape, info.dtype)
         return found[tensor]
-
-
-def used_part(rect: Rect | None, region: LogicalRegion) -> Rect:
-    """Give a rectangle, or the empty one (the point does not use the region) where there is none."""
-    nowhere = (0,) * region.bounds.ndim
-    return Rect(nowhere, nowhere) if rect is None else rect

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maniple.operators.rules.task_placement import replicas
+from maniple.operators.plan.weight_home import planned_home
+from maniple.operators.rules.bounds import rects_of
+from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training.optimizer import SGD
-from maniple.regions.error import RequestError
-from maniple.regions.partition import blocks
-from maniple.regions.rectangle import Rect
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import torch
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
-    from maniple.operators.rules.configuration import WeightPlan
+    from maniple.operators.plan.weight_home import WeightHome
     from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis.fragment import Home
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.region_table import RegionTable
@@ -49,6 +50,16 @@ class Weight:
     rects: tuple[Rect, ...]
     home: Home
 
+    @classmethod
+    def at(cls, name: str, regions: tuple[LogicalRegion, ...], home: WeightHome) -> Weight:
+        """A weight of some regions, its value first, that lives at a home."""
+        rects = rects_of(home.blocks)
+        held: dict[int, list[Rect]] = {}
+        for memory, rect in zip(home.memories.tolist(), rects, strict=True):
+            held.setdefault(memory, []).append(rect)
+        lives = tuple((memory, tuple(tiles)) for memory, tiles in sorted(held.items()))
+        return cls(name, regions[0], regions[1:], home.points(), rects, lives)
+
     @property
     def regions(self) -> tuple[LogicalRegion, ...]:
         """The value and the optimizer's state."""
@@ -66,37 +77,13 @@ def weights(graph: Graph, plan: Plan, machine: Machine, optimizer: SGD, table: R
     if not isinstance(optimizer, SGD):
         theirs = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
         raise RequestError(f"optimizer: expected mp.SGD(lr=...), which runs as tasks on each block; got {theirs}")
-    found = {}
+    memory_of, found = memory_by_processor(machine), {}
     for tensor in graph.lasting:
-        points, rects, home = at_home(tensor.shape, plan.weight(tensor.name), machine)
-        names = optimizer.state_names if tensor.requires_grad else ()
-        found[tensor.name] = Weight(
-            tensor.name,
-            table.region(tensor.name, tensor.shape, tensor.dtype),
-            tuple(table.region(f"{tensor.name}.{state}", tensor.shape, tensor.dtype) for state in names),
-            points,
-            rects,
-            home,
-        )
+        home = planned_home(tensor.shape, plan.weight(tensor.name), memory_of)
+        states = [f"{tensor.name}.{state}" for state in optimizer.state_names] if tensor.requires_grad else []
+        regions = tuple([table.region(name, tensor.shape, tensor.dtype) for name in (tensor.name, *states)])
+        found[tensor.name] = Weight.at(tensor.name, regions, home)
     return found
-
-
-def at_home(
-    shape: Sequence[int], plan: WeightPlan, machine: Machine
-) -> tuple[tuple[Point, ...], tuple[Rect, ...], Home]:
-    """Give the tasks that update a tensor, what each updates, and (memory, rectangles) where it lives."""
-    partition = blocks(plan.degrees).bind(Rect.of_shape(shape))
-    points, rects = [], []
-    for number, (color, rect) in enumerate(zip(partition.colors.points(), partition.tiles, strict=True)):
-        if rect.is_empty:
-            continue
-        for point in replicas(color, plan.of_block(number), machine):
-            points.append(point)
-            rects.append(rect)
-    held: dict[int, list[Rect]] = {}
-    for point, rect in zip(points, rects, strict=True):
-        held.setdefault(machine.memory_of(point.processor), []).append(rect)
-    return tuple(points), tuple(rects), tuple((memory, tuple(tiles)) for memory, tiles in sorted(held.items()))
 
 
 def kept_values(graph: Graph, weights: Mapping[str, Weight], memories: Mapping[int, Memory]) -> dict[str, torch.Tensor]:

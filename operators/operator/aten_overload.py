@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from maniple.regions.error import RequestError
-from maniple.runtime.process import torch_internals
+from maniple.process import torch_internals
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:

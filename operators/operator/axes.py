@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from maniple.operators.rules.rule import Shape
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 _NAMES = {1: ("b",), 2: ("b", "c"), 3: ("b", "s", "c"), 4: ("b", "c", "y", "x")}
 

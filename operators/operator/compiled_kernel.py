@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numba
 
 if TYPE_CHECKING:
-    from maniple.runtime.process.numba_internals import Dispatcher, Type
+    from maniple.process.compilation.numba_internals import Dispatcher, Type
 
 
 def compile_kernel(kernel: Dispatcher[Callable[..., None]], arguments: tuple[object, ...]) -> Callable[[], None]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.program.variant import Variant, make_variant
 
 if TYPE_CHECKING:

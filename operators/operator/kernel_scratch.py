@@ -1,4 +1,4 @@
-"""Scratch memory of kernels and the steps that fill and empty it, decided once when a kernel is bound."""
+"""Scratch memory of kernels and the calls that fill and empty it, decided once when a kernel is bound."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import final
 import torch
 from torch import Tensor
 
-Step = Callable[[], object]
+Call = Callable[[], object]
 
 
 @final
-class Steps:
+class CallSequence:
     """Calls in order, joined into one function when all are known."""
 
     def __init__(self) -> None:
-        self.calls: list[Step] = []
+        self.calls: list[Call] = []
 
-    def then(self, step: Step | Steps) -> Steps:
-        """Add a call, or all calls of other steps. Returns the steps themselves."""
-        if isinstance(step, Steps):
-            self.calls += step.calls
+    def then(self, call: Call | CallSequence) -> CallSequence:
+        """Add a call, or all calls of another sequence. Returns the sequence itself."""
+        if isinstance(call, CallSequence):
+            self.calls += call.calls
         else:
-            self.calls.append(step)
+            self.calls.append(call)
         return self
 
     def bind(self) -> Callable[[], None]:
@@ -48,46 +48,46 @@ class Steps:
         return run
 
 
-def in_matrix(tensor: Tensor, steps: Steps) -> Tensor:
-    """The tensor as a matrix of its last dimension: a view where its strides allow, else a copy made by ``steps``.
+def in_matrix(tensor: Tensor, calls: CallSequence) -> Tensor:
+    """The tensor as a matrix of its last dimension: a view where its strides allow, else a copy made by ``calls``.
 
     Args:
         tensor: At least 2 dimensions.
-        steps: Gets the copy, where one is needed.
+        calls: Gets the copy, where one is needed.
     """
     matrix = _flat_view(tensor)
     if matrix is not None:
         return matrix
     scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
-    steps.then(lambda: scratch.copy_(tensor))
+    calls.then(lambda: scratch.copy_(tensor))
     return scratch.view(-1, tensor.shape[-1])
 
 
-def out_matrix(tensor: Tensor, steps: Steps) -> Tensor:
-    """A matrix to write ``tensor`` through: a view where its strides allow, else scratch that ``steps`` copies out.
+def out_matrix(tensor: Tensor, calls: CallSequence) -> Tensor:
+    """A matrix to write ``tensor`` through: a view where its strides allow, else scratch that ``calls`` copies out.
 
     Args:
         tensor: At least 2 dimensions.
-        steps: Gets the copy, where one is needed; to be run after the matrix is written.
+        calls: Gets the copy, where one is needed; to be run after the matrix is written.
     """
     matrix = _flat_view(tensor)
     if matrix is not None:
         return matrix
     scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
-    steps.then(lambda: tensor.copy_(scratch))
+    calls.then(lambda: tensor.copy_(scratch))
     return scratch.view(-1, tensor.shape[-1])
 
 
-def in_row(tensor: Tensor, steps: Steps) -> Tensor:
-    """The elements in one dimension: a view where the strides allow, else a copy made by ``steps``."""
+def in_row(tensor: Tensor, calls: CallSequence) -> Tensor:
+    """The elements in one dimension: a view where the strides allow, else a copy made by ``calls``."""
     if tensor.is_contiguous():
         return tensor.view(-1)
     scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
-    steps.then(lambda: scratch.copy_(tensor))
+    calls.then(lambda: scratch.copy_(tensor))
     return scratch.view(-1)
 
 
-def out_row(tensor: Tensor, after: Steps) -> Tensor:
+def out_row(tensor: Tensor, after: CallSequence) -> Tensor:
     """One dimension to write ``tensor`` through: a view where the strides allow, else scratch that ``after`` copies."""
     if tensor.is_contiguous():
         return tensor.view(-1)

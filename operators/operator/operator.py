@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, final
 
 from maniple.operators.rules.rule import Rule, Shape
 from maniple.operators.rules.tile import Tile
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor

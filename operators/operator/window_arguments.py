@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from maniple.operators.operator.builder import Tensor
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 Extents = int | Sequence[int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
 from maniple.runtime.program.mapper import LaunchView, check_mapper

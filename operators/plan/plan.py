@@ -13,15 +13,15 @@ from maniple.operators.rules.configuration import OperatorPlan as OperatorPlan
 from maniple.operators.rules.configuration import Predicted as Predicted
 from maniple.operators.rules.configuration import StagePlan as StagePlan
 from maniple.operators.rules.configuration import WeightPlan as WeightPlan
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
     from maniple.operators.graph.graph import Graph
+    from maniple.process.file_entry import Entry
     from maniple.runtime.machine.machine import Machine
-    from maniple.runtime.process.file_entry import Entry
 
 __all__: list[str] = []
 

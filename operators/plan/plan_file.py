@@ -6,8 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
-from maniple.runtime.process.file_entry import Entry, parse_json, read_json, write_atomically
+from maniple.process.error import RequestError
+from maniple.process.file_entry import Entry, parse_json, read_json, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""The default home of a weight: where it is used, if one processor uses each of its tiles; else spread evenly.
+"""The home of a weight: which processors hold and update which block of it. This module alone says where that is.
+
+By default it is where the weight is used, if one processor uses each of its tiles; else it is spread evenly:
 
 linear, weight (n=10, k=64)      the weight's tiles used by     home
 n=2 on p0 p1 (parameter split)   [0:5] p0, [5:10] p1            degrees (2, 1) on p0 p1
@@ -8,37 +10,80 @@ b=2 n=2 on p0 p1 p2 p3 (both)    [0:5] p0 p2, [5:10] p1 p3      degrees (4, 1) o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import chain, product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
+import numpy as np
+
+from maniple.operators.rules.bounds import blocks_of
 from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
+from maniple.operators.rules.task_placement import keep_replicas, points_of, processors_by_point
 from maniple.operators.rules.tile import split_range
-from maniple.regions.error import RequestError, nearest
-from maniple.regions.partition import blocks
-from maniple.regions.rectangle import Rect
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.graph.node import Node, TensorInfo
+    from maniple.operators.rules.bound_rule import BoundRule
+    from maniple.operators.rules.bounds import Bounds, Column, Table
     from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Point
 
 __all__: list[str] = []
 
 Operators = tuple[tuple[str, OperatorPlan], ...]
+Users = tuple["Bounds", "Table"]
+"""Tiles of a weight, and by tile the processors that use it."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightHome:
+    """A home, task by task of the weight's update.
+
+    Args:
+        plan: the home as a plan has it.
+        processors: where each task runs.
+        colors: the number of the block that it updates, row-major; the same for replicas, which are next to each other.
+        memories: where the block lives.
+        blocks: the block.
+    """
+
+    plan: WeightPlan
+    processors: Column
+    colors: Column
+    memories: Column
+    blocks: Bounds
+
+    def points(self) -> tuple[Point, ...]:
+        """The points of a launch whose tasks run where the weight lives."""
+        colors = list(product(*map(range, self.plan.degrees)))
+        return points_of([colors[color] for color in self.colors.tolist()], self.colors, self.processors)
+
+
+def planned_home(shape: Sequence[int], plan: WeightPlan, memory_of: Column) -> WeightHome:
+    """The home that a plan names; a block without elements has none.
+
+    Args:
+        shape: the weight's.
+        plan: the home.
+        memory_of: the memory of each processor.
+    """
+    blocks = blocks_of(shape, plan.degrees)
+    there = np.flatnonzero((blocks[:, :, 1] > blocks[:, :, 0]).all(axis=1))
+    tasks, processors = keep_replicas(processors_by_point(plan)[there], memory_of)
+    colors = there[tasks]
+    return WeightHome(plan, processors, colors, memory_of[processors], blocks[colors])
 
 
 def default_home(
     graph: Graph, operators: Operators | Mapping[str, OperatorPlan], parameter: str, machine: Machine
 ) -> WeightPlan:
     """The home that lets a parameter stay where it is used, as far as one processor uses each element.
-
-    If the tiles that the using operators read cut the parameter into disjoint blocks that one processor each uses,
-    the blocks live there. Otherwise the parameter is cut along the one dimension that the tiles cut, or, where that is
-    none, several or too short, along its largest (the first of equals), into as many blocks as there are processors
-    that use it, at most one per index: every processor updates a part. In order, each block goes to the processor
-    without one that has the tile with the most of it, the first of equals.
 
     Args:
         graph: the graph.
@@ -63,6 +108,42 @@ def default_homes(graph: Graph, operators: Operators, machine: Machine) -> tuple
     return tuple((tensor.name, _home(graph, table, tensor, readers, machine)) for tensor in graph.lasting)
 
 
+def users_of(bound: BoundRule, place: int, config: OperatorPlan) -> Users:
+    """The tiles of a weight that the points of an operator use, and the processors of those points.
+
+    Args:
+        bound: the operator's rule.
+        place: of the weight among its operands.
+        config: its degrees and processors.
+    """
+    tiles, points = bound.table(bound.degrees(dict(config.degrees))).used("operand", place)
+    return tiles, processors_by_point(config)[points]
+
+
+def home_among(shape: Sequence[int], users: Sequence[Users], unread: int) -> WeightPlan:
+    """The default home of a weight.
+
+    If the tiles cut it into disjoint blocks that one processor each uses, the blocks live there. Otherwise it is cut
+    along the one dimension that the tiles cut, or, where that is none, several or too short, along its largest (the
+    first of equals), into as many blocks as there are processors that use it, at most one per index: every processor
+    updates a part. In order, each block goes to the processor without one that has the tile with the most of it, the
+    first of equals.
+
+    Args:
+        shape: the weight's.
+        users: its tiles and who uses them, operator by operator.
+        unread: where it lives, whole, if nobody uses it.
+    """
+    users = [found for found in users if len(found[0])]
+    if not users:
+        return WeightPlan((1,) * len(shape), (unread,))
+    widest = max(processors.shape[1] for _, processors in users)
+    # Who is named twice uses it once.
+    named = [np.take(processors, range(widest), axis=1, mode="clip") for _, processors in users]
+    tiles, processors = np.concatenate([tiles for tiles, _ in users]), np.concatenate(named)
+    return _in_place(shape, tiles, processors) or _spread(shape, tiles, processors)
+
+
 def _readers(graph: Graph) -> dict[int, list[tuple[Node, int]]]:
     """The nodes that read each tensor, and the places at which they do."""
     found: dict[int, list[tuple[Node, int]]] = {}
@@ -81,59 +162,57 @@ def _home(
     machine: Machine,
 ) -> WeightPlan:
     """See ``default_home``."""
-    users: dict[Rect, set[int]] = {}
-    for node, place in readers.get(tensor.id, ()):
-        plan = operators[node.name]
-        for point, tile in enumerate(graph.bound(node).tiles(dict(plan.degrees))):
-            rect = tile.operand_rects[place]
-            if rect is not None and not rect.is_empty and not tile.is_empty:
-                users.setdefault(rect, set()).update(plan.of_point(point))
-    everyone = sorted({user for processors in users.values() for user in processors}) or _writers(
-        graph, operators, tensor.name
-    )
-    for user in everyone:
-        machine.processor(user)
-    return _in_place(tensor.shape, users) or _spread(tensor.shape, users, everyone)
+    users = [users_of(graph.bound(node), place, operators[node.name]) for node, place in readers.get(tensor.id, ())]
+    read = any(len(tiles) for tiles, _ in users)
+    home = home_among(tensor.shape, users, 0 if read else _writer(graph, operators, tensor))
+    for processor in home.processors:
+        machine.processor(processor)
+    return home
 
 
-def _writers(graph: Graph, operators: dict[str, OperatorPlan], buffer: str) -> list[int]:
+def _writer(graph: Graph, operators: dict[str, OperatorPlan], buffer: TensorInfo) -> int:
     """The first processor of the operator that makes the next value of a buffer that no operator reads; else 0."""
-    value = graph.assignments.get(graph.tensor(buffer).id)
+    value = graph.assignments.get(buffer.id)
     producer = None if value is None else graph.producer(value)
-    return [0 if producer is None else operators[producer.name].processors[0]]
+    return 0 if producer is None else operators[producer.name].processors[0]
 
 
-def _in_place(shape: tuple[int, ...], users: dict[Rect, set[int]]) -> WeightPlan | None:
+def _in_place(shape: Sequence[int], tiles: Bounds, users: Table) -> WeightPlan | None:
     """The home exactly where the tiles are used, or None where that is not one processor per block."""
-    if not users or any(len(processors) != 1 for processors in users.values()):
+    owners: dict[tuple[int, ...], int] = {}
+    rows = tiles.reshape(len(tiles), 2 * len(shape)).tolist()
+    for tile, (first, *others) in zip(rows, users.tolist(), strict=True):
+        if owners.setdefault(tuple(tile), first) != first or any(other != first for other in others):
+            return None
+    degrees = tuple(len({tile[2 * axis] for tile in owners}) for axis in range(len(shape)))
+    if prod(degrees) != len(owners):
         return None
-    degrees = tuple(len({rect.lo[axis] for rect in users}) for axis in range(len(shape)))
-    tiles = blocks(degrees).bind(Rect.of_shape(shape)).tiles
-    if set(tiles) != set(users) or prod(degrees) != len(users):
+    blocks = [tuple(chain(*block)) for block in product(*map(split_range, shape, degrees))]
+    if any(block not in owners for block in blocks):
         return None
-    return WeightPlan(degrees, tuple(min(users[tile]) for tile in tiles))
+    return WeightPlan(degrees, tuple(owners[block] for block in blocks))
 
 
-def _spread(shape: tuple[int, ...], users: dict[Rect, set[int]], everyone: list[int]) -> WeightPlan:
+def _spread(shape: Sequence[int], tiles: Bounds, users: Table) -> WeightPlan:
     """Blocks along one dimension over all processors that use the parameter, each where it is used."""
+    everyone, place = np.unique(users, return_inverse=True)
     if not shape:
-        return WeightPlan((), (everyone[0],))
-    cut = [axis for axis in range(len(shape)) if len({rect.lo[axis] for rect in users}) > 1]
+        return WeightPlan((), (int(everyone[0]),))
+    cut = [axis for axis in range(len(shape)) if np.any(tiles[:, axis, 0] != tiles[0, axis, 0])]
     largest = max(range(len(shape)), key=lambda dimension: (shape[dimension], -dimension))
     axis = cut[0] if len(cut) == 1 and shape[cut[0]] >= len(everyone) else largest
     count = min(shape[axis], len(everyone))
-    spans = {(rect.lo[axis], rect.hi[axis]): set[int]() for rect in users}
-    for rect, processors in users.items():
-        spans[rect.lo[axis], rect.hi[axis]] |= processors
     degrees = tuple(count if dimension == axis else 1 for dimension in range(len(shape)))
-    if len(spans) == 1:  # everyone uses all of it
-        return WeightPlan(degrees, tuple(everyone[:count]))
-    free, homes = list(everyone), list[int]()
-    for low, high in split_range(shape[axis], count):
-        used = dict.fromkeys(free, 0)
-        for (first, last), processors in spans.items():
-            for processor in processors & used.keys():
-                used[processor] = max(used[processor], min(high, last) - max(low, first))
-        homes.append(max(free, key=lambda processor: used[processor]))
-        free.remove(homes[-1])
-    return WeightPlan(degrees, tuple(homes))
+    if not np.any(tiles[:, axis] != tiles[0, axis]):  # everyone uses all of it
+        return WeightPlan(degrees, tuple(everyone[:count].tolist()))
+    low, high = np.asarray(split_range(shape[axis], count)).T
+    shares = np.minimum(high, tiles[:, axis, 1, None]) - np.maximum(low, tiles[:, axis, 0, None])
+    used = np.zeros((len(everyone), count), dtype=np.int64)
+    for column in place.reshape(users.shape).T:
+        np.maximum.at(used, column, shares)
+    owners = []
+    for block in range(count):
+        owner = int(used[:, block].argmax())
+        used[owner] = -1
+        owners.append(int(everyone[owner]))
+    return WeightPlan(degrees, tuple(owners))

@@ -24,7 +24,7 @@ from maniple.operators.plan.plan import Plan
 from maniple.operators.proving.element_dependence import stray
 from maniple.operators.proving.tile_run import TileRun
 from maniple.operators.rules.configuration import OperatorPlan
-from maniple.regions.error import ManipleError
+from maniple.process.error import ManipleError
 
 if TYPE_CHECKING:
     from maniple.operators.operator.builder import Tensor

@@ -21,10 +21,10 @@ from maniple.operators.library.dense.attention import Attention
 from maniple.operators.library.dense.recurrent import Recurrent
 from maniple.operators.library.randomness.draw import Draw
 from maniple.operators.library.randomness.dropout import Dropout, DropoutVariant
+from maniple.operators.operator.call_under_mode import call_under_mode
 from maniple.operators.operator.operator import TileContext
 from maniple.operators.operator.random_stream import RandomStream
-from maniple.operators.operator.watched_call import call_watched
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
@@ -103,9 +103,9 @@ class InjectedDropout(TorchFunctionMode):
             if given["train"] and given["dropout"] and given["num_layers"] > 1:
                 return self._recurrent(given["input"], given["hx"], given["params"])
         elif func in _DRAWING_WITHIN:
-            return call_watched(func, args, named, self.__torch_function__)
+            return call_under_mode(func, args, named, self.__torch_function__)
         elif func in _WITH_INDICES:
-            return call_watched(_WITH_INDICES[func], args, named, self.__torch_function__)[0]
+            return call_under_mode(_WITH_INDICES[func], args, named, self.__torch_function__)[0]
         return func(*args, **named)
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:

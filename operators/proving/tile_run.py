@@ -14,7 +14,7 @@ import torch
 from maniple.operators.graph.differentiation import gradient_operands, gradient_results
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
 from maniple.operators.operator.random_stream import RandomStream
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.storage.copy_kernels import torch_dtype
 
 if TYPE_CHECKING:

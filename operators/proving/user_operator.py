@@ -16,7 +16,7 @@ from maniple.operators.operator.given_kernel import BackwardKernel, ForwardKerne
 from maniple.operators.operator.operator import FLOAT_DTYPES, Kernels
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Shape
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     import torch
@@ -265,7 +265,7 @@ def operator(
         name: Of the operator; the function's by default.
 
     Raises:
-        RequestError: The text is not a rule, or the library has an operator of that name.
+        RequestError: The text is not a rule, or another operator has that name.
     """
 
     def decorate(function: Body) -> OperatorFunction:
@@ -339,10 +339,12 @@ def _define(name: str, definition: Definition, **traits: object) -> OperatorFunc
     """The operator of a definition, known by its name from now on."""
     if "..." not in definition.text:
         Rule.parse(definition.text, definition.halos, sizes=definition.sizes, reduce=definition.reduce)
-    own = {"name": name, "definition": definition, "__slots__": (), "__module__": definition.function.__module__}
+    function = definition.function  # the same one, as of a notebook's cell that runs again, makes the same operator
+    told = {"__module__": function.__module__, "__qualname__": getattr(function, "__qualname__", name)}
+    own = {"name": name, "definition": definition, "__slots__": (), **told}
     kind = cast("type[UserOperator]", type(name, (UserOperator,), own | traits))
     try:
-        register_operator(kind, again=True)
+        register_operator(kind)
     except RequestError as error:
         raise RequestError(str(error).removeprefix(f"operator {name!r}: ")) from error
     return OperatorFunction(kind)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.rules.tile import Tile, split_range
-from maniple.regions.error import RequestError, nearest
-from maniple.regions.rectangle import Rect
+from maniple.operators.rules.tile_table import TileTable
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from maniple.operators.rules.pattern import Dimension, Pattern
     from maniple.operators.rules.rule import Role, Rule
+    from maniple.operators.rules.tile_table import Axes
     from maniple.operators.rules.window import Range, Window
 
 Shape = tuple[int, ...]
-_Axes = list[tuple["int | None", "list[Range]"]]
-"""For each dimension of a tensor the place of the factor that cuts it, and what each of its parts uses."""
+Splits = tuple[tuple["Range", ...], ...]
+"""By factor, the range of each part."""
 
 
 @final
@@ -132,24 +132,23 @@ class BoundRule:
         Raises:
             RequestError: See ``degrees``.
         """
-        return _tiles(self, self.degrees(degrees))
+        table = _table(self, self.degrees(degrees))
+        return tuple(table.tiles(range(len(table.index))))
 
-    def tiles_at(self, degrees: tuple[int, ...], places: Iterable[tuple[int, ...]]) -> list[Tile]:
-        """Some tiles of a split.
+    def table(self, degrees: tuple[int, ...]) -> TileTable:
+        """The tiles of a split as a table.
 
         Args:
-            degrees: The parts of every factor, in rule order.
-            places: Of each tile wanted, the part of every factor.
+            degrees: The parts of every factor, in rule order; legal ones.
         """
-        cutter = _Cutter(self, degrees)
-        return [cutter.tile(index) for index in places]
+        return _table(self, degrees)
 
     def axis_parts(
         self,
         pattern: Pattern,
         shape: Shape,
         axis: int,
-        splits: tuple[tuple[Range, ...], ...],
+        splits: Splits,
         place: int,
         *,
         gradient: bool,
@@ -281,82 +280,59 @@ def _extent_of(pattern: Pattern, extents: Mapping[str, int]) -> Shape:
     )
 
 
-@lru_cache(maxsize=4096)
-def _tiles(bound: BoundRule, degrees: tuple[int, ...]) -> tuple[Tile, ...]:
-    """See ``BoundRule.tiles``."""
-    cutter = _Cutter(bound, degrees)
-    return tuple(cutter.tile(index) for index in product(*(range(degree) for degree in degrees)))
+@lru_cache(maxsize=1024)
+def _table(bound: BoundRule, degrees: tuple[int, ...]) -> TileTable:
+    """See ``BoundRule.table``."""
+    rule, names = bound.rule, tuple(factor.name for factor in bound.factors)
+    splits = tuple(split_range(factor.extent, degree) for factor, degree in zip(bound.factors, degrees, strict=True))
+    parts = dict(zip(names, degrees, strict=True))
+    operands = [*zip(rule.operands, bound.operand_shapes, strict=True)]
+    saved = zip((pattern for _, pattern in rule.saved), bound.saved_shapes, strict=True)
+    results = zip(rule.results, bound.result_shapes, strict=True)
+    return TileTable(
+        names,
+        splits,
+        {
+            "operand": [_axes(bound, *operand, splits, place) for place, operand in enumerate(operands)],
+            "operand_gradient": [
+                _axes(bound, *operand, splits, place, gradient=True) for place, operand in enumerate(operands)
+            ],
+            "result": [_axes(bound, *result, splits) for result in results],
+            "saved": [_axes(bound, *both, splits) for both in saved],
+        },
+        {
+            place: names.index(pattern.joins)
+            for place, (pattern, shape) in enumerate(operands)
+            if pattern.joins is not None and shape is not None
+        },
+        tuple(_padding(bound, names, splits)),
+        tuple(bound.folds(result, parts) for result in range(len(rule.results))),
+        tuple(factor.name for factor in rule.factors if factor.gathered),
+    )
 
 
-class _Cutter:
-    """Cuts out of tensors what the tiles of a split use.
+def _axes(
+    bound: BoundRule, pattern: Pattern, shape: Shape | None, splits: Splits, place: int = -1, *, gradient: bool = False
+) -> Axes | None:
+    """What the parts of the factors use of each dimension of a tensor, None where it is absent."""
+    if shape is None:
+        return None
+    return [bound.axis_parts(pattern, shape, axis, splits, place, gradient=gradient) for axis in range(len(shape))]
 
-    Args:
-        bound: The rule.
-        degrees: The parts of every factor, in rule order.
-    """
 
-    def __init__(self, bound: BoundRule, degrees: tuple[int, ...]) -> None:
-        rule, self.bound = bound.rule, bound
-        self.names = tuple(factor.name for factor in bound.factors)
-        self.gathered = tuple(factor.name for factor in rule.factors if factor.gathered)
-        self.splits = tuple(split_range(f.extent, degree) for f, degree in zip(bound.factors, degrees, strict=True))
-        operands = [*zip(rule.operands, bound.operand_shapes, strict=True)]
-        self.joins = [
-            None if pattern.joins is None or shape is None else self.names.index(pattern.joins)
-            for pattern, shape in operands
-        ]
-        self.reads = [self._axes(*operand, place) for place, operand in enumerate(operands)]
-        self.gradients = [self._axes(*operand, place, gradient=True) for place, operand in enumerate(operands)]
-        self.results = [self._axes(*result) for result in zip(rule.results, bound.result_shapes, strict=True)]
-        saved = zip(rule.saved, bound.saved_shapes, strict=True)
-        self.saved = [self._axes(pattern, shape) for (_, pattern), shape in saved]
-
-    def _axes(self, pattern: Pattern, shape: Shape | None, place: int = -1, *, gradient: bool = False) -> _Axes | None:
-        """What the parts of the factors use of each dimension of a tensor, None where it is absent."""
-        if shape is None:
-            return None
-        dimensions = range(len(shape))
-        return [self.bound.axis_parts(pattern, shape, d, self.splits, place, gradient=gradient) for d in dimensions]
-
-    def tile(self, index: tuple[int, ...]) -> Tile:
-        """The tile of some parts."""
-        ranges = tuple(split[part] for split, part in zip(self.splits, index, strict=True))
-        used = [joined is None or index[joined] == 0 for joined in self.joins]
-        reads = tuple(_rect(axes, index) if there else None for axes, there in zip(self.reads, used, strict=True))
-        gradients = tuple(
-            _rect(axes, index) if there else None for axes, there in zip(self.gradients, used, strict=True)
+def _padding(
+    bound: BoundRule, names: tuple[str, ...], splits: Splits
+) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
+    """The rows that the parts add to, or cut off, every halo dimension, and the place of its factor."""
+    for place, axis, name, window in bound.rule.windows:
+        shape, factor = bound.operand_shapes[place], names.index(name)
+        yield (
+            factor,
+            tuple(
+                (0, 0) if shape is None or low >= high else window.window((low, high), shape[axis])[1]
+                for low, high in splits[factor]
+            ),
         )
-        return Tile(
-            index,
-            self.names,
-            ranges,
-            reads,
-            gradients,
-            tuple(Rect(*_ends(axes or [], index)) for axes in self.results),
-            tuple(Rect(*_ends(axes or [], index)) for axes in self.saved),
-            self._padding(dict(zip(self.names, ranges, strict=True))),
-            self.gathered,
-        )
-
-    def _padding(self, ranges: dict[str, Range]) -> tuple[tuple[int, int], ...]:
-        """The rows that the tile adds to, or cuts off, every halo dimension."""
-        found = []
-        for place, axis, factor, window in self.bound.rule.windows:
-            shape, rows = self.bound.operand_shapes[place], ranges[factor]
-            used = shape is not None and rows[0] < rows[1]
-            found.append(window.window(rows, shape[axis])[1] if shape is not None and used else (0, 0))
-        return tuple(found)
-
-
-def _rect(axes: _Axes | None, index: tuple[int, ...]) -> Rect | None:
-    """What the tile of some parts uses of a tensor, None where it is absent."""
-    return None if axes is None else Rect(*_ends(axes, index))
-
-
-def _ends(axes: _Axes, index: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    ranges = [parts[0 if factor is None else index[factor]] for factor, parts in axes]
-    return tuple([low for low, _ in ranges]), tuple([high for _, high in ranges])
 
 
 def _rows(window: Window, rows: Range, extent: int, output_extent: int, *, gradient: bool) -> Range:

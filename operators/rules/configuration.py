@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Self, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from maniple.runtime.process.file_entry import Entry
+    from maniple.process.file_entry import Entry
 
 __all__: list[str] = []
 
@@ -109,10 +109,6 @@ class WeightPlan:
     def __post_init__(self) -> None:
         """Check that there is a processor for every replica of every block."""
         _check_layout(self.degrees, self.replicas, self.processors)
-
-    def of_block(self, block: int) -> tuple[int, ...]:
-        """The processors that hold a block (its row-major number), replica 0 first."""
-        return self.processors[block * self.replicas : (block + 1) * self.replicas]
 
     def to_json(self) -> dict[str, object]:
         """The home as plain data, every key present."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from maniple.operators.rules.pattern import parse_pattern, refuse
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 Shape = tuple[int, ...]
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NUMBER = re.compile(r"[0-9]+")

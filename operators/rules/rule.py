@@ -18,7 +18,7 @@ from maniple.operators.rules.ellipsis import expand_ellipsis
 from maniple.operators.rules.pattern import Pattern, check_patterns, parse_pattern, parse_patterns, refuse
 from maniple.operators.rules.tile import Tile, split_range
 from maniple.operators.rules.window import Halo, TransposedHalo, Window
-from maniple.regions.error import nearest
+from maniple.process.error import nearest
 
 __all__ = [
     "BoundFactor",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 from maniple.operators.rules.window import Range
 from maniple.regions.rectangle import Rect
+
+TensorRole = Literal["operand", "operand_gradient", "result", "saved"]
+"""What a tensor is to an operator; of an operand what tiles read, or what they contribute to its gradient."""
 
 
 @final
@@ -38,6 +41,14 @@ class Tile:
     saved_rects: tuple[Rect, ...]
     padding: tuple[tuple[int, int], ...]
     gathered: tuple[str, ...] = ()
+
+    def rect(self, role: TensorRole, place: int) -> Rect | None:
+        """What the tile uses of a tensor; None where it does not use it."""
+        if role == "operand":
+            return self.operand_rects[place]
+        if role == "operand_gradient":
+            return self.gradient_rects[place]
+        return (self.result_rects if role == "result" else self.saved_rects)[place]
 
     @property
     def is_empty(self) -> bool:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from maniple.operators.torch_import.hooks import users_frames
 from maniple.operators.torch_import.import_request import Step
-from maniple.regions.error import RequestError
-from maniple.runtime.process.numba_internals import global_compiler_lock
+from maniple.process.compilation.numba_internals import global_compiler_lock
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from maniple.operators.graph.nesting import leaves, tensors
 from maniple.operators.torch_import.hooks import users_frames
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -10,7 +10,7 @@ from maniple.operators.operator.aten_overload import Overload, schema
 from maniple.operators.torch_import.capture import source
 from maniple.operators.torch_import.closure import attributes
 from maniple.operators.torch_import.exported_call import Known
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -34,8 +34,8 @@ from maniple.operators.torch_import.names import Names
 from maniple.operators.torch_import.pruning import prune
 from maniple.operators.torch_import.recount import Recount
 from maniple.operators.torch_import.translation import Translation
-from maniple.regions.error import RequestError
-from maniple.runtime.process.gc_pause import pause_gc
+from maniple.process.error import RequestError
+from maniple.process.gc_pause import pause_gc
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -22,9 +22,9 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from maniple.operators.operator.watched_call import call_watched
-from maniple.regions.error import RequestError
-from maniple.runtime.process.torch_internals import has_gradient_hook
+from maniple.operators.operator.call_under_mode import call_under_mode
+from maniple.process.error import RequestError
+from maniple.process.torch_internals import has_gradient_hook
 
 _HERE = Path(__file__).resolve().parent
 _TORCH = Path(torch.__file__).resolve().parent
@@ -78,7 +78,7 @@ class Unhooked(TorchFunctionMode):
                 raise _refusal(f"{frame.f_locals['cls'].__name__}, {_OWN}", traceback.extract_stack(frame))
             frame = frame.f_back
         if func in _CALLING:
-            return call_watched(func, args, kwargs or {}, self.__torch_function__)
+            return call_under_mode(func, args, kwargs or {}, self.__torch_function__)
         return func(*args, **(kwargs or {}))
 
 

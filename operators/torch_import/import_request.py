@@ -14,7 +14,7 @@ from maniple.operators.graph.arguments import Arguments
 from maniple.operators.graph.nesting import check_plain, leaves, rebuilt, tensors
 from maniple.operators.torch_import.closure import Untrained, attributes
 from maniple.operators.torch_import.hooks import Unhooked, check_gradients, check_hooks
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 Examples = Sequence[object] | Mapping[str, object]
 Loss = Callable[..., Tensor]

@@ -25,7 +25,7 @@ import torch
 
 from maniple.operators.library.elementwise.aten import AtenCall
 from maniple.operators.library.randomness.draw import Draw, Sizes
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph

@@ -17,7 +17,7 @@ from maniple.operators.operator.pattern_text import text, whole
 from maniple.operators.torch_import.capture import source
 from maniple.operators.torch_import.exported_call import Call, Known, spell
 from maniple.operators.torch_import.names import Names
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch.fx import Graph as Program

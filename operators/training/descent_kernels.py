@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from maniple.operators.operator.compiled_kernel import compile_kernel
-from maniple.operators.operator.kernel_scratch import Steps
+from maniple.operators.operator.kernel_scratch import CallSequence
 
 if TYPE_CHECKING:
     from maniple.operators.training.optimizer import SGD
@@ -86,7 +86,7 @@ def _fuse(optimizer: SGD, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
 
 def _by_torch(optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Tensor, ...]) -> Callable[[], None]:
     """The operations of torch.optim.SGD in its order; they may use several cores."""
-    steps = Steps()
+    steps = CallSequence()
     slope = gradient
     if optimizer.weight_decay or optimizer.nesterov:
         decayed = torch.empty_like(gradient)

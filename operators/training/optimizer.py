@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +52,11 @@ class SGD:
     def state_names(self) -> tuple[str, ...]:
         """The state that a parameter has: each of its shape and dtype, zero at first."""
         return ("momentum",) if self.momentum else ()
+
+    @property
+    def flops(self) -> int:
+        """The operations that the update of one element counts for."""
+        return 4
 
     def bind_update(
         self, parameter: Tensor, gradient: Tensor, states: tuple[Tensor, ...], cores: int

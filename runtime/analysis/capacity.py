@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.schedule.schedule import InstanceKind
 
 if TYPE_CHECKING:

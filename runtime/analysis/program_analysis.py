@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.index_space import crossing, intersect
 from maniple.regions.privilege import READ, Coherence
 from maniple.regions.validity import Clash, Near, UnwrittenRead
 from maniple.runtime.analysis.analysis_cache import AnalysisCache
 from maniple.runtime.analysis.capacity import NOTHING, Occupancy
 from maniple.runtime.analysis.dependence import RegionAnalysis
-from maniple.runtime.analysis.fragment import distance
+from maniple.runtime.analysis.fragment import HostDistance
 from maniple.runtime.analysis.placed_use import AnalysedUse as AnalysedUse
 from maniple.runtime.analysis.placed_use import place_uses as place_uses
 from maniple.runtime.schedule.failure import UnwrittenRegion
@@ -44,7 +44,7 @@ class ProgramAnalysis:
     def __init__(self, machine: Machine, *, moving: bool = True) -> None:
         self.machine = machine
         self._moving = moving
-        self._near = distance(machine)
+        self._near = HostDistance.of(machine)
         self.regions: dict[int, RegionAnalysis] = {}
         self._logical: dict[int, LogicalRegion] = {}
         self._occupancy = Occupancy(machine, self.regions, self._logical)

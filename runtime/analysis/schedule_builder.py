@@ -2,91 +2,74 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maniple.runtime.analysis import fragment as columns
+from maniple.runtime.analysis.move_table import tabulate
+from maniple.runtime.schedule.instance import Instances
+from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.order import order
-from maniple.runtime.schedule.roofline import fold_ns, task_ns
-from maniple.runtime.schedule.schedule import Instance, Piece, RowKind, Schedule, csr
-from maniple.runtime.schedule.traffic import carriers, touched_bytes, traffic_ns
+from maniple.runtime.schedule.roofline import task_ns
+from maniple.runtime.schedule.schedule import Piece, RowKind, Schedule, csr
+from maniple.runtime.schedule.space import JoinedSpaces
+from maniple.runtime.schedule.traffic import price
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.runtime.analysis.dependence import Move, Node
-    from maniple.runtime.analysis.fragment import Accesses, Fragment
+    from maniple.runtime.analysis.fragment import Fragment, Table
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.schedule.schedule import Column
-
-    Block = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    from maniple.runtime.schedule.traffic import Prices
 
 __all__: list[str] = []
 
 
-class _Table:
-    """Columns that grow a block at a time, grouped by row.
+@dataclass(slots=True, eq=False)
+class _Placed:
+    """A fragment whose rows have numbers.
 
     Args:
-        width: how many columns there are.
-        shifted: so many of them, the first ones, are instances, counted in a block from the first of its region.
+        fragment: of one region.
+        region: its number in the schedule.
+        offset: the number of its first instance.
+        spaces: the number of its first space.
+        first: by use, the row of its launch's first task.
+        slots: by use, the number of the requirement.
+        moved: by use, the row of its first movement.
+        launches: by use, the number of its launch.
     """
 
-    def __init__(self, width: int, shifted: int) -> None:
-        self.counts: list[int] = []
-        self._width, self._shifted = width, shifted
-        self._blocks: list[Block] = []
-        self._shifts: list[int] = []
+    fragment: Fragment
+    region: int
+    offset: int
+    spaces: int
+    first: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)
+    launches: list[int] = field(default_factory=list)
+    rows: Column = field(init=False)
 
-    def add(self, counts: Sequence[int], block: Block, shift: int = 0) -> None:
-        """Add rows of so many items each, which are the rows of a block in turn."""
-        self.counts += counts
-        if len(block):
-            self._blocks.append(block)
-            self._shifts.append(shift)
+    def number(self) -> None:
+        """Give every node its row, once all uses have theirs."""
+        fragment = self.fragment
+        serves = fragment.serves
+        # Movements ascend by the use that they serve.
+        behind = np.arange(len(serves)) - np.searchsorted(serves, serves)
+        uses = fragment.tasks[:, columns.USE]
+        tasks = np.asarray(self.first, dtype=np.int64)[uses] + fragment.tasks[:, columns.POINT]
+        self.rows = np.concatenate((tasks, np.asarray(self.moved, dtype=np.int64)[serves] + behind))
 
-    def arrays(self) -> tuple[Column, ...]:
-        starts = np.zeros(len(self.counts) + 1, dtype=np.int64)
-        np.cumsum(self.counts, out=starts[1:])
-        if not self._blocks:
-            return (starts, *(np.zeros(0, dtype=np.int64) for _ in range(self._width)))
-        table = np.concatenate(self._blocks)
-        table[:, : self._shifted] += np.repeat(self._shifts, [len(block) for block in self._blocks])[:, None]
-        return (starts, *(np.ascontiguousarray(table[:, i]) for i in range(self._width)))
-
-
-class _Layout(NamedTuple):
-    """What one movement adds to a schedule, its instances counted from the first of its region.
-
-    Args:
-        accesses: instance, rectangle, whether it is written, slot.
-        transfers: source, target, rectangle, feeds, after.
-        duration: nanoseconds.
-        holds: (lane, nanoseconds) for which it keeps others from the lane.
-    """
-
-    accesses: Block
-    transfers: Block
-    duration: int
-    holds: tuple[tuple[int, int], ...]
-
-
-class _Tasks(NamedTuple):
-    """What the tasks of a launch add, likewise.
-
-    Args:
-        counts: how many accesses each task has.
-        accesses: as those of a movement.
-        durations: nanoseconds of each task.
-    """
-
-    counts: list[int]
-    accesses: Block
-    durations: list[int]
+    @property
+    def moves(self) -> Column:
+        """The rows of its movements."""
+        return self.rows[len(self.fragment.tasks) :]
 
 
 class ScheduleBuilder:
@@ -106,210 +89,263 @@ class ScheduleBuilder:
         regions: Sequence[LogicalRegion],
         fragments: Sequence[Fragment],
     ) -> None:
-        self.machine, self.launches, self.regions, self.fragments = machine, launches, regions, fragments
-        self.carriers = carriers(machine)
-        self.index = {region.id: number for number, region in enumerate(regions)}
-        self.rects: dict[IndexSpace, int] = {}
-        self.instances: list[Instance] = []
-        self.offsets: list[int] = []
+        self.machine, self.launches, self.regions = machine, launches, regions
+        # A fragment that several regions share has its spaces once.
+        different = {id(fragment): fragment for fragment in fragments}
+        self._spaces = JoinedSpaces([fragment.spaces for fragment in different.values()])
+        parts = {number: part for part, number in enumerate(different)}
+        self._placed: list[_Placed] = []
+        count = 0
         for number, fragment in enumerate(fragments):
-            self.offsets.append(len(self.instances))
-            self.instances += [Instance(number, memory, kind, rect) for memory, kind, rect in fragment.instances]
-        self.rows: list[tuple[int, int, int, int, int, int]] = []
-        self.access = _Table(4, 1)
-        self.transfer = _Table(5, 2)
-        self.pieces: dict[int, tuple[Piece, ...]] = {}
-        self.folds: dict[int, str] = {}
-        self.durations: list[int] = []
-        self.holds: list[tuple[tuple[int, int], ...]] = []
-        self.move_rows: list[list[int]] = [[] for _ in fragments]
-        self.use_rows: list[list[int]] = [[] for _ in fragments]
-        self._layouts: dict[tuple[int, int], _Layout] = {}
-        self._tasks: dict[tuple[object, ...], _Tasks] = {}
+            self._placed.append(_Placed(fragment, number, count, self._spaces.starts[parts[id(fragment)]]))
+            count += len(fragment.instances)
+        self.network = Network.of(machine)
+        self._starts = self._number_rows()
+        self._task_times: dict[tuple[object, ...], Column] = {}
+        self._prices: dict[tuple[int, int], Prices] = {}
 
     def compose(self) -> Schedule:
         """Lay out every row, translate the fragments' dependences to rows, and order them."""
+        starts, count = self._starts, self._starts[-1]
+        rows = np.full((6, count), -1, dtype=np.int64)
+        rows[0], rows[5] = RowKind.TASK, 0
         for number, launch in enumerate(self.launches):
-            self._launch(number, launch)
-        count = len(self.rows)
-        successors = csr(count, self._pairs([fragment.edges for fragment in self.fragments]))
-        carried = csr(count, self._pairs([fragment.carried for fragment in self.fragments]))
-        position, _ = order(self.durations, self.holds, successors)
-        columns = np.asarray(self.rows, dtype=np.int64).reshape(count, 6)
-        kind, launch_of, point, processor, region, size = (np.ascontiguousarray(columns[:, i]) for i in range(6))
+            first, last = starts[number], starts[number + 1]
+            rows[1, first:last] = number
+            rows[2, last - len(launch.points) : last] = np.arange(len(launch.points))
+            rows[3, last - len(launch.points) : last] = [point.processor for point in launch.points]
+        for placed in self._placed:
+            fragment, at = placed.fragment, placed.moves
+            rows[0, at], rows[3, at], rows[4, at] = fragment.kinds, fragment.processors, placed.region
+            rows[5, at] = fragment.elements * self.regions[placed.region].itemsize
+        successors = csr(count, self._pairs([placed.fragment.edges for placed in self._placed]))
+        carried = csr(count, self._pairs([placed.fragment.carried for placed in self._placed]))
+        position, _ = self.order(successors)
         return Schedule(
             machine=self.machine,
             launches=tuple(self.launches),
             regions=tuple(self.regions),
-            instances=tuple(self.instances),
-            kind=kind,
-            launch=launch_of,
-            point=point,
-            processor=processor,
-            region=region,
-            bytes=size,
+            instances=self._instances(),
+            kind=rows[0].copy(),
+            launch=rows[1].copy(),
+            point=rows[2].copy(),
+            processor=rows[3].copy(),
+            region=rows[4].copy(),
+            bytes=rows[5].copy(),
             order=position,
             successors=successors,
             carried=carried,
-            rects=tuple(self.rects),
-            access=self.access.arrays(),
-            transfer=self.transfer.arrays(),
-            pieces=self.pieces,
-            folds=self.folds,
+            rects=self._spaces,
+            access=self._accesses(count),
+            transfer=self._transfers(count),
+            pieces=self._pieces(),
+            folds=self._folds(),
         )
 
-    def _launch(self, number: int, launch: Launch) -> None:
-        regions = [self.index[requirement.region.id] for requirement in launch.requirements]
-        found: list[Accesses] = []
-        for region in regions:
-            use = len(self.use_rows[region])
-            self.use_rows[region].append(-1)
-            fragment = self.fragments[region]
-            moves = self.move_rows[region]
-            while len(moves) < len(fragment.moves) and fragment.serves[len(moves)] == use:
-                moves.append(self._move(number, region, fragment.moves[len(moves)]))
-            found.append(fragment.accesses[use])
-        first = len(self.rows)
-        for region in set(regions):
-            uses = self.use_rows[region]
-            count = regions.count(region)
-            uses[len(uses) - count :] = [first] * count
-        tasks = self._laid_out(launch, found)
-        self.rows += [
-            (int(RowKind.TASK), number, point, placed.processor, -1, 0) for point, placed in enumerate(launch.points)
+    def _number_rows(self) -> list[int]:
+        """Give all rows their numbers; returns where those of each launch begin, and how many there are."""
+        index = {region.id: number for number, region in enumerate(self.regions)}
+        counts = [
+            np.bincount(placed.fragment.serves, minlength=placed.fragment.uses).tolist() for placed in self._placed
         ]
-        accesses = tasks.accesses
-        if len(accesses):
-            accesses = accesses.copy()
-            accesses[:, 0] += np.asarray([self.offsets[region] for region in regions])[accesses[:, 3]]
-        self.access.add(tasks.counts, accesses)
-        self.transfer.add([0] * len(launch.points), NONE)
-        self.durations += tasks.durations
-        self.holds += [
-            ((placed.processor, duration),) for placed, duration in zip(launch.points, tasks.durations, strict=True)
-        ]
+        starts, count = [0], 0
+        for number, launch in enumerate(self.launches):
+            found = [self._placed[index[requirement.region.id]] for requirement in launch.requirements]
+            for slot, placed in enumerate(found):
+                placed.moved.append(count)
+                placed.slots.append(slot)
+                placed.launches.append(number)
+                count += counts[placed.region][len(placed.moved) - 1]
+            for placed in found:
+                placed.first.append(count)
+            count += len(launch.points)
+            starts.append(count)
+        for placed in self._placed:
+            placed.number()
+        return starts
 
-    def _laid_out(self, launch: Launch, found: Sequence[Accesses]) -> _Tasks:
-        """Lay out the tasks of a launch, once for all launches that are alike.
+    def _instances(self) -> Instances:
+        """The instances of all regions, one region after the other."""
+        tables = [placed.fragment.instances for placed in self._placed]
+        table = np.concatenate([np.empty((0, 4), dtype=np.int64), *tables])
+        counts = [len(found) for found in tables]
+        regions = np.repeat(np.arange(len(tables)), counts)
+        spaces = table[:, 2] + np.repeat(np.asarray([placed.spaces for placed in self._placed], dtype=np.int64), counts)
+        return Instances(regions, table[:, 0].copy(), table[:, 1].copy(), spaces, table[:, 3].copy(), self._spaces)
 
-        Accesses that are the same object come from one use of one fragment, of which everything is the same.
-        """
+    def _accesses(self, count: int) -> tuple[Column, ...]:
+        """What every row uses, those of a task by requirement."""
+        blocks, turns = [], []
+        for placed in self._placed:
+            fragment = placed.fragment
+            tasks, moves = fragment.tasks, fragment.accesses
+            slots = np.asarray(placed.slots, dtype=np.int64)[tasks[:, columns.USE]]
+            rows = placed.rows[: len(tasks)]
+            instances = tasks[:, columns.TASK_INSTANCE] + placed.offset
+            spaces = tasks[:, columns.TASK_SPACE] + placed.spaces
+            blocks.append(np.column_stack((rows, instances, spaces, tasks[:, columns.TASK_WRITES], slots)))
+            turns.append(slots)
+            blocks.append(
+                np.column_stack(
+                    (
+                        placed.moves[moves[:, columns.NODE]],
+                        moves[:, columns.INSTANCE] + placed.offset,
+                        moves[:, columns.SPACE] + placed.spaces,
+                        moves[:, columns.WRITES],
+                        moves[:, columns.SLOT],
+                    )
+                )
+            )
+            turns.append(np.zeros(len(moves), dtype=np.int64))
+        return _by_row(count, blocks, 5, turns)
+
+    def _transfers(self, count: int) -> tuple[Column, ...]:
+        """What every row pushes."""
+        blocks, turns = [], []
+        for placed in self._placed:
+            found = placed.fragment.transfers
+            blocks.append(
+                np.column_stack(
+                    (
+                        placed.moves[found[:, columns.NODE]],
+                        found[:, columns.SOURCE] + placed.offset,
+                        found[:, columns.TARGET] + placed.offset,
+                        found[:, columns.SPACE] + placed.spaces,
+                        found[:, columns.FEEDS],
+                        found[:, columns.AFTER],
+                    )
+                )
+            )
+            turns.append(np.zeros(len(found), dtype=np.int64))
+        return _by_row(count, blocks, 6, turns)
+
+    def _pieces(self) -> Mapping[int, tuple[Piece, ...]]:
+        """The folds inside collectives."""
+        found = {}
+        for placed in self._placed:
+            fragment = placed.fragment
+            if len(fragment.pieces):
+                moves, first = np.unique(fragment.pieces[:, columns.NODE], return_index=True)
+                last = (*first[1:].tolist(), len(fragment.pieces))
+                for move, begin, end in zip(moves.tolist(), first.tolist(), last, strict=True):
+                    row = int(placed.moves[move])
+                    found[row] = _Folds(fragment, placed.offset, begin, end)
+        return _Pieces(found)
+
+    def _folds(self) -> dict[int, str]:
+        """The operator of each fold."""
+        found = {}
+        for placed in self._placed:
+            folds = np.flatnonzero(placed.fragment.kinds == RowKind.FOLD).tolist()
+            found.update({int(placed.moves[move]): placed.fragment.ops[move] for move in folds})
+        return found
+
+    def order(self, successors: tuple[Column, Column]) -> tuple[Column, Column]:
+        """Give the position of each row, and its simulated start, by what it takes and holds and who waits for it."""
+        count = self._starts[-1]
+        durations, counts = np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64)
+        for placed in self._placed:
+            prices = self.prices(placed.region)
+            durations[placed.moves], counts[placed.moves] = prices.durations, np.diff(prices.starts)
+        starts = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(counts, out=starts[1:])
+        held = np.zeros((2, starts[-1]), dtype=np.int64)
+        for number, launch in enumerate(self.launches):
+            last = self._starts[number + 1]
+            first = last - len(launch.points)
+            durations[first:last] = found = self._task_ns(launch)
+            held[:, starts[first:last]] = [point.processor for point in launch.points], found
+        for placed in self._placed:
+            prices = self.prices(placed.region)
+            behind = np.repeat(starts[placed.moves] - prices.starts[:-1], np.diff(prices.starts))
+            held[:, behind + np.arange(len(behind))] = prices.held[:, :2].T
+        self.durations = durations
+        return order(durations, (starts, held[0], held[1]), successors, self.network.lanes)
+
+    def _task_ns(self, launch: Launch) -> Column:
+        """The nanoseconds of a launch's tasks, worked out once for all launches that are alike."""
+        rects = tuple([id(requirement.rects) for requirement in launch.requirements])
         sizes = tuple([requirement.region.itemsize for requirement in launch.requirements])
         processors = tuple([point.processor for point in launch.points])
-        key = (tuple(map(id, found)), sizes, processors, launch.flops, launch.kind)
-        known = self._tasks.get(key)
-        if known is None:
-            slots = [dict(accesses) for accesses in found]
-            counts: list[int] = []
-            items: list[tuple[int, int, int, int]] = []
-            for point in range(len(launch.points)):
-                before = len(items)
-                for slot, accesses in enumerate(slots):
-                    access = accesses.get(point)
-                    if access is not None:
-                        items.append((access.instance, self._rect(access.rect), int(access.writes), slot))
-                counts.append(len(items) - before)
-            durations = [task_ns(launch, point, self.machine) for point in range(len(launch.points))]
-            known = self._tasks[key] = _Tasks(counts, _block(items, 4), durations)
-        return known
+        key = (rects, sizes, processors, launch.flops, launch.kind)
+        if key not in self._task_times:
+            self._task_times[key] = task_ns(launch, self.network.rooflines)
+        return self._task_times[key]
 
-    def _move(self, launch: int, region: int, move: Move) -> int:
-        row = len(self.rows)
-        offset = self.offsets[region]
-        itemsize = self.regions[region].itemsize
-        self.rows.append((int(move.kind), launch, -1, move.processor, region, move.elements * itemsize))
-        known = self._layouts.get((id(move), itemsize))
-        if known is None:
-            known = self._layouts[id(move), itemsize] = self._layout(region, move)
-        self.access.add((len(known.accesses),), known.accesses, offset)
-        self.transfer.add((len(known.transfers),), known.transfers, offset)
-        self.durations.append(known.duration)
-        self.holds.append(known.holds)
-        if move.pieces:
-            self.pieces[row] = tuple(
-                Piece(p.memory, p.target + offset, p.rect, tuple(part + offset for part in p.parts), p.op)
-                for p in move.pieces
-            )
-        if move.kind == RowKind.FOLD:
-            self.folds[row] = move.op
-        return row
+    def prices(self, number: int) -> Prices:
+        """Give what the movements of a region cost, found once for all regions that share the fragment."""
+        region, fragment = self.regions[number], self._placed[number].fragment
+        key = (id(fragment), region.itemsize)
+        if key not in self._prices:
+            moves, members = tabulate(fragment, region.bounds, region.itemsize, self.network.line)
+            self._prices[key] = price(self.network, region.itemsize, moves, members)
+        return self._prices[key]
 
-    def _layout(self, region: int, move: Move) -> _Layout:
-        itemsize = self.regions[region].itemsize
-        accesses = [(a.instance, self._rect(a.rect), int(a.writes), a.slot) for a in move.accesses]
-        transfers = [
-            (push.source, push.target, self._rect(push.rect), push.feeds, push.after) for push in move.transfers
-        ]
-        if move.kind == RowKind.FOLD:
-            touched = sum(access.rect.volume for access in move.accesses) * itemsize
-            duration = fold_ns(touched, self.machine, self.machine.processor(move.processor))
-            holds: tuple[tuple[int, int], ...] = ((move.processor, duration),)
-        else:
-            duration, holds = self._traffic_cost(region, move)
-        return _Layout(_block(accesses, 4), _block(transfers, 5), duration, holds)
-
-    def _traffic_cost(self, region: int, move: Move) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Charge every link on the way of each push, and who copies and folds; links are numbered after processors."""
-        memories = [memory for memory, _, _ in self.fragments[region].instances]
-        itemsize, bounds = self.regions[region].itemsize, self.regions[region].bounds
-        pushes = (
-            (
-                memories[push.source],
-                memories[push.target],
-                push.rect.volume * itemsize,
-                touched_bytes(push.rect, bounds, itemsize),
-            )
-            for push in move.transfers
-        )
-        folded: dict[int, int] = {}
-        for piece in move.pieces:
-            touched = (len(piece.parts) + 1) * piece.rect.volume * itemsize
-            folded[piece.memory] = folded.get(piece.memory, 0) + touched
-        phases = 2 if move.kind == RowKind.ALL_REDUCE else 1
-        duration, busy, held = traffic_ns(self.machine.routes, pushes, phases, (self.carriers, folded))
-        base = len(self.machine.processors)
-        return duration, (*busy, *((base + link, span) for link, span in held))
-
-    def _rect(self, rect: IndexSpace) -> int:
-        return self.rects.setdefault(rect, len(self.rects))
-
-    def _pairs(self, edges: Sequence[Sequence[tuple[Node, Node]]]) -> Block:
+    def _pairs(self, edges: Sequence[Table]) -> Table:
         """Translate the dependences of every region from its nodes to rows."""
-        known: dict[int, Block] = {}
-        for found in edges:
-            if id(found) not in known:
-                known[id(found)] = _block([(a.use, a.item, b.use, b.item) for a, b in found], 4)
-        blocks = [known[id(found)] for found in edges]
-        lengths = [len(block) for block in blocks]
-        if not sum(lengths):
-            return _block((), 2)
-        table = np.concatenate(blocks)
-        uses, moves = _flat(self.use_rows), _flat(self.move_rows)
-        pairs = np.empty((len(table), 2), dtype=np.int64)
-        for end in range(2):
-            use, item = table[:, 2 * end], table[:, 2 * end + 1]
-            moved = use < 0
-            pairs[~moved, end] = uses.values[(use + np.repeat(uses.starts, lengths))[~moved]] + item[~moved]
-            pairs[moved, end] = moves.values[(item + np.repeat(moves.starts, lengths))[moved]]
-        translated: Block = pairs[pairs[:, 0] != pairs[:, 1]]
+        blocks = [placed.rows[found] for placed, found in zip(self._placed, edges, strict=True) if len(found)]
+        pairs = np.concatenate(blocks) if blocks else np.empty((0, 2), dtype=np.int64)
+        # Two points of one launch may use a region twice: a row does not wait for itself.
+        translated: Table = pairs[pairs[:, 0] != pairs[:, 1]]
         return translated
 
 
-class _Flat(NamedTuple):
-    """Lists end to end, and where each begins."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Folds:
+    """Where the folds inside a collective stand.
 
-    starts: Column
-    values: Column
+    Args:
+        fragment: of its region.
+        offset: the number of the region's first instance.
+        first: the first of them among the fragment's.
+        last: one past the last.
+    """
+
+    fragment: Fragment
+    offset: int
+    first: int
+    last: int
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Give the folds."""
+        fragment, offset = self.fragment, self.offset
+        found = []
+        for move, space, memory, target, first, last in fragment.pieces[self.first : self.last].tolist():
+            parts = tuple((fragment.parts[first:last] + offset).tolist())
+            found.append(Piece(memory, target + offset, fragment.spaces[space], parts, fragment.ops[move]))
+        return tuple(found)
 
 
-def _flat(lists: Sequence[Sequence[int]]) -> _Flat:
-    starts = np.zeros(len(lists), dtype=np.int64)
-    np.cumsum([len(each) for each in lists[:-1]], out=starts[1:])
-    return _Flat(starts, np.fromiter(itertools.chain.from_iterable(lists), dtype=np.int64))
+class _Pieces(Mapping[int, tuple[Piece, ...]]):
+    """The folds inside collectives by row, made when somebody asks for those of a row.
+
+    Args:
+        found: where they stand.
+    """
+
+    def __init__(self, found: Mapping[int, _Folds]) -> None:
+        self._found, self._made = found, dict[int, tuple[Piece, ...]]()
+
+    def __getitem__(self, row: int) -> tuple[Piece, ...]:
+        if row not in self._made:
+            self._made[row] = self._found[row].pieces()
+        return self._made[row]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
-def _block(items: Sequence[tuple[int, ...]], width: int) -> Block:
-    return np.asarray(items, dtype=np.int64).reshape(len(items), width)
-
-
-NONE = _block((), 5)
+def _by_row(count: int, blocks: Sequence[Table], width: int, turns: Sequence[Column]) -> tuple[Column, ...]:
+    """Columns of items by row and then by turn, from items whose first column is their row; and where rows begin."""
+    table = np.concatenate(blocks) if blocks else np.empty((0, width), dtype=np.int64)
+    rows = table[:, 0]
+    if len(table):
+        turn = np.concatenate(turns)
+        # Rows ascend within a block, of which a sort that keeps the order of equals makes use.
+        table = table[np.argsort(rows * (int(turn.max()) + 1) + turn, kind="stable")]
+    starts = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=count), out=starts[1:])
+    return (starts, *(np.ascontiguousarray(table[:, column]) for column in range(1, width)))

@@ -10,14 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from maniple.process.gc_pause import pause_gc
 from maniple.regions.index_space import RectSet, part, simplest, union
 from maniple.regions.privilege import READ
 from maniple.regions.validity import Near, Validity
 from maniple.runtime.analysis.dependence import RegionAnalysis
-from maniple.runtime.analysis.fragment import FragmentKey, analyse
+from maniple.runtime.analysis.fragment import FragmentKey
 from maniple.runtime.analysis.placed_use import Placing, place_uses
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
-from maniple.runtime.process.gc_pause import pause_gc
+from maniple.runtime.analysis.step_analysis import analyse
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.schedule.schedule import InstanceKind
 

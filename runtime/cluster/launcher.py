@@ -17,12 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, final
 
-from maniple.regions.error import RequestError
+from maniple.process import environment
+from maniple.process.error import RequestError
+from maniple.process.inventory import available_cores, core_numbers
 from maniple.runtime.cluster.vigil import HANG_S
 from maniple.runtime.devices.registry import CPU, DEVICES
 from maniple.runtime.machine.world_machine import load_given_machine
-from maniple.runtime.process import environment
-from maniple.runtime.process.inventory import available_cores, core_numbers
 from maniple.runtime.transports.registry import DEFAULT, TRANSPORTS
 from maniple.runtime.transports.transport import LOOPBACK
 

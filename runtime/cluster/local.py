@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.cluster import parent_death
 from maniple.runtime.cluster.launcher import Launcher, RankCommand, RankProcess, Streams
 

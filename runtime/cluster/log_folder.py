@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 
 __all__: list[str] = []
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.process.registry import Registry, class_check
 from maniple.runtime.cluster.launcher import Launcher
 from maniple.runtime.devices.registry import check_device
-from maniple.runtime.process.registry import Registry, class_check
 
 if TYPE_CHECKING:
     from maniple.runtime.cluster.launcher import LaunchRequest

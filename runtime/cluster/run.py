@@ -6,14 +6,14 @@ import secrets
 import sys
 from typing import TYPE_CHECKING
 
+from maniple.process import open_files
+from maniple.process.environment import THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.cluster.coordinator import Coordinator
 from maniple.runtime.cluster.launcher import LaunchRequest, RankCommand
 from maniple.runtime.cluster.log_folder import log_file, make_log_folder, read_tail, reports_file
 from maniple.runtime.cluster.registry import make_launcher
 from maniple.runtime.control.control import place
 from maniple.runtime.devices.registry import CPU
-from maniple.runtime.process import open_files
-from maniple.runtime.process.environment import THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.transports.registry import TRANSPORTS
 from maniple.runtime.transports.transport import LOOPBACK
 
@@ -32,8 +32,8 @@ SHARED_MEMORY = "shared memory"
 OPTIONAL = frozenset(
     f"MANIPLE_{name}"
     for name in (
-        *("BELLS", "BOUND", "DETERMINISTIC", "DEVICE", "INTERFACE", "LOG", "MACHINE", "MAPPER", "RECORD", "REPORT"),
-        *("SHARED", "TRANSPORT"),
+        *("BOUND", "DETERMINISTIC", "DEVICE", "INTERFACE", "LOG", "MACHINE", "MAPPER", "RECORD", "REPORT", "SHARED"),
+        *("TRANSPORT", "WAKEUP_PIPES"),
     )
 )
 
@@ -44,7 +44,7 @@ def command(
     endpoint: str = "",
     token: str = "",
     shared: tuple[int, ...] = (),
-    bells: tuple[tuple[int, int], ...] = (),
+    wakeup_pipes: tuple[tuple[int, int], ...] = (),
     logs: Path | None = None,
     launcher: Launcher | None = None,
 ) -> tuple[list[str], dict[str, str]]:
@@ -56,7 +56,7 @@ def command(
         endpoint: where the coordinator's socket is.
         token: the run's secret.
         shared: descriptors of the files that the ranks share.
-        bells: descriptors of the pipes that wake them.
+        wakeup_pipes: descriptors of the pipes that wake them.
         logs: folder of the ranks' log files.
         launcher: what will start it; None for one of this host.
     """
@@ -79,7 +79,7 @@ def command(
         record=None if request.record is None else str(request.record.absolute()),
         shared=shared,
         device=request.device,
-        bells=bells,
+        wakeup_pipes=wakeup_pipes,
         bound=request.cores_of(rank) if here else (),
         machine=None if request.machine is None else str(request.machine.absolute()),
         log=str(log_file(logs, rank).absolute()) if here and logs is not None else None,
@@ -145,11 +145,11 @@ def run(request: LaunchRequest) -> int:
 
 def _start(request: LaunchRequest, launcher: Launcher, supervisor: Supervisor, token: str, logs: Path) -> None:
     """Start all ranks; those of this host share memory if their transport uses it."""
-    from maniple.runtime.transports.shared_memory import bells, shared_files
+    from maniple.runtime.transports.shared_memory import shared_files, wakeup_pipes
 
     shares = launcher.same_host and TRANSPORTS.lookup(request.transport).shares_memory
     sharing = request.size if request.size > 1 and shares else 0
-    with shared_files(sharing) as shared, bells(sharing) as pipes:
+    with shared_files(sharing) as shared, wakeup_pipes(sharing) as pipes:
         inherited = (*shared, *(end for ends in pipes for end in ends))
         for rank in range(request.size):
             argv, variables = command(request, rank, supervisor.endpoint, token, shared, pipes, logs, launcher)

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType, TracebackType
 
+    from maniple.process.clock import Clock
     from maniple.runtime.cluster.coordinator import Coordinator
     from maniple.runtime.cluster.launcher import Launcher, RankCommand, RankProcess
-    from maniple.runtime.process.clock import Clock
 
 __all__: list[str] = []
 

@@ -136,8 +136,13 @@ class Vigil:
             watched.waits_since = now
 
     def end(self, rank: int) -> None:
-        """Take in that a rank's program ended; its process stays, and its echo with it, until all have."""
+        """Take in that a rank's program ended; its process stays, and its echo with it, until all have.
+
+        It may have ended a wait of others, whose word of that is on its way: from here on they wait anew.
+        """
         self._ranks[rank].ended = True
+        for watched in self._ranks.values():
+            watched.waits_since = None
 
     def forget(self, rank: int) -> None:
         """Watch a rank no more: its process has ended."""
@@ -165,7 +170,7 @@ class Vigil:
         waiting = {
             rank: one.waits_since
             for rank, one in running.items()
-            if one.waits_since is not None and now - one.told <= WORD_S
+            if one.waits_since is not None and now - one.told <= WORD_S and now >= one.excused_until
         }
         patient = [(since, rank) for rank, since in waiting.items() if now - since >= self._hang_s]
         still = [

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from hashlib import blake2b
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,10 +69,6 @@ class Control(ABC):
         """
 
     @abstractmethod
-    def stop_reason(self) -> str | None:
-        """Give the reason for which the run was stopped, None while it was not."""
-
-    @abstractmethod
     def on_stop(self, callback: Callable[[RankStopped], object]) -> None:
         """Have a function called, on a thread of the control plane, when the run is stopped; at once if it was."""
 
@@ -97,10 +93,6 @@ class SoloControl(Control):
 
     def fail(self, where: str, text: str) -> None:
         """Do nothing: whoever called has the error."""
-
-    def stop_reason(self) -> str | None:
-        """Give None: nobody stops it."""
-        return None
 
     def on_stop(self, callback: Callable[[RankStopped], object]) -> None:
         """Do nothing: nobody stops it."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, final
 
 import zmq
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
+from maniple.process.headway import Headway
+from maniple.process.wakeup import Wakeup
 from maniple.runtime.control.control import MAX_TEXT, Control, RankStopped, Roll
 from maniple.runtime.control.echo import Echo
-from maniple.runtime.process.headway import Headway
-from maniple.runtime.process.wakeup import Wakeup
 from maniple.runtime.transports.message import (
     MAX_INTEGER,
     MAX_MESSAGE,
@@ -45,8 +45,8 @@ from maniple.runtime.transports.zeromq import make_socket, milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from maniple.runtime.process.clock import Clock
-    from maniple.runtime.process.environment import LaunchEnvironment
+    from maniple.process.clock import Clock
+    from maniple.process.environment import LaunchEnvironment
 
 __all__: list[str] = []
 
@@ -204,10 +204,6 @@ class CoordinatorClient(Control):
             self._word_due = True
             self._alarm.ring()
             self._changed.wait_for(lambda: self._words > told or self._reason is not None or self._farewell)
-
-    def stop_reason(self) -> str | None:
-        """Give the reason."""
-        return self._reason
 
     def on_stop(self, callback: Callable[[RankStopped], object]) -> None:
         """Have a function called on the control thread."""

@@ -7,14 +7,14 @@ import sys
 import threading
 from typing import TYPE_CHECKING, NoReturn
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.control.control import RankStopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from maniple.regions.error import ManipleError
+    from maniple.process.error import ManipleError
     from maniple.runtime.control.control import Control
     from maniple.runtime.control.coordinator_client import CoordinatorClient
 

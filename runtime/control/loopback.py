@@ -8,7 +8,7 @@ from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.control.agreement import Agreement, Fault, Told
 from maniple.runtime.control.control import Control, RankStopped, Roll, place
 from maniple.runtime.transports.transport import Delivery, Transport
@@ -16,7 +16,7 @@ from maniple.runtime.transports.transport import Delivery, Transport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from maniple.runtime.process.clock import Clock
+    from maniple.process.clock import Clock
 
 __all__: list[str] = []
 
@@ -209,10 +209,6 @@ class LoopbackControl(Control):
         """Stop all ranks because of this one."""
         doing = where or self._hub.agreement.last[self.rank]
         self._hub.blame(Fault(self.rank, f"raised {text}" + (f" during `{doing}`" if doing else "")))
-
-    def stop_reason(self) -> str | None:
-        """Give the reason."""
-        return self._hub.reason
 
     def on_stop(self, callback: Callable[[RankStopped], object]) -> None:
         """Have a function called on the thread of the rank at fault."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

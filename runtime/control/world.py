@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Self, final
 
-from maniple.regions.error import RequestError
+from maniple.process import environment
+from maniple.process.error import RequestError
+from maniple.process.headway import Headway
+from maniple.process.inventory import available_cores, bind_to
 from maniple.runtime.control.control import Control, SoloControl, place
 from maniple.runtime.control.stepper import Stepper
 from maniple.runtime.control.turn import Turn
-from maniple.runtime.process import environment
-from maniple.runtime.process.headway import Headway
-from maniple.runtime.process.inventory import available_cores, bind_to
 from maniple.runtime.transports.transport import Meter, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from maniple.runtime.process.environment import LaunchEnvironment
+    from maniple.process.environment import LaunchEnvironment
     from maniple.runtime.transports.shared_memory import SharedMemory
 
 __all__: list[str] = []
@@ -160,9 +160,9 @@ def leave() -> None:
 
 
 def _join(launch: LaunchEnvironment) -> World:
+    from maniple.process import stacks
     from maniple.runtime.control import exit_hook
     from maniple.runtime.control.coordinator_client import CoordinatorClient
-    from maniple.runtime.process import stacks
     from maniple.runtime.transports.registry import TRANSPORTS
     from maniple.runtime.transports.shared_memory import SharedMemory
 
@@ -200,7 +200,7 @@ def _join(launch: LaunchEnvironment) -> World:
         control=control,
         transport=transport,
         shared=(
-            SharedMemory(launch.rank, dict(enumerate(launch.shared)), dict(enumerate(launch.bells)))
+            SharedMemory(launch.rank, dict(enumerate(launch.shared)), dict(enumerate(launch.wakeup_pipes)))
             if launch.shared
             else None
         ),

@@ -18,11 +18,11 @@ from typing import NamedTuple, final
 
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.process.host_allocation import Taken
 from maniple.runtime.devices.device import Device, Stream
 from maniple.runtime.devices.event import Event, Signal
 from maniple.runtime.devices.memory_budget import MemoryBudget
-from maniple.runtime.process.host_allocation import Taken
 
 __all__: list[str] = []
 
@@ -190,6 +190,11 @@ class CudaDevice(Device):
     def memory_bytes(cls) -> tuple[int, ...]:
         """See `Device.memory_bytes`."""
         return tuple(torch.cuda.mem_get_info(number)[1] for number in range(torch.cuda.device_count()))
+
+    @property
+    def torch_device(self) -> torch.device:
+        """See `Device.torch_device`."""
+        return self.device
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """See `Device.allocate`."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from maniple.runtime.process.host_allocation import Taken
+    from maniple.process.host_allocation import Taken
 
 __all__: list[str] = []
 
@@ -31,8 +31,9 @@ class Stream(ABC):
         """Queue work behind events, without waiting for either.
 
         Args:
-            work: issues operations on tensors of the device; called on this thread or on another, once, and held until
-                it has ended.
+            work: issues operations on tensors of the device; called once, and held until it has ended. It may be
+                called on this thread, or on one of the stream's own, which then does so within
+                ``mp.plugins.run_as_task()``: bodies are refused launches, and autograd is off.
             events: of this or of other devices or of the host: the work begins after them.
 
         Returns:
@@ -93,6 +94,11 @@ class Device(ABC):
     def memory_bytes(cls) -> tuple[int, ...]:
         """The bytes of memory of each such device of this host, over which processors are dealt out; () if unknown."""
         return ()
+
+    @property
+    def torch_device(self) -> torch.device | None:
+        """The device of torch's CUDA whose allocator gives its memory, and tells how much; None where it is none."""
+        return None
 
     @abstractmethod
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from maniple.runtime.process.host_allocation import Taken
+    from maniple.process.host_allocation import Taken
 
 __all__: list[str] = []
 
@@ -81,7 +81,7 @@ class HostDevice(Device):
 
     def watch(self, work: Callable[[], object]) -> Taken | None:
         """See `Device.watch`."""
-        from maniple.runtime.process.host_allocation import watch_host_run
+        from maniple.process.host_allocation import watch_host_run
 
         return watch_host_run(work)
 
@@ -98,10 +98,7 @@ class Cpu(HostDevice):
 
 def _run(work: Callable[[], object]) -> None:
     """Run work as a task's body is run, on whatever thread this is."""
-    from maniple.runtime.devices.processor import inside_task, run_as_task
+    from maniple.runtime.devices.processor import run_as_task
 
-    if inside_task():
-        work()
-        return
     with run_as_task():
         work()

@@ -13,14 +13,14 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
 
-    from maniple.runtime.process.clock import Clock
+    from maniple.process.clock import Clock
 
 __all__: list[str] = []
 

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple, final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
+from maniple.process.host_allocation import Taken, watch_host_run
 from maniple.runtime.devices.device import Device, Stream
 from maniple.runtime.devices.event import Event, Signal
 from maniple.runtime.devices.processor import enter_task
-from maniple.runtime.process.host_allocation import Taken, watch_host_run
 
 __all__: list[str] = []
 

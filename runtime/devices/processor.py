@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Protocol, cast, final
 
 import torch
 
+from maniple.process.interruption import hold_interrupts
 from maniple.runtime.devices.event import DONE
-from maniple.runtime.process.interruption import hold_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,13 +73,18 @@ def _set_own_threads(cores: int) -> None:
 
 @contextmanager
 def run_as_task() -> Iterator[None]:
-    """Make this thread one that runs the bodies of tasks, inside; torch's intra-op threads stay as they are."""
+    """Make this thread one that runs the bodies of tasks, inside; torch's intra-op threads stay as they are.
+
+    A body is refused what only the program may do, and autograd notes nothing of it. On a thread that is one already
+    this changes nothing.
+    """
+    before = inside_task()
     _here.inside = True
     try:
         with torch.no_grad():
             yield
     finally:
-        _here.inside = False
+        _here.inside = before
 
 
 class Work(Protocol):
@@ -94,7 +99,7 @@ class Work(Protocol):
         ...
 
 
-Lent = Callable[[], bool]
+AnyThreadWork = Callable[[], bool]
 """Does work as far as it goes without waiting, on any thread; says whether it is done."""
 
 
@@ -128,7 +133,7 @@ class Processor(ABC):
         self.id = id
         self.cores = cores
         self._failed = failed
-        self._queue: list[tuple[int, int, Work, Lent | None]] = []
+        self._queue: list[tuple[int, int, Work, AnyThreadWork | None]] = []
         self._numbers = count()
         self._arrived = threading.Condition()
         self._closed = False
@@ -165,25 +170,25 @@ class Processor(ABC):
         """Bind bodies for this processor inside."""
         return nullcontext()
 
-    def enqueue(self, work: Work, priority: int, lent: Lent | None = None) -> None:
+    def enqueue(self, work: Work, priority: int, on_any_thread: AnyThreadWork | None = None) -> None:
         """Queue work for the thread; greater priority runs first, then what came first.
 
         Args:
             work: what to do.
             priority: how much it matters.
-            lent: the same where any thread may do it.
+            on_any_thread: the same where any thread may do it.
         """
         with self._arrived:
-            heapq.heappush(self._queue, (-priority, next(self._numbers), work, lent))
-            if lent is None or not self._looking:
+            heapq.heappush(self._queue, (-priority, next(self._numbers), work, on_any_thread))
+            if on_any_thread is None or not self._looking:
                 self._arrived.notify()
 
     def help(self) -> None:
         """Do on this thread, which waits, what is queued first, if any thread may do it."""
         with hold_interrupts():
             with self._arrived:
-                lent = self._queue[0][3] if self._queue and not self._busy else None
-                if lent is None:
+                on_any_thread = self._queue[0][3] if self._queue and not self._busy else None
+                if on_any_thread is None:
                     return
                 first = heapq.heappop(self._queue)
                 self._busy = True
@@ -191,7 +196,7 @@ class Processor(ABC):
                 self._looks = LOOKS
             done = False
             try:
-                done = lent()
+                done = on_any_thread()
             finally:
                 with self._arrived:
                     self._busy = False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.process.registry import Registry, class_check
 from maniple.runtime.devices.device import Device
-from maniple.runtime.process.registry import Registry, class_check
 
 __all__: list[str] = []
 

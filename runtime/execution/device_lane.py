@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from maniple.runtime.devices.event import Event
     from maniple.runtime.devices.processor import Processor
     from maniple.runtime.execution.run import Run
-    from maniple.runtime.program.call import Calls, Frames
+    from maniple.runtime.program.launch_execution import Calls, Frames
     from maniple.runtime.schedule.lane import Step, Wait
 
 __all__: list[str] = []

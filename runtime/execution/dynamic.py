@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError, RunError
-from maniple.runtime.analysis.fragment import distance
+from maniple.process.error import RequestError, RunError
+from maniple.process.interruption import hold_interrupts
+from maniple.runtime.analysis.fragment import HostDistance
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.analysis.template import close, enter
 from maniple.runtime.execution.ready_queue import LiveRegion, ReadyQueue
-from maniple.runtime.process.interruption import hold_interrupts
 from maniple.runtime.program.body import BoundTask
 from maniple.runtime.program.mapper import CopyView, Mapper
 from maniple.runtime.program.mapping import rank_sources
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from maniple.runtime.execution.ready_row import ReadyRow
     from maniple.runtime.execution.services import Services
     from maniple.runtime.machine.machine import Machine
-    from maniple.runtime.program.call import Call
+    from maniple.runtime.program.launch_execution import Call
     from maniple.runtime.program.mapping import Mapping
     from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.storage.memory import Memory
@@ -84,7 +84,7 @@ class DynamicLaunches:
         self.machine = machine
         self.profiler = Profiler()
         self._mapper = mapper
-        self._distance = distance(machine)
+        self._distance = HostDistance.of(machine)
         self.analysis = ProgramAnalysis(machine)
         self.version = 0
         self._recorded: Callable[[], bool] = bool

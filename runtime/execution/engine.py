@@ -12,7 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.devices.event import DONE, when_all
 from maniple.runtime.storage.push import note
 from maniple.runtime.transports.transport import Meter

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.regions.error import RunError
-from maniple.runtime.process.copying import copy_into
+from maniple.process.copying import copy_into
+from maniple.process.error import RunError
 from maniple.runtime.transports.shared_memory import ENTRIES, FIRST_ENTRY, HUNGRY, LINE, SENT, STARVED, TAKEN
 
 if TYPE_CHECKING:
@@ -121,10 +121,10 @@ class _Neighbour:
 class Mailbox:
     """Moves tiles of dynamic launches between the ranks of one host.
 
-    Any thread may call any method; a thread of its own waits for the bell.
+    Any thread may call any method; a thread of its own waits to be woken.
 
     Args:
-        shared: the memory of this host's ranks, with a bell for each.
+        shared: the memory of this host's ranks, with a wake-up pipe for each.
         credit_bytes: bound of the bytes in flight to one other rank; a single larger tile goes alone.
         failed: called with the exception that ended the mailbox's thread.
     """
@@ -174,14 +174,14 @@ class Mailbox:
     def close(self) -> None:
         """End the thread; pushes not made are dropped."""
         self._closed = True
-        self._shared.ring(self._shared.rank)
+        self._shared.wake(self._shared.rank)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _run(self) -> None:
         try:
             while not self._closed:
-                self._shared.await_bell()
+                self._shared.await_wakeup()
                 ended: list[Movement] = []
                 with self._lock:
                     for rank, neighbour in self._neighbours.items():
@@ -209,7 +209,7 @@ class Mailbox:
             queue.popleft().ready = False
             self._shared.wrote(box.put(push.pack()), push.movement.account)
             if box.lower_flag(HUNGRY):
-                self._shared.ring(rank)
+                self._shared.wake(rank)
             _one_less(push.movement, ended)
 
     def _land(self, rank: int, neighbour: _Neighbour, ended: list[Movement]) -> bool:
@@ -230,7 +230,7 @@ class Mailbox:
             arrival.land(payload, ())
             box.take()
             if box.lower_flag(STARVED):
-                self._shared.ring(rank)
+                self._shared.wake(rank)
             landed = True
             if arrival.feeds >= 0:
                 fold = arrival.movement.folds[arrival.feeds]

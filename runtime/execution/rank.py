@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 from typing import TYPE_CHECKING, NoReturn
 
-from maniple.regions.error import ManipleError, RequestError
+from maniple.process.error import ManipleError, RequestError
+from maniple.process.malloc_tuning import keep_freed
 from maniple.runtime.control.control import RankStopped
 from maniple.runtime.control.endings import Endings
 from maniple.runtime.control.exit_hook import end_badly, is_broken_off
@@ -20,7 +21,6 @@ from maniple.runtime.execution.recorder import Journal
 from maniple.runtime.execution.recovery import Recovery
 from maniple.runtime.execution.resources import Resources
 from maniple.runtime.execution.under_way import UnderWay
-from maniple.runtime.process.malloc_tuning import keep_freed
 from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.storage.scratch import ScratchTable
 
@@ -57,6 +57,7 @@ class RankRuntime:
 
     def __init__(self, world: World, credit_bytes: int = DEFAULT_CREDIT_BYTES) -> None:
         self.world = world
+        self.turn = world.turn
         self.waiting = Waiting(world)
         self.resources = Resources(world, self.waiting, credit_bytes)
         self.under_way = UnderWay(self.waiting)
@@ -110,7 +111,7 @@ class RankRuntime:
         self._programs += 1
         return self._programs
 
-    def employ(self, machine: Machine) -> None:
+    def start_processors(self, machine: Machine) -> None:
         """Start this rank's processors of a machine, and have its memories, once nothing is under way.
 
         Raises:
@@ -119,11 +120,11 @@ class RankRuntime:
         """
         self.drain()
         keep_freed()
-        self.resources.employ(machine)
+        self.resources.start_processors(machine)
 
     def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:
         """Bind a schedule to this rank; see `loading.load`."""
-        self.employ(schedule.machine)
+        self.start_processors(schedule.machine)
         return load(schedule, self, lasting)
 
     def retire(self, replays: Collection[Replay]) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, final
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.observe.timeline import Kind
 
 if TYPE_CHECKING:

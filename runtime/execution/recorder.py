@@ -9,7 +9,7 @@ from itertools import count
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.observe.timeline import Event, Kind, dependences_of_run, events_of_run
 
 if TYPE_CHECKING:

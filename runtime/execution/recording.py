@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.execution.recorder import CAPACITY, Recorder
 from maniple.runtime.execution.run_measurement import gather_recording
 from maniple.runtime.observe.timeline import Kind
+from maniple.runtime.program.in_turn import in_turn
 
 if TYPE_CHECKING:
     from maniple.runtime.execution.services import Services
@@ -80,14 +81,28 @@ def record(rank: Services, capacity: int) -> Iterator[Recording]:
         rank: the rank.
         capacity: how many events a rank keeps; the oldest go first.
     """
-    rank.refuse_inside_a_task("record")
-    rank.under_way.drain()
-    rank.world.control.call("record")
-    recording = Recording()
-    recorder = start(rank, capacity)
+    recording, recorder = Recording(), _begin(rank, capacity)
     try:
         yield recording
-        rank.under_way.drain()
+        _wait(rank)
     finally:
         stop(rank)
-    recording.found = gather_recording(rank.world, recorder)
+    recording.found = _gather(rank, recorder)
+
+
+@in_turn
+def _begin(rank: Services, capacity: int) -> Recorder:
+    rank.refuse_inside_a_task("record")
+    _wait(rank)
+    rank.world.control.call("record")
+    return start(rank, capacity)
+
+
+@in_turn
+def _wait(rank: Services) -> None:
+    rank.under_way.drain()
+
+
+@in_turn
+def _gather(rank: Services, recorder: Recorder) -> Timeline:
+    return gather_recording(rank.world, recorder)

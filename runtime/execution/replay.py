@@ -8,15 +8,15 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.process.gc_pause import pause_gc
+from maniple.process.interruption import hold_interrupts
 from maniple.runtime.execution.device_lane import DeviceLane
 from maniple.runtime.execution.poison import may_be_awaited, place_of
 from maniple.runtime.execution.run import Share
 from maniple.runtime.lanes.binding import Binder, Storage
 from maniple.runtime.lanes.lane_program import LaneProgram
 from maniple.runtime.lanes.lane_step import LaneStep, Meeting, StepFailed
-from maniple.runtime.process.gc_pause import pause_gc
-from maniple.runtime.process.interruption import hold_interrupts
 from maniple.runtime.schedule.failure import TaskFailed
 from maniple.runtime.schedule.lane import Layout, StepKind
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 # A lane that was over sooner than this may be taken by the program's own thread, which is then not interrupted.
-LENT_NS = 10_000_000
+ANYWHERE_NS = 10_000_000
 
 
 class Replay:
@@ -64,12 +64,12 @@ class Replay:
         devices = any(processor.kind == "gpu" for processor in schedule.machine.processors)
         # Where a rank has devices, tiles go through the copy engine, which knows their streams.
         shared = None if devices else self._world.shared
-        near = frozenset(() if devices else here) if shared is None else shared.ranks
+        near = frozenset[int]() if shared is None else shared.ranks
         self._storage = Storage(schedule, here, lasting, near)
         self.lanes = Layout(schedule, here, near, self._storage.temporary).lanes()
         self._storage.plan(self.lanes.lifetimes)
         self._progress = resources.progress
-        self._progress.employ(schedule.machine)
+        self._progress.find_counters(schedule.machine)
         self._binder = Binder(self._storage, self.lanes, shared, resources.binding)
         self._here = [not here.keys().isdisjoint(schedule.memories(row)) for row in range(len(schedule))]
         self._devices = {
@@ -166,8 +166,8 @@ class Replay:
         self._progress.begin(run.number, self._storage.table)
         for processor in work:
             share = Share(self, processor, run)
-            lent = share.lend if processor == work[0] and self._lends(processor) else None
-            resources.processors[processor].enqueue(share, 0, lent)
+            anywhere = processor == work[0] and self._may_run_anywhere(processor)
+            resources.processors[processor].enqueue(share, 0, share.take_without_waiting if anywhere else None)
         return run
 
     def await_end(self, run: Run) -> None:
@@ -180,19 +180,19 @@ class Replay:
         if run.left:
             self._waiting.await_done(lambda: not run.left)
 
-    def _lends(self, processor: int) -> bool:
+    def _may_run_anywhere(self, processor: int) -> bool:
         """Say whether a lane may be taken by any thread: its steps are compiled, and were over soon the last time."""
         program = self._programs.get(processor)
-        return program is not None and program.compiled and program.lasted_ns < LENT_NS
+        return program is not None and program.compiled and program.lasted_ns < ANYWHERE_NS
 
-    def take(self, processor: int, run: Run, *, begin: bool, lent: bool) -> Pause | None:
+    def take(self, processor: int, run: Run, *, begin: bool, without_waiting: bool) -> Pause | None:
         """Take the steps of one processor's lane.
 
         Args:
             processor: whose lane.
             run: the run.
             begin: whether this is the first time.
-            lent: see `LaneProgram.advance`.
+            without_waiting: see `LaneProgram.advance`.
 
         Returns:
             None at the end; else what says whether the lane can go on.
@@ -205,7 +205,7 @@ class Replay:
             if begin:
                 self._now[processor] = run
                 self._programs[processor].begin(run.number, run.base, *self.times[run.slot])
-            pause = self._programs[processor].advance(lent=lent)
+            pause = self._programs[processor].advance(without_waiting=without_waiting)
             if pause is not None:
                 return pause
         except StepFailed as failed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from maniple.process.inventory import available_cores
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.waiting import PATIENCE_S
 from maniple.runtime.devices.processor import CpuProcessor, GpuProcessor
@@ -13,7 +14,6 @@ from maniple.runtime.execution.device_lane import Milestones
 from maniple.runtime.execution.engine import CopyEngine
 from maniple.runtime.execution.mailbox import Mailbox
 from maniple.runtime.lanes.progress import Progress
-from maniple.runtime.process.inventory import available_cores
 from maniple.runtime.storage.memory import Memory
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Resources:
         self.engine.begin()
 
     def mover(self, memories: Collection[int]) -> CopyEngine | Mailbox | None:
-        """Give what moves tiles of untraced launches between memories, None where nothing does.
+        """Give what moves tiles of dynamic launches between memories, None where nothing does.
 
         Args:
             memories: all that take part; if all are of this host's CPUs they share memory, else messages are sent.
@@ -75,7 +75,7 @@ class Resources:
         shared = self.world.shared
         if (
             shared is None
-            or not shared.has_bells
+            or not shared.has_wakeup_pipes
             or self.world.device != "cpu"
             or not shared.ranks.issuperset(memories)
         ):
@@ -84,7 +84,7 @@ class Resources:
             self._mailbox = Mailbox(shared, self._credit_bytes, self._waiting.fail)
         return self._mailbox
 
-    def employ(self, machine: Machine) -> None:
+    def start_processors(self, machine: Machine) -> None:
         """Start this rank's processors, and have its memories; a processor whose cores differ is replaced.
 
         Args:

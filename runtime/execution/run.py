@@ -90,12 +90,12 @@ class Share:
 
     def __call__(self) -> Pause | None:
         """Take the steps of the lane; gives what says whether it can go on, where nothing may wait."""
-        return self._take(lent=False)
+        return self._take(without_waiting=False)
 
-    def lend(self) -> bool:
+    def take_without_waiting(self) -> bool:
         """Take what steps are compiled and need not wait; says whether that were all."""
-        return self._take(lent=True) is None
+        return self._take(without_waiting=True) is None
 
-    def _take(self, *, lent: bool) -> Pause | None:
+    def _take(self, *, without_waiting: bool) -> Pause | None:
         begin, self._begun = not self._begun, True
-        return self._replay.take(self._processor, self._run, begin=begin, lent=lent)
+        return self._replay.take(self._processor, self._run, begin=begin, without_waiting=without_waiting)

@@ -6,7 +6,7 @@ from dataclasses import astuple, fields, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.observe.clock_offset import clock_offsets
 from maniple.runtime.observe.timeline import Event, Kind, Timeline, dependences_of_run, events_of_run
 from maniple.runtime.transports import record

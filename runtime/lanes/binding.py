@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 import msgpack
 import numpy as np
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.lanes.movement_binding import Place, bind_movement
 from maniple.runtime.schedule.lane import StepKind
-from maniple.runtime.schedule.memory_plan import plan_memory
-from maniple.runtime.schedule.schedule import InstanceKind, RowKind
+from maniple.runtime.schedule.rank_instances import RankInstances
+from maniple.runtime.schedule.schedule import RowKind
 from maniple.runtime.storage.copy_kernels import Wire, bind_fold, bind_push, bits_of
 from maniple.runtime.transports import record
 from maniple.runtime.transports.message import MAX_INTEGER, ProtocolError
@@ -60,14 +60,8 @@ class Storage:
         self.memories = memories
         self.table = 0
         self._version = -1
-        mine = [number for number, instance in enumerate(schedule.instances) if instance.memory in memories]
-        self._lasting = [
-            number
-            for number in mine
-            if schedule.instances[number].kind == InstanceKind.MAIN
-            and schedule.regions[schedule.instances[number].region].id in lasting
-        ]
-        self.temporary = tuple(sorted(set(mine) - set(self._lasting)))
+        self._instances = RankInstances(schedule, memories, lasting)
+        self._lasting, self.temporary = self._instances.lasting, self._instances.temporary
         self._landing = sorted(self._targets(near))
         self._held: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._told: object = None
@@ -76,29 +70,18 @@ class Storage:
 
     def plan(self, lifetimes: Lifetimes) -> None:
         """Decide where the instances that live within a run will lie."""
-        for memory in sorted(self.memories):
-            mine = [number for number in self.temporary if self.schedule.instances[number].memory == memory]
-            self.plans[memory] = plan_memory(lifetimes, {number: self._bytes(number) for number in mine})
+        self.plans = self._instances.plan(lifetimes)
 
     def _targets(self, near: Collection[int]) -> set[int]:
         """Find the instances here that other ranks of this host write into."""
-        schedule = self.schedule
-        return {
-            transfer.target
-            for row in range(len(schedule))
-            if schedule.processor[row] < 0
-            for transfer in schedule.transfers(row)
-            if schedule.instances[transfer.target].memory in self.memories
-            and schedule.instances[transfer.source].memory in near
-        }
+        _, sources, targets, *_ = self.schedule.transfer
+        memory = self.schedule.instances.memory
+        comes = np.isin(memory[targets], list(self.memories)) & np.isin(memory[sources], list(near))
+        return set(targets[comes].tolist())
 
     def needs(self) -> dict[int, int]:
         """Sum the bytes that a run takes in each memory of this rank."""
-        return {
-            memory: plan.size
-            + sum(self._bytes(number) for number in self._lasting if self.memory_of(number).id == memory)
-            for memory, plan in self.plans.items()
-        }
+        return self._instances.needs(self.plans)
 
     def shared_sizes(self) -> list[int]:
         """Give what `bind` will allocate in memory that is shared: what lasts, what others write into, the table."""
@@ -111,16 +94,12 @@ class Storage:
             instance, memory = self.schedule.instances[number], self.memory_of(number)
             held = memory.lasting_instance(self.schedule.regions[instance.region])
             if memory.arena is not None and (held is None or not held[0].contains(instance.rect)):
-                sizes.append(self._bytes(number))
+                sizes.append(self._instances.size(number))
         return [*sizes, 64 * (1 + len(self._landing))]
 
     def _shares(self, memory: int) -> bool:
         """Say whether other ranks write into instances of a memory that live within a run."""
         return not self.plans[memory].offsets.keys().isdisjoint(self._landing)
-
-    def _bytes(self, number: int) -> int:
-        instance = self.schedule.instances[number]
-        return instance.rect.volume * self.schedule.regions[instance.region].itemsize
 
     def stale(self) -> bool:
         """Say whether something is to be allocated yet, or lies elsewhere than when it was bound."""

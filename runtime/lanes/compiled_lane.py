@@ -8,7 +8,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.lanes.lane_step import LaneStep, Meeting, StepFailed
 from maniple.runtime.lanes.progress import LOOKS
 from maniple.runtime.program.body import BoundTask
@@ -18,7 +18,7 @@ from maniple.runtime.storage.copy_kernels import Push
 if TYPE_CHECKING:
     from maniple.runtime.lanes.lane_step import Pause
     from maniple.runtime.lanes.progress import Progress
-    from maniple.runtime.program.call import Calls
+    from maniple.runtime.program.launch_execution import Calls
     from maniple.runtime.program.value_table import ValueTable
     from maniple.runtime.storage.copy_kernels import Wire
 
@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
 
 
 def elsewhere() -> bool:
-    """Say of a lane that is lent that another thread must go on with it."""
+    """Say of a lane that a thread left, for it must not wait, that another one must go on with it."""
     return False
 
 
@@ -148,7 +148,7 @@ class CompiledLane:
         return True
 
     def take(
-        self, stretch: Stretch, first: int, times: tuple[array[int], array[int]], *, lent: bool
+        self, stretch: Stretch, first: int, times: tuple[array[int], array[int]], *, without_waiting: bool
     ) -> tuple[int, Pause | None]:
         """Take a stretch's steps.
 
@@ -156,7 +156,7 @@ class CompiledLane:
             stretch: the steps.
             first: the one to begin with.
             times: where to note their beginnings and their ends.
-            lent: whether to come back from what must be waited for longer than by spinning.
+            without_waiting: whether to come back from what must be waited for longer than by spinning.
 
         Returns:
             The step after the last one taken, an earlier one than the end where a rank was met anew; and what says
@@ -191,7 +191,7 @@ class CompiledLane:
             entry = self._entries[index]
             if outcome == kernel.FAILED:
                 self._raise(entry, index)
-            if lent:
+            if without_waiting:
                 if outcome == kernel.WAITING and self._progress.spins(since):
                     continue
                 return index, elsewhere

@@ -27,7 +27,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from maniple.runtime.process.numba_internals import alloca_once, raw_memcpy
+from maniple.process.compilation.numba_internals import alloca_once, raw_memcpy
 from maniple.runtime.transports.shared_counter import load, store
 
 __all__: list[str] = []

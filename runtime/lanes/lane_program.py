@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from maniple.runtime.lanes.compiled_lane import Stretch
     from maniple.runtime.lanes.lane_step import LaneStep, Pause
     from maniple.runtime.lanes.progress import Progress
-    from maniple.runtime.program.call import Calls
+    from maniple.runtime.program.launch_execution import Calls
     from maniple.runtime.storage.copy_kernels import Wire
 
 __all__: list[str] = []
@@ -118,11 +118,11 @@ class LaneProgram:
         if self._compiled is not None and self._compiled.begin(number, calls, base):
             self._ready = self._compiled
 
-    def advance(self, *, lent: bool = False) -> Pause | None:
+    def advance(self, *, without_waiting: bool = False) -> Pause | None:
         """Take steps, the compiled ones by compiled code.
 
         Args:
-            lent: whether this thread may take compiled steps only, and not wait.
+            without_waiting: whether this thread may take compiled steps only, and not wait.
 
         Returns:
             None when all are taken; else what says whether it can go on.
@@ -137,8 +137,8 @@ class LaneProgram:
             ready = self._ready
             stretch = None if ready is None else ready.stretch(self._at)
             if ready is not None and stretch is not None and stretch.start <= self._at:
-                self._at, pause = self._take(ready, stretch, lent=lent)
-            elif lent:
+                self._at, pause = self._take(ready, stretch, without_waiting=without_waiting)
+            elif without_waiting:
                 return elsewhere
             else:
                 pause = self._interpret(end if stretch is None else stretch.start)
@@ -152,10 +152,10 @@ class LaneProgram:
         self.lasted_ns = perf_counter_ns() - self._since
         return None
 
-    def _take(self, ready: CompiledLane, stretch: Stretch, *, lent: bool) -> tuple[int, Pause | None]:
+    def _take(self, ready: CompiledLane, stretch: Stretch, *, without_waiting: bool) -> tuple[int, Pause | None]:
         """Take compiled steps, up to a body that raised."""
         try:
-            return ready.take(stretch, self._at, self._times, lent=lent)
+            return ready.take(stretch, self._at, self._times, without_waiting=without_waiting)
         except StepFailed as failed:
             error = failed.__cause__ or failed
             if failed.index < 0 or not self._tasks.note(self.processor, failed.row, error):

@@ -70,7 +70,7 @@ class Progress:
 
         return shared_counter
 
-    def employ(self, machine: Machine) -> None:
+    def find_counters(self, machine: Machine) -> None:
         """Find the counters of a machine's processors: those of this host where ranks share memory, else our own."""
         near = frozenset((self._rank,)) if self._shared is None else self._shared.ranks
         for rank in sorted(near):

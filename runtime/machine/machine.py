@@ -18,14 +18,14 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, final
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
+from maniple.process.file_entry import Entry
+from maniple.process.inventory import Inventory, announce, take_inventory
 from maniple.runtime.devices.registry import DEVICES
 from maniple.runtime.machine import machine_file
 from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor, Rate
 from maniple.runtime.machine.preset import GPUS, gpu_parts
 from maniple.runtime.machine.route import Routes
-from maniple.runtime.process.file_entry import Entry
-from maniple.runtime.process.inventory import Inventory, announce, take_inventory
 
 if TYPE_CHECKING:
     import os
@@ -158,7 +158,7 @@ class Machine:
         """
         mine = take_inventory()
         if world is None:
-            from maniple.runtime.process import environment
+            from maniple.process import environment
 
             if environment.read() is None:
                 _announce_gpus([mine])

@@ -25,9 +25,9 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.process.file_entry import Entry, read_toml, write_atomically
 from maniple.runtime.machine.machine_part import LAUNCH_S, Host, Link, Memory, Processor, Rate
-from maniple.runtime.process.file_entry import Entry, read_toml, write_atomically
 
 if TYPE_CHECKING:
     import os

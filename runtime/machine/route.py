@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

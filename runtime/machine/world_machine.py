@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.process.inventory import available_cores
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.process.inventory import available_cores
 
 if TYPE_CHECKING:
     import os

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Self, final
 
 import torch
 
-from maniple.runtime.process.malloc_tuning import give_back
+from maniple.process.malloc_tuning import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

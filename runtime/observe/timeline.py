@@ -9,10 +9,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.process.file_entry import write_atomically
 from maniple.runtime.observe.chrome import chrome_trace
 from maniple.runtime.observe.critical_path import critical_path
-from maniple.runtime.process.file_entry import write_atomically
 from maniple.runtime.schedule.schedule import RowKind
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.regions.index_space import RectSet
 from maniple.runtime.storage.copy_kernels import positions
 

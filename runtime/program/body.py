@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from maniple.runtime.program.bound_kernel import BoundKernel
-    from maniple.runtime.program.call import Call, Frames
+    from maniple.runtime.program.launch_execution import Call, Frames
     from maniple.runtime.program.task import Task
     from maniple.runtime.program.value_table import ValueTable
     from maniple.runtime.program.variant import Variant

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import cfunc, typeof, types
 from numba.extending import intrinsic
 
-from maniple.runtime.process.numba_internals import array_value
+from maniple.process.compilation.numba_internals import array_value
 
 if TYPE_CHECKING:
     from maniple.runtime.program.variant import CompiledBody

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgpack
 
-from maniple.regions.error import RequestError, RunError, nearest
-from maniple.runtime.program.call import PENDING, Call
+from maniple.process.error import RequestError, RunError, nearest
+from maniple.runtime.program.in_turn import in_turn
+from maniple.runtime.program.launch_execution import PENDING, Call
 from maniple.runtime.transports import record
 
 if TYPE_CHECKING:
     import threading
 
+    from maniple.runtime.control.turn import Turn
     from maniple.runtime.control.world import World
     from maniple.runtime.machine.machine import Machine
-    from maniple.runtime.program.call import Calls
+    from maniple.runtime.program.launch_execution import Calls
     from maniple.runtime.schedule.launch import Launch, Point
 
 __all__: list[str] = []
@@ -51,6 +53,11 @@ class Rank(Protocol):
     @property
     def world(self) -> World:
         """Its place among the others."""
+        ...
+
+    @property
+    def turn(self) -> Turn:
+        """Which thread makes its program."""
         ...
 
     @property
@@ -105,11 +112,16 @@ class Launched:
     def _call(self) -> Call:
         return _call_of(self._made, self._number)
 
+    def _start(self) -> Launch:
+        """Give the launch, started if something held it back."""
+        return _start(self._program.runtime, self._call)
+
     def _vouch(self, *numbers: int) -> None:
         """Raise what reached one of some tasks, which then has no value."""
         call = self._call
         for number in numbers:
-            self._program.runtime.recovery.fate(*call.standing, start(call).points[number])
+            launch = call.launch or self._start()
+            self._program.runtime.recovery.fate(*call.standing, launch.points[number])
 
 
 class Future(Launched):
@@ -141,7 +153,7 @@ class FutureMap(Launched, Mapping[tuple[int, ...], Any]):
 
     @property
     def _colors(self) -> tuple[tuple[int, ...], ...]:
-        launch = self._call.launch or start(self._call)
+        launch = self._call.launch or self._start()
         return tuple(point.color for point in launch.points)
 
     def __getitem__(self, color: tuple[int, ...] | int) -> Any:
@@ -176,7 +188,7 @@ class FutureMap(Launched, Mapping[tuple[int, ...], Any]):
     def placed(self) -> dict[tuple[int, ...], str]:
         """Say where each point runs, such as `p1 of node 0 (rank 0)`."""
         world = self._program.runtime.world
-        points = start(self._call).points
+        points = self._start().points
         owners = [self._program.machine.rank_of(point.processor) for point in points]
         return {
             point.color: f"p{point.processor} of node {owner // world.ranks_per_node} (rank {owner})"
@@ -196,8 +208,9 @@ def _call_of(made: Call | Calls, number: int) -> Call:
     return made if isinstance(made, Call) else made[number]
 
 
-def start(call: Call) -> Launch:
-    """Give the launch that a call executes, started if something held it back."""
+@in_turn
+def _start(rank: Rank, call: Call) -> Launch:
+    """Give the launch that a call of a rank executes, started if something held it back."""
     if call.begin is not None:
         call.begin()
     if call.launch is None:
@@ -212,11 +225,14 @@ def share(program: Program, call: Call) -> None:
         TaskFailed: a task failed.
         RunError: it returned what no message can carry.
     """
-    if call.shared:
-        return
-    rank, machine = program.runtime, program.machine
+    if not call.shared:  # a value that is here is any thread's to look at
+        _exchange(program.runtime, program.machine, call)
+
+
+@in_turn
+def _exchange(rank: Rank, machine: Machine, call: Call) -> None:
     rank.refuse_inside_a_task("future.get")
-    launch = start(call)
+    launch = _start(rank, call)
     mine = [
         [number, call.await_result(rank.await_event, number)]
         for number, point in enumerate(launch.points)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, overload
 
+from maniple.process.error import RequestError, nearest
 from maniple.regions import dependent
-from maniple.regions.error import RequestError, nearest
 from maniple.regions.partition import Partition, Partitioning
 from maniple.regions.privilege import Coherence
 from maniple.regions.rectangle import Rect

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.program.mapper import CopyView, TaskMapping, TaskOptions, TaskView, TunableView
 
 if TYPE_CHECKING:

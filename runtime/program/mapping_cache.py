@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from maniple.process.digest import digest
 from maniple.runtime.analysis.coherence import serialise
-from maniple.runtime.process.digest import digest
 from maniple.runtime.program.body import TaskBinder
-from maniple.runtime.program.call import Calls, Frames
+from maniple.runtime.program.launch_execution import Calls, Frames
 from maniple.runtime.program.operation import comparable
 from maniple.runtime.schedule.launch import Launch
 

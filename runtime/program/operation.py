@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.process.python_internals import frame_above
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
-from maniple.runtime.process.python_internals import frame_above
 from maniple.runtime.program.future import Future, FutureMap
 from maniple.runtime.program.handle import PartitionedRegion, Region
 from maniple.runtime.program.mapper import Mapper, check_mapper

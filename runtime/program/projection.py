@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 
 __all__: list[str] = []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.privilege import add_operation
 from maniple.runtime.storage.copy_kernels import register_fold
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:

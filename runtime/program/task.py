@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_or
 
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.runtime.program.variant import Variant, make_variant
 

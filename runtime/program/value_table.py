@@ -12,7 +12,7 @@ from struct import Struct
 from struct import error as PackingError
 from typing import TYPE_CHECKING
 
-from maniple.runtime.process.digest import digest
+from maniple.process.digest import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 
 if TYPE_CHECKING:
     from maniple.regions.index_space import IndexSpace

@@ -28,32 +28,21 @@ the run before, and step 4 for its step 5; both are implied, by steps 5 of the r
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maniple.regions.index_space import meets
+from maniple.runtime.schedule.draft import Draft, step_table
+from maniple.runtime.schedule.draft import StepKind as StepKind
 from maniple.runtime.schedule.lifetime import Lifetimes, lifetimes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from maniple.regions.index_space import IndexSpace
     from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []
-
-
-class StepKind(IntEnum):
-    """What a step does."""
-
-    RUN = 0  # a task or fold of the schedule
-    MEET = 1  # waits until another rank has begun this run, before the first push to it
-    PUSH = 2  # copies a tile into another rank's memory
-    FOLD = 3  # folds what was pushed, inside a collective
-    START = 4  # hands a movement between hosts to the copy engine
-    END = 5  # waits for every tile that was pushed here
-    MOVED = 6  # waits until the copy engine has made a movement, which a step of another rank comes after
 
 
 Wait = tuple[int, int]
@@ -99,42 +88,6 @@ class Lanes:
     lifetimes: Lifetimes
 
 
-Key = tuple[int, int, int, int, int]
-
-
-Touch = tuple[int, "IndexSpace", bool]
-"""A use of an instance: which, what of it, and whether it is written."""
-
-
-@dataclass(eq=False, slots=True)
-class _Op:
-    """A step in the making; `needs` are pairs of another step and whether its run before this one is meant."""
-
-    kind: StepKind
-    row: int
-    item: int
-    memory: int
-    touches: tuple[Touch, ...] = ()
-    processor: int = -1
-    target: int = -1
-    key: Key = (0, 0, 0, 0, 0)
-    needs: list[tuple[_Op, bool]] = field(default_factory=list)
-    index: int = 0
-    told: bool = False
-
-    @property
-    def counter(self) -> int:
-        return -1 - self.row if self.kind == StepKind.START else self.processor
-
-    @property
-    def place(self) -> int:
-        return 0 if self.begins_only else self.index
-
-    @property
-    def begins_only(self) -> bool:
-        return self.kind == StepKind.START
-
-
 class Layout:
     """Lays out the lanes of one host as one of its ranks needs them.
 
@@ -143,7 +96,8 @@ class Layout:
     Args:
         schedule: what runs.
         here: this rank's memories.
-        near: the memories of this host into which this rank can write, and whose ranks can write into its own.
+        near: the memories of this host into which this rank can write, and whose ranks can write into its own; none
+            where no two ranks of the run share memory, and copy engines move all tiles.
         planned: the instances here whose places are planned.
     """
 
@@ -154,13 +108,23 @@ class Layout:
         self.planned = planned
         self.here = frozenset(here)
         self.near = frozenset(near)
-        known = sorted(self.here | self.near)
-        apart = (frozenset((memory,)) for memory in known if memory not in self.here)
-        self.ranks = sorted((self.here, *apart), key=min)  # ranks that share memory have one each
+        # Ranks that share memory have one each.
+        apart = [frozenset((memory,)) for memory in self.near - self.here] if self.near else self._far()
+        self.ranks = sorted((self.here, *apart), key=min)
+        known = sorted(self.here.union(*apart))
         self.owned = {memory: schedule.machine.processors_of(memory) for memory in known}
         self.mine = [processor for memory in known if memory in self.here for processor in self.owned[memory]]
-        self.ops: list[list[_Op]] = [self._row(row) for row in range(len(schedule))]
+        self.ops: list[list[Draft]] = [self._row(row) for row in range(len(schedule))]
         self.first_after = self._first_after()
+        self._users: dict[int, dict[int, list[tuple[int, IndexSpace, bool]]]] = {}
+
+    def _far(self) -> list[frozenset[int]]:
+        """Give the memories of each other rank, as far as it matters when what is planned comes and has gone."""
+        if not self.planned:
+            return []
+        machine = self.schedule.machine
+        ranks = {memory.rank for memory in machine.memories if memory.id not in self.here}
+        return [frozenset(machine.memories_of(rank)) - self.here for rank in sorted(ranks)]
 
     def lanes(self) -> Lanes:
         """Lay out the lanes."""
@@ -182,11 +146,12 @@ class Layout:
                 need.told |= need.counter != op.processor
         lanes = self._lanes(ops)
         engine = [op for op in ops if op.kind == StepKind.START and op.memory in self.here]
-        lengths = {processor: len(lane) for processor, lane in lanes.items()}
+        host = [processor for memory in self.here | self.near for processor in self.owned[memory]]
+        lengths = {processor: len(lanes[processor]) for processor in host}
         steps = self._steps(lanes, {**lengths, **{op.counter: 1 for op in engine}})
         found = tuple(op.row for op in engine)
-        in_order = sorted(ops, key=lambda op: op.key)
-        alive = lifetimes(in_order, self.planned)
+        rank_of = {memory: number for number, rank in enumerate(self.ranks) for memory in rank}
+        alive = lifetimes(step_table(schedule, ops, rank_of), self.planned)
         for op in ops:
             op.needs.clear()  # steps of a loop need each other, and would stay until the collector comes
         return Lanes(steps, lengths, found, alive)
@@ -199,7 +164,7 @@ class Layout:
             found[before] = min(found[before], int(order[after]))
         return found
 
-    def _row(self, row: int) -> list[_Op]:
+    def _row(self, row: int) -> list[Draft]:
         """Make the steps of a row, as far as this rank must know of them."""
         schedule = self.schedule
         memories = schedule.memories(row)
@@ -208,28 +173,28 @@ class Layout:
             if memories[0] not in self.owned:
                 return []
             key = (int(schedule.order[row]), 0, 0, 0, 0)
-            return [_Op(StepKind.RUN, row, -1, memories[0], used, int(schedule.processor[row]), key=key)]
+            return [Draft(StepKind.RUN, row, -1, memories[0], used, int(schedule.processor[row]), key=key)]
         if self.near.issuperset(memories):
             return self._share(row)
         starts = []
         for rank in self.ranks:
             if not rank.isdisjoint(memories):
                 own = tuple(touch for touch in used if schedule.instances[touch[0]].memory in rank)
-                starts.append(_Op(StepKind.START, row, -1, min(rank.intersection(memories)), own))
+                starts.append(Draft(StepKind.START, row, -1, min(rank.intersection(memories)), own, starts=True))
         return starts
 
-    def _share(self, row: int) -> list[_Op]:
+    def _share(self, row: int) -> list[Draft]:
         """Make the pushes and folds of a movement within this host."""
         schedule = self.schedule
         folds = []
         for number, piece in enumerate(schedule.pieces.get(row, ())):
             touches = ((piece.target, piece.rect, True), *((part, piece.rect, False) for part in piece.parts))
-            folds.append(_Op(StepKind.FOLD, row, number, piece.memory, touches))
+            folds.append(Draft(StepKind.FOLD, row, number, piece.memory, touches))
         pushes = []
         for number, transfer in enumerate(schedule.transfers(row)):
             source, target = (schedule.instances[end].memory for end in (transfer.source, transfer.target))
             touches = ((transfer.source, transfer.rect, False), (transfer.target, transfer.rect, True))
-            push = _Op(StepKind.PUSH, row, number, source, touches, target=target)
+            push = Draft(StepKind.PUSH, row, number, source, touches, target=target)
             if transfer.after >= 0:
                 push.needs.append((folds[transfer.after], False))
             if transfer.feeds >= 0:
@@ -239,10 +204,26 @@ class Layout:
 
     def _depend(self, before: int, after: int, *, carried: bool) -> None:
         """Have the steps of a row wait for those of another, or of its run before, that use the same elements."""
-        for then in self.ops[after]:
-            then.needs += [(op, carried) for op in self.ops[before] if _conflict(op.touches, then.touches)]
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        users, others = self._users_of(before), self._users_of(after)
+        for instance in users.keys() & others.keys():
+            for number, rect, writes in users[instance]:
+                for then, second, rewrites in others[instance]:
+                    if (writes or rewrites) and number not in found[then] and meets(rect, second):
+                        found[then].add(number)
+        for then, needs in found.items():
+            self.ops[after][then].needs += [(self.ops[before][number], carried) for number in sorted(needs)]
 
-    def _place(self, op: _Op) -> None:
+    def _users_of(self, row: int) -> dict[int, list[tuple[int, IndexSpace, bool]]]:
+        """Give what uses each instance among the steps of a row: the number of the step there, and what it touches."""
+        if row not in self._users:
+            users = self._users[row] = {}
+            for number, op in enumerate(self.ops[row]):
+                for instance, rect, writes in op.touches:
+                    users.setdefault(instance, []).append((number, rect, writes))
+        return self._users[row]
+
+    def _place(self, op: Draft) -> None:
         """Choose the lane of a movement's step, and its place among the steps of all lanes.
 
         A push goes as soon as what it waits for is done. A fold waits for other ranks, so it comes as late as the first
@@ -270,23 +251,23 @@ class Layout:
         latest = max(local, key=lambda need: (need.key, need.processor), default=None)
         op.processor = self.owned[op.memory][0] if latest is None else latest.processor
 
-    def _rank(self, op: _Op) -> frozenset[int]:
+    def _rank(self, op: Draft) -> frozenset[int]:
         """Give the memories of the rank that takes a step."""
         return next(rank for rank in self.ranks if op.memory in rank)
 
-    def _tell_moves(self, ops: Iterable[_Op]) -> list[_Op]:
+    def _tell_moves(self, ops: Iterable[Draft]) -> list[Draft]:
         """Make the steps that tell other ranks of this host that a copy engine, which only its rank hears, is done.
 
         Such a step comes right before the first that waits for it, or last where only steps of the next run do.
         """
-        found: dict[_Op, _Op] = {}
+        found: dict[Draft, Draft] = {}
         for op in ops:
             for number, (need, before) in enumerate(op.needs):
                 if need.kind != StepKind.START or self._rank(need) is self._rank(op):
                     continue
                 if need not in found:
                     last = (len(self.schedule), 1, int(self.schedule.order[need.row]), 0, 0)
-                    found[need] = _Op(StepKind.MOVED, -1, -1, need.memory, processor=need.processor, key=last)
+                    found[need] = Draft(StepKind.MOVED, -1, -1, need.memory, processor=need.processor, key=last)
                     found[need].needs.append((need, False))
                 told = found[need]
                 if not before:
@@ -294,7 +275,7 @@ class Layout:
                 op.needs[number] = told, before
         return list(found.values())
 
-    def _user_of(self, fold: _Op) -> int:
+    def _user_of(self, fold: Draft) -> int:
         """Give the processor that first uses what is folded, where it is folded."""
         schedule = self.schedule
         starts, rows = schedule.successors
@@ -305,14 +286,14 @@ class Layout:
         ]
         return min(users)[1] if users else self.owned[fold.memory][0]
 
-    def _ends(self, ops: Iterable[_Op]) -> list[_Op]:
+    def _ends(self, ops: Iterable[Draft]) -> list[Draft]:
         """Make the last step of every rank, which waits until all tiles have arrived there."""
-        arriving: defaultdict[int, list[_Op]] = defaultdict(list)
+        arriving: defaultdict[int, list[Draft]] = defaultdict(list)
         for op in ops:
             if op.kind == StepKind.PUSH:
                 arriving[op.target].append(op)
         return [
-            _Op(
+            Draft(
                 StepKind.END,
                 -1,
                 -1,
@@ -324,26 +305,26 @@ class Layout:
             for memory, pushes in sorted(arriving.items())
         ]
 
-    def _lanes(self, ops: Iterable[_Op]) -> dict[int, list[_Op]]:
+    def _lanes(self, ops: Iterable[Draft]) -> dict[int, list[Draft]]:
         """Sort the steps of each processor, with a meeting before the first push to each rank, and number them."""
-        lanes: dict[int, list[_Op]] = {processor: [] for owned in self.owned.values() for processor in owned}
+        lanes: dict[int, list[Draft]] = {processor: [] for owned in self.owned.values() for processor in owned}
         met: set[tuple[int, int]] = set()
         for op in sorted(ops, key=lambda op: op.key):
             lane = lanes[op.processor]
             if op.kind == StepKind.PUSH and (op.processor, op.target) not in met:
                 met.add((op.processor, op.target))
-                lane.append(_Op(StepKind.MEET, -1, op.target, op.memory, processor=op.processor))
+                lane.append(Draft(StepKind.MEET, -1, op.target, op.memory, processor=op.processor))
             lane.append(op)
         for lane in lanes.values():
             for index, op in enumerate(lane):
                 op.index = index
         return lanes
 
-    def _steps(self, lanes: dict[int, list[_Op]], lengths: dict[int, int]) -> dict[int, tuple[Step, ...]]:
+    def _steps(self, lanes: dict[int, list[Draft]], lengths: dict[int, int]) -> dict[int, tuple[Step, ...]]:
         """Finish this rank's lanes: keep the waits that earlier ones do not imply, and find where tiles land."""
         waits = {processor: _prune_waits(lanes[processor], lengths) for processor in self.mine}
         landed: set[int] = set()
-        lands: dict[_Op, tuple[int, ...]] = {}
+        lands: dict[Draft, tuple[int, ...]] = {}
         mine = [op for processor in self.mine for op in lanes[processor]]
         for op in sorted(mine, key=lambda op: op.key):
             arrived = {need.row for need, before in op.needs if not before and need.target in self.here}
@@ -351,23 +332,14 @@ class Layout:
             landed |= arrived
         return {
             processor: tuple(
-                Step(op.kind, op.row, op.item, needed, lands[op], op.told)
+                Step(StepKind(op.kind), op.row, op.item, needed, lands[op], op.told)
                 for op, needed in zip(lanes[processor], waits[processor], strict=True)
             )
             for processor in self.mine
         }
 
 
-def _conflict(some: Sequence[Touch], others: Sequence[Touch]) -> bool:
-    """Say whether one of two steps writes what the other uses."""
-    return any(
-        instance == other and (writes or rewrites) and meets(rect, second)
-        for instance, rect, writes in some
-        for other, second, rewrites in others
-    )
-
-
-def _prune_waits(lane: Iterable[_Op], lengths: dict[int, int]) -> list[tuple[Wait, ...]]:
+def _prune_waits(lane: Iterable[Draft], lengths: dict[int, int]) -> list[tuple[Wait, ...]]:
     """Give the waits of each step of a lane that no earlier one implies, those of the run before included."""
     known: dict[int, int] = {}
     found: list[tuple[Wait, ...]] = []

@@ -4,9 +4,9 @@ An instance is alive from the start of the first step that uses it to the end of
 ordered is what lanes make sure of: a lane takes its steps one after another, a step begins after those that it waits
 for have ended, and so on from there, into the next run, which may begin while this one is under way. The clock and the
 order of the program say nothing. For each step and lane, *after* is the first step of the lane that cannot begin
-before the step has ended; so one instance is through before another begins where the latter's first step in every lane
-is not before the largest *after* of the former's steps (vector clocks: Fidge, 1988; Mattern, 1989). Where two instances
-take turns for ever is then
+before the step has ended; so one instance is through before another begins where each use of the latter begins with a
+step that is not before the largest *after* of the former's steps in that step's lane (vector clocks: Fidge, 1988;
+Mattern, 1989). Where two instances take turns for ever is then
 
     end of A in run k  <=  beginning of B in run k,  and  end of B in run k  <=  beginning of A in run k + 1
 
@@ -23,175 +23,103 @@ Lane 0 is that of the memory in question; lane 1 pushes X into it. b waits for a
 D may lie where A lay: d is behind c in its lane, and the next run's a behind d. It may lie where X lay, too: the next
 b waits for a, which is behind d. Were there no such wait, X of the next run could come while D is alive, for c is all
 that b then waits for; so D and X would each have a place.
+
+What a copy engine moves is started by a step of a lane and goes on after it; its end is a step of no lane, for which
+others wait. So a use says by itself with which steps it begins and with which it has ended.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maniple.runtime.schedule.step_table import BEGIN, CARRIED, END, INSTANCE, NEED, NEVER, STEP
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
-    import numpy.typing as npt
-
-    from maniple.regions.index_space import IndexSpace
-
-    Clock = npt.NDArray[np.int32]
+    from maniple.runtime.schedule.step_table import Bits, Clock, Column, StepTable, Table
 
 __all__: list[str] = []
-
-NEVER = np.iinfo(np.int32).max
-"""Later than any step of a lane."""
-
-
-class Step(Protocol):
-    """A step of some lane."""
-
-    @property
-    def processor(self) -> int:
-        """Whose lane it is in."""
-        ...
-
-    @property
-    def index(self) -> int:
-        """Its place there."""
-        ...
-
-    @property
-    def begins_only(self) -> bool:
-        """Whether the lane goes on before it has ended, so that only those who wait for it know that it has."""
-        ...
-
-    @property
-    def touches(self) -> Sequence[tuple[int, IndexSpace, bool]]:
-        """The instances that it uses."""
-        ...
-
-    @property
-    def needs(self) -> Sequence[tuple[Step, bool]]:
-        """The steps that it waits for, and whether their run before this one is meant."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lifetimes:
-    """When some instances begin and end to be alive; rows are instances, columns lanes.
+    """When some instances begin and end to be alive.
 
     Args:
-        numbers: the instances.
-        first: their first step in each lane.
-        ended: the first step of each lane that begins after all their uses.
+        numbers: the instances, ascending; other columns have a row for each.
+        starts: where the beginnings of each start, and the end of all.
+        begins: its first uses, as (lane, index, lane, index): each begins after both steps. What follows from another
+            of its uses is left out.
+        ended: the first step of each lane that begins after all its uses.
         renewed: the same among the steps of the next run.
-        spans: their first and last use where the steps of all lanes are taken one by one, in one order.
+        spans: between which places in the order of all steps it is alive where these are taken one by one.
     """
 
     numbers: tuple[int, ...]
-    first: Clock
+    starts: Column
+    begins: Table
     ended: Clock
     renewed: Clock
-    spans: Clock
+    spans: Table
 
-    def clashes(self, one: int, others: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Say which of some instances may be alive together with one; all are given by their rows."""
-        rows = np.asarray(others, dtype=np.intp)
-        first, ended, renewed = self.first[rows], self.ended[rows], self.renewed[rows]
-        before = (first >= self.ended[one]).all(1) & (self.first[one] >= renewed).all(1)
-        behind = (self.first[one] >= ended).all(1) & (first >= self.renewed[one]).all(1)
-        found: npt.NDArray[np.bool_] = np.logical_not(before | behind)
-        return found
+    def clashes(self, rows: Sequence[int] | Column) -> Bits:
+        """Say which of some instances, given by their rows, may be alive together with which."""
+        from maniple.runtime.schedule.lifetime_kernels import clashes
 
-    def peak(self, sizes: Sequence[int]) -> int:
+        return clashes(np.asarray(rows, np.int64), self.starts, self.begins, self.ended, self.renewed)
+
+    def peak(self, rows: Sequence[int] | Column, sizes: Column) -> int:
         """Sum what is alive at once, at most, where steps are taken one by one: no plan of these needs less."""
-        change = np.zeros(int(self.spans.max(initial=0)) + 2, np.int64)
-        np.add.at(change, self.spans[:, 0], sizes)
-        np.subtract.at(change, self.spans[:, 1] + 1, sizes)
+        spans = self.spans[np.asarray(rows, np.int64)]
+        change = np.zeros(int(spans.max(initial=0)) + 2, np.int64)
+        np.add.at(change, spans[:, 0], sizes)
+        np.subtract.at(change, spans[:, 1] + 1, sizes)
         return int(np.cumsum(change).max())
 
 
-def lifetimes(order: Sequence[Step], instances: Collection[int]) -> Lifetimes:
+def lifetimes(table: StepTable, instances: Collection[int]) -> Lifetimes:
     """Find when instances are alive.
 
     Args:
-        order: the steps of all lanes, each after those that it waits for; those of a lane by their index.
+        table: the steps.
         instances: which ones.
     """
-    numbers = tuple(sorted(instances))
-    place = {number: row for row, number in enumerate(numbers)}
-    columns = {processor: column for column, processor in enumerate(sorted({step.processor for step in order}))}
-    shape = len(numbers), len(columns)
-    first, ended, renewed = np.full(shape, NEVER, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    spans = np.asarray([[len(order), -1]] * len(numbers), np.int32).reshape(-1, 2)
-    if len(numbers) > 1:
-        clocks = _Clocks(order, columns)
-        for time, step in enumerate(order):
-            column, index = columns[step.processor], step.index
-            for row in {place[touch[0]] for touch in step.touches if touch[0] in place}:
-                first[row, column] = min(first[row, column], index)
-                np.maximum(ended[row], clocks.ended[time], out=ended[row])
-                np.maximum(renewed[row], clocks.renewed[time], out=renewed[row])
-                spans[row] = min(spans[row, 0], time), time
-    return Lifetimes(numbers, first, ended, renewed, spans)
+    numbers = np.asarray(sorted(instances), np.int64)
+    used = table.uses[np.isin(table.uses[:, INSTANCE], numbers)]
+    used = used[np.lexsort((used[:, BEGIN], used[:, INSTANCE]))]
+    starts = np.searchsorted(used[:, INSTANCE], np.append(numbers, NEVER))
+    if len(numbers) < 2:  # nothing takes turns
+        none = np.zeros((len(numbers), table.lanes), np.int32)
+        starts, begins, ended, renewed = 0 * starts, np.empty((0, 4), np.int64), none, none
+    else:
+        from maniple.runtime.schedule import lifetime_kernels
+
+        clocks = lifetime_kernels.clocks(table.lanes, table.lane, table.index, *_sorted_waits(table))
+        ended, renewed = (lifetime_kernels.latest(clock, starts, used) for clock in clocks)
+        starts, begins = lifetime_kernels.first_uses(table.lane, table.index, starts, used)
+    return Lifetimes(tuple(numbers.tolist()), starts, begins, ended, renewed, _spans(numbers, used))
 
 
-class _Clocks:
-    """For every step, by its place in the order, the first step of each lane that begins after it has ended.
+def _sorted_waits(table: StepTable) -> tuple[Column, Column, Table]:
+    """Compress the waits within a run: where those of each step start, and what it waits for; and give all others."""
+    carried = table.waits[:, CARRIED] > 0
+    within = table.waits[~carried]
+    within = within[np.argsort(within[:, STEP], kind="stable")]
+    starts = np.searchsorted(within[:, STEP], np.arange(len(table.lane) + 1))
+    return starts, np.ascontiguousarray(within[:, NEED]), np.ascontiguousarray(table.waits[carried])
 
-    Args:
-        order: the steps.
-        columns: the column of each lane.
-    """
 
-    def __init__(self, order: Sequence[Step], columns: Mapping[int, int]) -> None:
-        self._order, self._columns = order, columns
-        self._time = {id(step): time for time, step in enumerate(order)}
-        self._before = [-1] * len(order)
-        latest: dict[int, int] = {}
-        for time, step in enumerate(order):
-            self._before[time] = latest.get(step.processor, -1)
-            latest[step.processor] = time
-        shape = len(order), len(columns)
-        self.ended, self.renewed = np.full(shape, NEVER, np.int32), np.full(shape, NEVER, np.int32)
-        begun = np.full(shape, NEVER, np.int32)
-        self._within(begun)
-        self._across(begun, latest)
-
-    def _within(self, begun: Clock) -> None:
-        """Find those of the same run; `begun` gets what begins after a step has, its own place included."""
-        following = np.full_like(begun, NEVER)
-        for time in range(len(self._order) - 1, -1, -1):
-            step, ended = self._order[time], self.ended[time]
-            np.minimum(ended, following[time], out=begun[time])
-            if not step.begins_only:
-                ended[:] = begun[time]
-            begun[time, self._columns[step.processor]] = step.index
-            self._tell(time, begun[time], self.ended, following)
-
-    def _across(self, begun: Clock, last: Mapping[int, int]) -> None:
-        """Find those of the next run, whose steps begin as `begun` says."""
-        following = np.full_like(begun, NEVER)
-        first: dict[int, int] = {}
-        for time, step in enumerate(self._order):
-            first.setdefault(step.processor, time)
-            for need in self._needs(time, carried=True):
-                np.minimum(self.renewed[need], begun[time], out=self.renewed[need])
-        for processor, time in last.items():
-            following[time] = begun[first[processor]]
-        for time in range(len(self._order) - 1, -1, -1):
-            known = np.minimum(self.renewed[time], following[time])
-            if not self._order[time].begins_only:
-                self.renewed[time] = known
-            self._tell(time, known, self.renewed, following)
-
-    def _tell(self, time: int, known: Clock, ended: Clock, following: Clock) -> None:
-        """Have what is known after a step known after those that it comes after."""
-        for need in self._needs(time, carried=False):
-            np.minimum(ended[need], known, out=ended[need])
-        if self._before[time] >= 0:
-            before = following[self._before[time]]
-            np.minimum(before, known, out=before)
-
-    def _needs(self, time: int, *, carried: bool) -> Iterator[int]:
-        return (self._time[id(need)] for need, before in self._order[time].needs if before == carried)
+def _spans(numbers: Column, used: Table) -> Table:
+    """Give the first and the last step at which each instance is surely alive."""
+    place = np.searchsorted(numbers, used[:, INSTANCE])
+    spans = np.empty((len(numbers), 2), np.int64)
+    spans[:, 0], spans[:, 1] = NEVER, -1
+    np.minimum.at(spans[:, 0], place, used[:, END])
+    np.maximum.at(spans[:, 1], place, used[:, BEGIN])
+    spans[:, 0] = np.where(spans[:, 0] == NEVER, 0, spans[:, 0])
+    spans[:, 1] = np.maximum(spans[:, 0], spans[:, 1])
+    return spans

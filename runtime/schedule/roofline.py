@@ -1,19 +1,25 @@
-"""The roofline: how long a task takes by its operations, its bytes and its processor's rates, where nobody measured.
+"""The roofline: how long tasks take by their operations and bytes and their processors' rates, where nobody measured.
 
     seconds = launch + max(operations / (efficiency * peak), bytes / (efficiency * bandwidth))
 
 After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures"
-(CACM 2009), with a launch floor and, for each operator, the part of the peak that its kernels reach.
+(CACM 2009), with a launch floor and, for each operator, the part of the peak that its kernels reach. Tasks and folds
+come as columns; schedules are ordered, and searches predict, by the same numbers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, final
+
+import numpy as np
 
 if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
-    from maniple.runtime.machine.machine_part import Processor
     from maniple.runtime.schedule.launch import Launch
+
+    Column = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Rates = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 __all__: list[str] = []
 
@@ -34,35 +40,73 @@ EFFICIENCY = {
 DEFAULT_EFFICIENCY = 0.3
 
 
-def task_ns(launch: Launch, point: int, machine: Machine) -> int:
-    """Give the nanoseconds of one task of a launch, at least 1."""
-    processor = machine.processor(launch.points[point].processor)
-    touched = sum(requirement.rects[point].volume * requirement.region.itemsize for requirement in launch.requirements)
-    flops = launch.flops[point] if launch.flops else 0.0
-    return kernel_ns(launch.kind, flops, touched, machine, processor)
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Rooflines:
+    """What the processors of a machine reach, as columns.
+
+    Args:
+        launch_s: seconds until a task begins.
+        flops_per_s: the peak.
+        bandwidth: bytes per second, read and written: an even share of the memory's.
+    """
+
+    launch_s: Rates
+    flops_per_s: Rates
+    bandwidth: Rates
+
+    @classmethod
+    def of(cls, machine: Machine) -> Self:
+        """The rooflines of a machine's processors."""
+        processors = machine.processors
+        memory = np.asarray([processor.memory for processor in processors], dtype=np.int64)
+        whole = np.asarray([each.bandwidth for each in machine.memories], dtype=np.float64)
+        return cls(
+            np.asarray([processor.launch_s for processor in processors], dtype=np.float64),
+            np.asarray([processor.flops_per_s for processor in processors], dtype=np.float64),
+            BANDWIDTH_EFFICIENCY * whole[memory] / np.bincount(memory)[memory],
+        )
 
 
-def kernel_ns(kind: str, flops: float, touched: int, machine: Machine, processor: Processor) -> int:
-    """Give the nanoseconds of a task of a kind by its operations and bytes, at least 1."""
-    busy = max(flops / (_efficiency(kind) * processor.flops_per_s), touched / bandwidth(machine, processor))
-    return max(1, round(1e9 * (processor.launch_s + busy)))
+def work(launch: Launch) -> tuple[Rates, Column, Column]:
+    """Give the operations of each task of a launch, the bytes that it reads and writes, and its processor."""
+    points = len(launch.points)
+    touched = np.zeros(points, dtype=np.int64)
+    for requirement in launch.requirements:
+        touched += np.asarray([rect.volume for rect in requirement.rects], dtype=np.int64) * requirement.region.itemsize
+    flops = np.asarray(launch.flops or (0.0,) * points, dtype=np.float64)
+    return flops, touched, np.asarray([point.processor for point in launch.points], dtype=np.int64)
 
 
-def efficiency(launch: Launch) -> float:
-    """Give the part of the peak rate that the kernels of a launch reach."""
-    return _efficiency(launch.kind)
+def task_ns(launch: Launch, reached: Rooflines) -> Column:
+    """Give the nanoseconds of each task of a launch, at least 1."""
+    return kernel_ns(reached, efficiency(launch.kind), *work(launch))
 
 
-def _efficiency(kind: str) -> float:
+def kernel_ns(reached: Rooflines, efficiency: float, flops: Rates, touched: Column, processors: Column) -> Column:
+    """Give the nanoseconds of tasks by their operations and bytes, at least 1.
+
+    Args:
+        reached: by the processors.
+        efficiency: the part of the peak that their kernels reach.
+        flops: operations of each.
+        touched: bytes that each reads and writes.
+        processors: where each runs.
+    """
+    busy = np.maximum(flops / (efficiency * reached.flops_per_s[processors]), touched / reached.bandwidth[processors])
+    return _nanoseconds(reached.launch_s[processors] + busy)
+
+
+def fold_ns(reached: Rooflines, touched: Column, processors: Column) -> Column:
+    """Give the nanoseconds of folds that read and write so many bytes on some processors, at least 1."""
+    return _nanoseconds(reached.launch_s[processors] + touched / reached.bandwidth[processors])
+
+
+def efficiency(kind: str) -> float:
+    """Give the part of the peak rate that the kernels of launches of a kind reach."""
     return EFFICIENCY.get(kind.partition(".")[0], DEFAULT_EFFICIENCY)
 
 
-def fold_ns(touched: int, machine: Machine, processor: Processor) -> int:
-    """Give the nanoseconds of a fold that reads and writes so many bytes, at least 1."""
-    return max(1, round(1e9 * (processor.launch_s + touched / bandwidth(machine, processor))))
-
-
-def bandwidth(machine: Machine, processor: Processor) -> float:
-    """Give the bytes per second that a processor reaches: an even share of its memory's."""
-    sharing = len(machine.processors_of(processor.memory))
-    return BANDWIDTH_EFFICIENCY * machine.memories[processor.memory].bandwidth / sharing
+def _nanoseconds(seconds: Rates) -> Column:
+    whole: Column = np.maximum(1, np.rint(1e9 * seconds)).astype(np.int64)
+    return whole

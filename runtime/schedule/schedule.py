@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maniple.runtime.schedule.instance import Instance as Instance
+from maniple.runtime.schedule.instance import InstanceKind as InstanceKind
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.regions.rectangle import Rect
     from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.instance import Instances
     from maniple.runtime.schedule.launch import Launch
 
     Column = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -33,31 +36,6 @@ class RowKind(IntEnum):
     REDUCE_SCATTER = 4
     ALL_GATHER = 5
     BROADCAST = 6
-
-
-class InstanceKind(IntEnum):
-    """Why a memory holds an instance: the valid copy, a task's contribution, or a tile on its way to a fold."""
-
-    MAIN = 0
-    REDUCTION = 1
-    STAGING = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """Storage for one rectangle of one region in one memory.
-
-    Args:
-        region: index in `Schedule.regions`.
-        memory: the memory that holds it.
-        kind: why it exists.
-        rect: the elements it has room for.
-    """
-
-    region: int
-    memory: int
-    kind: InstanceKind
-    rect: Rect
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +104,9 @@ def csr(count: int, pairs: Sequence[tuple[int, int]] | np.ndarray[tuple[int, int
         return np.zeros(count + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
     table = np.asarray(pairs, dtype=np.int64)
     width = int(table[:, 1].max()) + 1
-    both = np.unique(table[:, 0] * width + table[:, 1])
+    both = table[:, 0] * width + table[:, 1]
+    both.sort()
+    both = both[np.concatenate(([True], both[1:] != both[:-1]))]
     starts = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.bincount(both // width, minlength=count), out=starts[1:])
     return starts, both % width
@@ -164,7 +144,7 @@ class Schedule:
     machine: Machine
     launches: tuple[Launch, ...]
     regions: tuple[LogicalRegion, ...]
-    instances: tuple[Instance, ...]
+    instances: Instances
     kind: Column
     launch: Column
     point: Column
@@ -174,10 +154,10 @@ class Schedule:
     order: Column
     successors: tuple[Column, Column]
     carried: tuple[Column, Column]
-    rects: tuple[IndexSpace, ...] = field(repr=False)
+    rects: Sequence[IndexSpace] = field(repr=False)
     access: tuple[Column, ...] = field(repr=False)
     transfer: tuple[Column, ...] = field(repr=False)
-    pieces: dict[int, tuple[Piece, ...]] = field(repr=False)
+    pieces: Mapping[int, tuple[Piece, ...]] = field(repr=False)
     folds: dict[int, str] = field(repr=False)
 
     def __len__(self) -> int:
@@ -223,8 +203,10 @@ class Schedule:
         """Give the memories where a row runs: a processor's one, or every memory that takes part in a movement."""
         if self.processor[row] >= 0:
             return (self.machine.memory_of(int(self.processor[row])),)
-        ends = (end for transfer in self.transfers(row) for end in (transfer.source, transfer.target))
-        return tuple(sorted({self.instances[end].memory for end in ends}))
+        starts, source, target, *_ = self.transfer
+        pushes = slice(starts[row], starts[row + 1])
+        ends = np.concatenate((source[pushes], target[pushes]))
+        return tuple(sorted(set(self.instances.memory[ends].tolist())))
 
     def label(self, row: int) -> str:
         """Name a row, such as `conv2d.forward[1]@p1` or `all_gather conv2d.weight`."""
@@ -246,10 +228,10 @@ class Schedule:
 
     def memory_bytes(self) -> dict[int, int]:
         """Sum the bytes of the instances of each memory: what one step needs, known before it runs."""
-        need = dict.fromkeys((memory.id for memory in self.machine.memories), 0)
-        for instance in self.instances:
-            need[instance.memory] += instance.rect.volume * self.regions[instance.region].itemsize
-        return need
+        sizes = np.asarray([region.itemsize for region in self.regions], dtype=np.int64)
+        need = np.zeros(len(self.machine.memories), dtype=np.int64)
+        np.add.at(need, self.instances.memory, self.instances.elements * sizes[self.instances.region])
+        return {memory.id: int(need[memory.id]) for memory in self.machine.memories}
 
     def text(self) -> str:
         """Print a line per row, in program order: number, order, name, place, bytes, accesses and predecessors."""

@@ -1,4 +1,4 @@
-"""Traffic: how long a movement takes and what it holds meanwhile, from what it sends from where to where.
+"""Traffic: how long movements take and what they hold meanwhile, from what they send from where to where.
 
 A transfer holds every link of its route from its start, each for as long as that link needs for the bytes, and ends
 when the slowest link has passed them and the last one has arrived. A collective sends what the runtime sends (every
@@ -9,113 +9,167 @@ different times on different links, so it ends a latency per phase after the bus
     0-s  ##..        held for 2 s
     s-1  ####        held for 4 s; the transfer ends at 6 s
 
-A GPU has engines that copy while it computes. A CPU processor copies what it sends (it reads and writes each byte) and
-folds what a reduction sends it, and computes nothing meanwhile: it is held as a link is. To copy a byte it reads and
-writes the whole cache line, so a tile touches at least a line for each of its runs, which is what lies together (see
-`regions/row_major.py`). The region's bounds stand in for the instances at both ends, and nobody knows where in a line a
-run begins:
-
-    8 x 8 elements of 4 bytes, lines of 64 bytes      runs           bytes     touched to read, and again to write
-    a fourth by x (the inner axis)                    8 of 8 bytes   64        512
-    a fourth by y                                     1 of 64        64        64
-    all                                               1 of 256       256       256
+A GPU has engines that copy while it computes. A CPU processor copies what it sends (it reads and writes each byte, and
+whole cache lines: see `regions/columns/row_major.py`) and folds what a reduction sends it, and computes nothing
+meanwhile: it is held as a link is.
 """
+
+# pyright: reportArgumentType=false, reportReturnType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from maniple.regions.row_major import runs
-from maniple.runtime.schedule.roofline import bandwidth
+import numpy as np
+
+from maniple.process.compilation.compiled import inner, kernel, leaf
+from maniple.regions.columns.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, TO, TOUCHED, Table
+from maniple.regions.columns.validity import ALL_REDUCE, COPY, FOLD, REDUCE_SCATTER
+from maniple.runtime.schedule.network import ENGINE, Column, Wires
+from maniple.runtime.schedule.roofline import fold_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from maniple.regions.index_space import IndexSpace
-    from maniple.regions.rectangle import Rect
-    from maniple.runtime.machine.machine import Machine
-    from maniple.runtime.machine.route import Routes
+    from maniple.runtime.schedule.network import Network
 
 __all__: list[str] = []
 
-ENGINE = -1
-"""The carrier of a memory whose processors need not copy themselves."""
-LINE = 64
-"""Bytes of a cache line: a CPU's caches and memory pass no less (so with all x86 and most Arm processors)."""
 
-
-@dataclass(frozen=True, slots=True)
-class Carrier:
-    """What copies out of a memory, and folds into it.
+class Prices(NamedTuple):
+    """What movements cost.
 
     Args:
-        processor: the first processor of the memory, or ENGINE.
-        bandwidth: bytes per second that it reads and writes.
+        durations: nanoseconds of each, at least 1.
+        starts: where the holds of each begin, and where the last ones end.
+        held: (lane, nanoseconds, bytes) of each hold.
+        bytes: what each moves from one memory to another.
     """
 
-    processor: int
-    bandwidth: float
+    durations: Column
+    starts: Column
+    held: Table
+    bytes: Column
 
 
-def carriers(machine: Machine) -> tuple[Carrier, ...]:
-    """Give the carrier of each memory."""
-    found = []
-    for memory in machine.memories:
-        users = machine.processors_of(memory.id)
-        if users and machine.processor(users[0]).kind == "cpu":
-            found.append(Carrier(users[0], bandwidth(machine, machine.processor(users[0]))))
-        else:
-            found.append(Carrier(ENGINE, 1.0))
-    return tuple(found)
-
-
-def touched_bytes(space: IndexSpace, bounds: Rect, itemsize: int) -> int:
-    """Give the bytes that a processor touches to read or to write a tile: a cache line for each run, and all its own.
+def price(network: Network, itemsize: int, moves: Table, members: Table) -> Prices:
+    """Give what the movements of one region cost.
 
     Args:
-        space: the tile.
-        bounds: the region.
+        network: of the machine.
         itemsize: bytes of an element.
+        moves: the movements, as `regions/columns/history.py` has them: of one between memories the elements that leave
+            a memory, of a fold those that it reads and writes.
+        members: of their groups: memory, the elements that it sends or folds, bytes touched to read these.
     """
-    return max(space.volume * itemsize, runs(space, bounds) * LINE)
+    folds = fold_ns(network.rooflines, moves[:, ELEMENTS] * itemsize, np.maximum(moves[:, BY], 0))
+    return Prices(*charge(network.wires, network.processors, itemsize, moves, members, folds))
 
 
-def traffic_ns(
-    routes: Routes,
-    pushes: Iterable[tuple[int, int, int, int]],
-    phases: int,
-    carried: tuple[Sequence[Carrier], dict[int, int]] = ((), {}),
-) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-    """Give the nanoseconds of a movement (at least 1), and for how many of them it holds what.
+@kernel
+def charge(
+    wires: Wires, processors: int, itemsize: int, moves: Table, members: Table, folds: Column
+) -> tuple[Column, Column, Table, Column]:
+    """Give the `Prices` of movements of which a fold takes so many nanoseconds (by movement); see `price`."""
+    durations, starts = np.zeros(len(moves), dtype=np.int64), np.zeros(len(moves) + 1, dtype=np.int64)
+    sizes, held = np.zeros(len(moves), dtype=np.int64), np.zeros((4 * len(moves) + 16, 3), dtype=np.int64)
+    loads, touched = np.zeros(len(wires[3]), dtype=np.int64), np.zeros(len(wires[4]), dtype=np.int64)
+    every_link, one = np.empty(len(wires[3]), dtype=np.int64), np.zeros((1, 3), dtype=np.int64)
+    for link in range(len(every_link)):
+        every_link[link] = link
+    used = 0
+    for number in range(len(moves)):
+        kind = moves[number, KIND]
+        if kind == FOLD:
+            durations[number] = folds[number]
+            if used == len(held):
+                held = _larger(held, used + 1)
+            held[used, 0], held[used, 1] = moves[number, BY], folds[number]
+            used += 1
+            starts[number + 1] = used
+            continue
+        sizes[number] = moves[number, ELEMENTS] * itemsize
+        latency = 0.0
+        if kind == COPY:
+            source, target = moves[number, FROM], moves[number, TO]
+            pair = source * len(wires[4]) + target
+            used_links = wires[6][wires[0][pair] : wires[0][pair + 1]]
+            one[0, 0] = source
+            group = one  # a row of a table of members, so that what reads it is compiled once
+            latency = _load(wires, loads, touched, source, target, sizes[number], moves[number, TOUCHED])
+        else:
+            used_links = every_link
+            group = members[moves[number, GROUP] : moves[number, GROUP] + moves[number, GROUP_SIZE]]
+            latency = _group_load(wires, loads, touched, group, kind, itemsize)
+        if used + len(group) + len(used_links) > len(held):
+            held = _larger(held, used + len(group) + len(used_links))
+        used, slowest = _unload(wires, processors, loads, touched, group, used_links, held, used)
+        phases = 2 if kind == ALL_REDUCE else 1
+        durations[number], starts[number + 1] = max(1, slowest + int(1e9 * latency) * phases), used
+    return durations, starts, held[:used], sizes
 
-    Args:
-        routes: the routes of the machine.
-        pushes: (source memory, target memory, bytes, bytes touched to read them, or to write them).
-        phases: 2 where some pushes wait for others of the same movement, else 1.
-        carried: the carriers of the memories, none where only links count; and by memory the bytes that folds of the
-            movement read and write.
 
-    Returns:
-        The nanoseconds; (processor, nanoseconds) and (link, nanoseconds), ascending.
-    """
-    load: dict[int, int] = {}
-    by_memory = dict(carried[1])
+@leaf
+def _load(wires: Wires, loads: Column, touched: Column, source: int, target: int, size: int, copied: int) -> float:
+    """Add a push to the links of its route, and to what its source touches; returns the route's latency in seconds."""
+    starts, links, latencies = wires[:3]
+    touched[source] += 2 * copied
     latency = 0.0
-    for source, target, size, touched in pushes:
-        arrival = 0.0
-        for link in routes.route(source, target):
-            load[link] = load.get(link, 0) + size
-            arrival += routes.rate(link)[0]  # sum() rounds otherwise from Python 3.12 on, and compiled code never does
-        latency = max(latency, arrival)
-        by_memory[source] = by_memory.get(source, 0) + 2 * touched
-    busy = tuple(
-        sorted(
-            (carrier.processor, int(1e9 * total / carrier.bandwidth))
-            for memory, total in by_memory.items()
-            if carried[0] and total and (carrier := carried[0][memory]).processor != ENGINE
-        )
-    )
-    held = tuple((link, int(1e9 * size / routes.rate(link)[1])) for link, size in sorted(load.items()))
-    longest = max(span for _, span in (*busy, *held))
-    return max(1, longest + int(1e9 * latency) * phases), busy, held
+    pair = source * len(touched) + target
+    for place in range(starts[pair], starts[pair + 1]):
+        loads[links[place]] += size
+        latency += latencies[links[place]]
+    return latency
+
+
+@leaf
+def _unload(
+    wires: Wires, processors: int, loads: Column, touched: Column, group: Table, links: Column, held: Table, used: int
+) -> tuple[int, int]:
+    """Write the holds of what memories and links were given, and take it from them: one past the last, the longest."""
+    slowest = 0
+    for place in range(len(group)):
+        memory = group[place, 0]
+        if touched[memory] and wires[4][memory] != ENGINE:
+            held[used, 0], held[used, 1] = wires[4][memory], int(1e9 * touched[memory] / wires[5][memory])
+            slowest = max(slowest, held[used, 1])
+            used += 1
+        touched[memory] = 0
+    for link in links:
+        if loads[link]:
+            held[used, 0], held[used, 1] = processors + link, int(1e9 * loads[link] / wires[3][link])
+            held[used, 2] = loads[link]
+            slowest = max(slowest, held[used, 1])
+            loads[link] = 0
+            used += 1
+    return used, slowest
+
+
+@leaf
+def _group_load(wires: Wires, loads: Column, touched: Column, group: Table, kind: int, itemsize: int) -> float:
+    """Add what a collective sends and folds: contributions to the owner of each block, blocks to others, or both."""
+    latency = 0.0
+    for owner in range(len(group)):
+        at, size, copied = group[owner, 0], group[owner, 1] * itemsize, group[owner, 2]
+        if size == 0:
+            continue
+        if kind in (ALL_REDUCE, REDUCE_SCATTER):
+            touched[at] += (len(group) + 1) * size
+        for other in range(len(group)):
+            if other == owner:
+                continue
+            member = group[other, 0]
+            if kind in (ALL_REDUCE, REDUCE_SCATTER):
+                latency = max(latency, _load(wires, loads, touched, member, at, size, copied))
+            if kind != REDUCE_SCATTER:
+                latency = max(latency, _load(wires, loads, touched, at, member, size, copied))
+    return latency
+
+
+@inner
+def _larger(held: Table, need: int) -> Table:
+    """A copy of the holds with room for at least so many, those that are not yet written being zero."""
+    larger = np.zeros((2 * need, held.shape[1]), dtype=np.int64)
+    for row in range(len(held)):
+        for column in range(held.shape[1]):
+            larger[row, column] = held[row, column]
+    return larger

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from maniple.runtime.program.body import TaskBinder
-from maniple.runtime.program.call import Calls, Frames
+from maniple.runtime.program.launch_execution import Calls, Frames
 from maniple.runtime.session.periods import find_repeats
 from maniple.runtime.session.trace import Recording, Trace
 
@@ -62,13 +62,13 @@ class AutomaticTracing:
 
     Args:
         rank: the rank.
-        untraced: the program's regions and the path of launches that are not replayed.
+        dynamic: the program's regions and the path of launches that are not replayed.
     """
 
-    def __init__(self, rank: RankRuntime, untraced: DynamicLaunches) -> None:
+    def __init__(self, rank: RankRuntime, dynamic: DynamicLaunches) -> None:
         self.candidates: list[Candidate] = []
         self._rank = rank
-        self._untraced = untraced
+        self._dynamic = dynamic
         self._tokens: dict[object, int] = {}
         self._known: dict[int, tuple[Operation, Launch, tuple[type, ...]]] = {}
         self._history: deque[int] = deque(maxlen=WINDOW)
@@ -128,7 +128,7 @@ class AutomaticTracing:
                 for token in word:
                     recording.take_down(*self._known[token])
                 name = "automatic " + ".".join(map(str, word[:4]))
-                self.candidates.append(Candidate(word, Trace(name, recording, self._rank, self._untraced)))
+                self.candidates.append(Candidate(word, Trace(name, recording, self._rank, self._dynamic)))
         self.candidates.sort(key=lambda candidate: (-len(candidate.word), candidate.word))
 
 

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.digest import digest
+from maniple.process.error import RequestError
 from maniple.regions.index_space import IndexSpace
 from maniple.regions.privilege import READ
 from maniple.runtime.execution.dynamic import DynamicLaunches
 from maniple.runtime.observe.timeline import Kind
-from maniple.runtime.process.digest import digest
-from maniple.runtime.program.call import Call
 from maniple.runtime.program.future import Future, FutureMap
 from maniple.runtime.program.handle import PartitionedRegion, Region
+from maniple.runtime.program.in_turn import in_turn
+from maniple.runtime.program.launch_execution import Call
 from maniple.runtime.program.mapper import LaunchView, Mapper, TaskOptions, TunableView, UseView
 from maniple.runtime.program.mapping import Board, Mapping, ask_tunable, map_launch
 from maniple.runtime.program.mapping_cache import Mapped, MappedLaunches
 from maniple.runtime.program.operation import Operation, handles, state
 from maniple.runtime.program.region_table import extents
-from maniple.runtime.program.stock_task import copy, fill, write
+from maniple.runtime.program.stock_task import check_copy, copy, fill, write
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.session.debugging import Debugging
-from maniple.runtime.session.in_turn import in_turn
 from maniple.runtime.session.tracing import Traced, Tracing
 from maniple.runtime.storage.copy_kernels import check_values, torch_dtype
 from maniple.runtime.storage.footprint import whole
@@ -56,18 +56,19 @@ class Session:
 
     def __init__(self, runtime: RankRuntime, machine: Machine, mapper: Mapper) -> None:
         self.runtime = runtime
-        self.turn = runtime.world.turn
+        self.turn = runtime.turn
         self.machine = machine
         self.mapper = mapper
         self._debugging = False
-        runtime.employ(machine)
-        self.untraced = DynamicLaunches(runtime, machine, mapper)
+        runtime.start_processors(machine)
+        self.dynamic = DynamicLaunches(runtime, machine, mapper)
         self._board = Board(machine)
         self._mapped = MappedLaunches()
-        self.tracing = Tracing(runtime, self.untraced, self._start, self._free_dropped, lambda: self._debugging)
+        self.tracing = Tracing(runtime, self.dynamic, self._start, self._free_dropped, lambda: self._debugging)
         memories = enumerate(machine.memories)
         self._replicas = tuple(Point((), machine.processors_of(held.id)[0], number) for number, held in memories)
 
+    @in_turn
     def region(
         self,
         shape: Sequence[int] | IndexSpace,
@@ -100,11 +101,11 @@ class Session:
         self._free_dropped()
         handle = Region(self, tuple(made), space, None if fields is None else tuple(types))
         for logical in made:
-            self.untraced.add(logical, handle)
+            self.dynamic.add(logical, handle)
         return handle
 
     def _free_dropped(self) -> None:
-        freed = self.untraced.free_dropped()
+        freed = self.dynamic.free_dropped()
         if freed:
             self.tracing.forget(freed)
             self.runtime.recovery.forget(freed)
@@ -172,17 +173,11 @@ class Session:
         Raises:
             RequestError: only one of them is partitioned, or their shapes differ.
         """
-        if isinstance(source, PartitionedRegion) and isinstance(target, PartitionedRegion):
-            shapes = [[tile.shape for tile in side.partition.tiles] for side in (source, target)]
-            if source.projection is None and target.projection is None and shapes[0] != shapes[1]:
-                raise RequestError(f"copy: the tiles of {source.region} and {target.region} differ in shape")
+        check_copy(source, target)
+        if isinstance(target, PartitionedRegion):
             self.future(FutureMap, copy, target.partition.colors, (source, target))
-            return
-        if isinstance(source, PartitionedRegion) or isinstance(target, PartitionedRegion):
-            raise RequestError("copy: partition both regions or none")
-        if source.shape != target.shape:
-            raise RequestError(f"copy: {source} and {target} differ in shape")
-        self.future(Future, copy, None, (source, target))
+        else:
+            self.future(Future, copy, None, (source, target))
 
     def future(
         self,
@@ -244,12 +239,12 @@ class Session:
         self.runtime.recovery.check((launch,))
         call.serial = self.runtime.recovery.next_serial()
         if mapping.layouts:
-            self.untraced.lay_out(launch, mapping, mapper)
+            self.dynamic.lay_out(launch, mapping, mapper)
         self._tell(lambda: f"launch {operation} on {mapped.places}", lambda: (mapped.digest, call.values))
         if len(parts) > 1:
-            self.untraced.analysis.check_written(launch)
+            self.dynamic.analysis.check_written(launch)
         for part, ranked in parts:
-            self.untraced.issue(
+            self.dynamic.issue(
                 part, ranked, call, serial=call.serial, together=operation.must_epoch, again=known is not None
             )
         for requirement in launch.requirements:
@@ -280,7 +275,7 @@ class Session:
     def _map(self, operation: Operation, mapper: Mapper, requirements: Sequence[Requirement]) -> Mapping:
         """Ask the mapper about a launch."""
         task = operation.task
-        states = self.untraced.analysis.regions
+        states = self.dynamic.analysis.regions
         uses = tuple(UseView(requirement, states[requirement.region.id].validity) for requirement in requirements)
         view = LaunchView(task.name, operation.colors, self.machine, uses=uses, must_epoch=operation.must_epoch)
         kinds = {name: body.processor for name, body in task.variants.items() if self.runtime.resources.runs(body)}
@@ -297,6 +292,7 @@ class Session:
             msg = f"{region} belongs to another program, perhaps one that ended with an error; make the region again"
             raise RequestError(msg)
 
+    @in_turn
     def trace(self, name: str, *, on_mismatch: str = "error") -> Traced:
         """Record the launches inside on the first run, and replay them from then on.
 
@@ -313,6 +309,7 @@ class Session:
         self.runtime.admit("trace")
         return Traced(self.tracing, name, on_mismatch)
 
+    @in_turn
     def auto_trace(self, *, on: bool = True) -> None:
         """Look for repeated launches from now on and replay them as if they were traced, or stop to.
 
@@ -342,7 +339,7 @@ class Session:
 
         self.runtime.recovery.check((launch := Launch("read", points, (requirement,), binder),))
         self._tell(lambda: f"read {region}", tuple)
-        self.untraced.issue(launch)
+        self.dynamic.issue(launch)
         self.runtime.await_event(arrived)
         self.runtime.recovery.heed()
         return found[0]
@@ -362,9 +359,10 @@ class Session:
         self.runtime.drain()
         self.runtime.check()
         self.runtime.recovery.agree()
-        if self.untraced.profiler.asked:
-            self.mapper.report_profiling(self.untraced.profiler.exchange(self.runtime.world))
+        if self.dynamic.profiler.asked:
+            self.mapper.report_profiling(self.dynamic.profiler.exchange(self.runtime.world))
 
+    @in_turn
     def tunable(self, name: str, default: bool | float | str) -> bool | float | str:  # noqa: FBT001
         """Ask the mapper for a value that it may tune, such as a number of tiles.
 
@@ -380,6 +378,7 @@ class Session:
         self._tell(lambda: f"tunable {name} is {value!r}", tuple)
         return value
 
+    @in_turn
     def debug(self, *, on: bool = True) -> Debugging:
         """Check from now on, or until the end of a `with` block, that tasks use their arguments as they declare.
 
@@ -394,6 +393,7 @@ class Session:
         """Whether tasks are checked."""
         return self._debugging
 
+    @in_turn
     def switch_debugging(self, *, on: bool) -> None:
         """Have tasks checked from now on, those of steps too, or no more."""
         self._debugging = on

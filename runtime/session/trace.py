@@ -12,24 +12,25 @@ from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.process.interruption import hold_interrupts
 from maniple.runtime.analysis.template import Template, lower
 from maniple.runtime.observe.timeline import Kind
-from maniple.runtime.process.interruption import hold_interrupts
 from maniple.runtime.program.body import TaskBinder
-from maniple.runtime.program.call import Calls, Frames
 from maniple.runtime.program.future import Future, FutureMap
+from maniple.runtime.program.launch_execution import Calls, Frames
 from maniple.runtime.program.value_table import ValueTable
 from maniple.runtime.schedule.launch import Launch
 from maniple.runtime.session.comparison import comparison
 
 if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
+    from maniple.runtime.control.turn import Turn
     from maniple.runtime.execution.dynamic import DynamicLaunches
     from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.execution.replay import Replay
-    from maniple.runtime.program.call import Call
     from maniple.runtime.program.future import Program
+    from maniple.runtime.program.launch_execution import Call
     from maniple.runtime.program.operation import Domain, Operation
     from maniple.runtime.program.task import Task
     from maniple.runtime.session.comparison import Take
@@ -126,10 +127,10 @@ class Trace:
         name: what the program calls it.
         recording: the launches.
         rank: the rank.
-        untraced: the program's regions, and the path of its other launches.
+        dynamic: the program's regions, and the path of its other launches.
     """
 
-    def __init__(self, name: str, recording: Recording, rank: RankRuntime, untraced: DynamicLaunches) -> None:
+    def __init__(self, name: str, recording: Recording, rank: RankRuntime, dynamic: DynamicLaunches) -> None:
         self.name = name
         self.records = tuple(recording.records)
         self.launches = tuple(record.launch for record in self.records)
@@ -140,7 +141,7 @@ class Trace:
         self._text = f"trace {name!r}: {len(self.records)} launches again"
         self._frames = recording.frames
         self._rank = rank
-        self._untraced = untraced
+        self._dynamic = dynamic
         self._loaded: list[_Loaded] = []  # the last one run comes first
         requirements = (requirement for record in self.records for requirement in record.launch.requirements)
         self._regions: dict[int, LogicalRegion] = {r.region.id: r.region for r in requirements}
@@ -181,10 +182,10 @@ class Trace:
             rank.world.control.call(self._text, self._told, soon=False)
         loaded = self._loaded[0] if self._loaded else None
         states = None
-        if loaded is None or loaded.version != self._untraced.version:
-            states = self._untraced.settle(self._regions.values())
+        if loaded is None or loaded.version != self._dynamic.version:
+            states = self._dynamic.settle(self._regions.values())
             loaded = self._applicable(states)
-            self._untraced.make_room(f"trace {self.name!r}", loaded.template.hulls(), loaded.replay.besides)
+            self._dynamic.make_room(f"trace {self.name!r}", loaded.template.hulls(), loaded.replay.besides)
         # Templates share the frames: where another one ran before, everything has ended.
         self._frames.turn = loaded.turn
         loaded.replay.prepare()
@@ -197,8 +198,8 @@ class Trace:
             run = loaded.replay.commit(calls.serial)
             if states is not None:
                 template = loaded.template
-                self._untraced.succeed({number: template.after(number, state) for number, state in states.items()})
-                loaded.version = self._untraced.version if template.recurrent else -1
+                self._dynamic.succeed({number: template.after(number, state) for number, state in states.items()})
+                loaded.version = self._dynamic.version if template.recurrent else -1
         recorder = rank.journal.recorder
         if recorder is not None:
             for number, record in enumerate(self.records):
@@ -220,7 +221,7 @@ class Trace:
             if loaded.template.applies(states):
                 self._loaded.insert(0, self._loaded.pop(position))
                 return loaded
-        template = lower(self.launches, states, self._untraced.machine, self._untraced.near)
+        template = lower(self.launches, states, self._dynamic.machine, self._dynamic.near)
         replay = self._rank.load(template.schedule, self._regions)
         self._loaded.insert(0, _Loaded(template, replay))
         for old in self._loaded[KEPT_TEMPLATES:]:
@@ -239,14 +240,16 @@ class Replaying:
 
     Args:
         trace: the recording.
+        turn: which thread makes the program.
         held: called when a value is asked for of a launch that has not started.
         whole: called when every launch of the recording was made.
     """
 
     def __init__(
-        self, trace: Trace, held: Callable[[], object], whole: Callable[[Replaying], object] | None = None
+        self, trace: Trace, turn: Turn, held: Callable[[], object], whole: Callable[[Replaying], object] | None = None
     ) -> None:
         self.trace = trace
+        self._turn = turn
         self.calls = Calls(trace.launches, begin=self._begin_if_waiting)
         self.waiting = True
         self._held = held
@@ -260,7 +263,11 @@ class Replaying:
     ) -> F | None:
         """Take in a launch and give its future; None if it is not the next one of the recording, or another thread's.
 
-        A replay calls this for each of thousands of launches: all that it does is here and in the comparison.
+        A replay calls this for each of thousands of launches: all that it does is here and in the comparison. A traced
+        block has the turn; a sequence that is held back has not, so each launch of it takes the turn.
+
+        Raises:
+            RequestError: another thread made a launch at the same time, or waited for some.
         """
         if get_ident() != self._thread:
             return None
@@ -269,10 +276,27 @@ class Replaying:
         values = self._takes[place](task, domain, args)
         if values is None:
             return None
-        made.append(values)
-        if self._whole is not None and self.complete:
-            self._whole(self)
+        if self._whole is None:
+            made.append(values)
+        else:
+            self._hold_back(values, self._whole)
         return kind(program, self.calls, place)
+
+    def _hold_back(self, values: Any, whole: Callable[[Replaying], object]) -> None:
+        """Take in a launch of a sequence that is held back, in turn: one that is refused is not among them."""
+        mine = self._turn.mine
+        try:
+            self._turn.take()
+            ended = not self.waiting
+            if not ended:
+                self._made.append(values)
+                if self.complete:
+                    whole(self)
+        finally:
+            if not mine:
+                self._turn.give()
+        if ended:  # another thread did, after this launch was compared
+            raise self._turn.refusal()
 
     def _begin_if_waiting(self) -> None:
         if self.waiting:

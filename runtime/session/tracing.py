@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 from maniple.runtime.program.future import Future
+from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.session.automatic import AutomaticTracing
 from maniple.runtime.session.trace import Recording, Replaying, Trace
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.execution.dynamic import DynamicLaunches
     from maniple.runtime.execution.rank import RankRuntime
-    from maniple.runtime.program.call import Call
+    from maniple.runtime.program.launch_execution import Call
     from maniple.runtime.program.operation import Operation
     from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.session.automatic import Candidate
@@ -27,7 +28,7 @@ MISMATCHES = ("error", "rerecord")
 
 
 class Traced(AbstractContextManager[None]):
-    """A block of a program that is recorded once and replayed from then on.
+    """A block of a program that is recorded once and replayed from then on, in one thread's turn.
 
     Args:
         tracing: the program's traces.
@@ -37,22 +38,50 @@ class Traced(AbstractContextManager[None]):
 
     def __init__(self, tracing: Tracing, name: str, on_mismatch: str) -> None:
         self._tracing = tracing
+        self.turn = tracing.turn
         self._name = name
         self._on_mismatch = on_mismatch
 
     def __enter__(self) -> None:
-        """Begin a run of the block."""
-        self._tracing.begin(self._name, self._on_mismatch)
+        """Begin a run of the block.
+
+        Raises:
+            RequestError: another thread makes launches or waits for some; or inside another trace.
+        """
+        around = self.turn.mine  # what it was taken for breaks nothing off, and gives it back
+        try:
+            self.turn.take()
+            self._tracing.begin(self._name, self._on_mismatch)
+        except BaseException:
+            if self.turn.mine and not around:
+                self._end(whole=False)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Record what was launched inside, or start its replay."""
-        if kind is None:
-            self._tracing.end(self._name)
-        else:
-            self._tracing.break_off()
+        try:
+            self._end(whole=kind is None)
+        except BaseException:
+            if self.turn.mine:  # Ctrl-C came before anything was done there; it does not come twice
+                self._end(whole=False)
+            raise
 
+    def _end(self, *, whole: bool) -> None:
+        """End the block, of which all launches were made or not, and give the turn back."""
+        try:
+            if whole:
+                self._tracing.end(self._name)
+            else:
+                self._tracing.break_off()
+        except BaseException:
+            self._tracing.break_off()  # nothing, where that was done
+            raise
+        finally:
+            self.turn.give()
+
+    @in_turn
     def replay(self) -> None:
         """Replay the recording as it is, with the values of the latest run; no launch is made again.
 
@@ -71,7 +100,7 @@ class Tracing:
 
     Args:
         rank: the rank.
-        untraced: the path of launches that are not replayed.
+        dynamic: the path of launches that are not replayed.
         start: maps a launch and starts it there.
         before: done before a trace is looked for: frees what the program has dropped.
         checking: whether launches are checked one by one, so that none is recorded or replayed.
@@ -80,15 +109,16 @@ class Tracing:
     def __init__(
         self,
         rank: RankRuntime,
-        untraced: DynamicLaunches,
+        dynamic: DynamicLaunches,
         start: Callable[[Operation, Call], None],
         before: Callable[[], None],
         checking: Callable[[], bool],
     ) -> None:
         self.traces: dict[str, Trace] = {}
         self.automatic: AutomaticTracing | None = None
+        self.turn = rank.turn
         self._rank = rank
-        self._untraced = untraced
+        self._dynamic = dynamic
         self._start = start
         self._before = before
         self._checking = checking
@@ -97,7 +127,7 @@ class Tracing:
         self._recording: Recording | None = None
         self.replaying: Replaying | None = None  # asked first about every launch
         self._candidate: Candidate | None = None  # what is replayed, where no name is open
-        untraced.measure_while(lambda: self._recording is not None or self.automatic is not None)
+        dynamic.measure_while(lambda: self._recording is not None or self.automatic is not None)
 
     def admit(self, operation: Operation, args: Sequence[object]) -> Call | None:
         """Make up one's mind about a launch that no replay took; a call if it begins a repeated sequence.
@@ -119,7 +149,7 @@ class Tracing:
         if found is None:
             return None
         replaying = self._begin(found)
-        future = replaying.future(Future, self._untraced, operation.task, operation.domain, args)
+        future = replaying.future(Future, self._dynamic, operation.task, operation.domain, args)
         return None if future is None else replaying.calls[0]
 
     def note_launch(self, operation: Operation, launch: Launch, call: Call, *, memoize: bool) -> None:
@@ -152,7 +182,7 @@ class Tracing:
         self._open, self._on_mismatch = name, on_mismatch
         known = self.traces.get(name)
         if known is not None and not plain:
-            self.replaying = Replaying(known, lambda: self.pause("a value of a launch"))
+            self.replaying = Replaying(known, self.turn, lambda: self.pause("a value of a launch"))
         elif not plain:
             self._recording = Recording()
 
@@ -206,7 +236,7 @@ class Tracing:
         elif recording is not None:
             if name in self.traces:
                 self.traces.pop(name).discard()
-            self.traces[name] = Trace(name, recording, self._rank, self._untraced)
+            self.traces[name] = Trace(name, recording, self._rank, self._dynamic)
 
     def pause(self, what: str) -> None:
         """Have nothing held back, for the program waits.
@@ -236,7 +266,7 @@ class Tracing:
         self.pause("automatic tracing")
         if automatic and self.automatic is None:
             self._rank.endings.hold_back(self._give_up)
-            self.automatic = AutomaticTracing(self._rank, self._untraced)
+            self.automatic = AutomaticTracing(self._rank, self._dynamic)
         elif not automatic:
             self.automatic = None
 
@@ -274,11 +304,13 @@ class Tracing:
         self._candidate = candidate
         self.replaying = Replaying(
             candidate.trace,
+            self.turn,
             lambda: self.pause("a value of a launch"),
             lambda replaying: self._finish(candidate, replaying),
         )
         return self.replaying
 
+    @in_turn
     def _finish(self, candidate: Candidate, replaying: Replaying) -> None:
         """Start a repeated sequence that is complete, and expect it again."""
         self.replaying = self._candidate = None

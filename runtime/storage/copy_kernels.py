@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.copying import copy_into
+from maniple.process.error import RequestError
 from maniple.regions.index_space import RectSet
-from maniple.runtime.process.copying import copy_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

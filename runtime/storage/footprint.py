@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.index_space import RectSet
 from maniple.runtime.storage.copy_kernels import positions, to_host
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 
+from maniple.process.host_allocation import Taken, watch_host_run
 from maniple.runtime.analysis.capacity import Resident
-from maniple.runtime.process.host_allocation import Taken, watch_host_run
 from maniple.runtime.schedule.launch import Binder
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.runtime.storage.copy_kernels import torch_dtype

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from maniple.regions.error import RunError
+from maniple.process.copying import copy_into as copied_bytes
+from maniple.process.error import RunError
 from maniple.regions.index_space import RectSet
-from maniple.runtime.process.copying import copy_into as copied_bytes
 from maniple.runtime.storage.copy_kernels import SAME_WIDTH, Wire, positions
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast, final
 
 import msgpack
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

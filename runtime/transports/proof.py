@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import zmq
 from zmq.utils import z85
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maniple.runtime.process.registry import Registry, class_check
+from maniple.process.registry import Registry, class_check
 from maniple.runtime.transports.transport import Transport
 
 __all__: list[str] = []

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.regions.error import RequestError
-from maniple.runtime.process import open_files
-from maniple.runtime.process.inventory import take_inventory
+from maniple.process import open_files
+from maniple.process.error import RequestError
+from maniple.process.inventory import take_inventory
 from maniple.runtime.transports.transport import Meter
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def shared_files(count: int) -> Iterator[tuple[int, ...]]:
 
 
 @contextmanager
-def bells(count: int) -> Iterator[tuple[tuple[int, int], ...]]:
+def wakeup_pipes(count: int) -> Iterator[tuple[tuple[int, int], ...]]:
     """Open a pipe for each rank, to wake it with, for as long as it takes to hand the descriptors on.
 
     Gives (where to read, where to write) of each.
@@ -238,14 +238,14 @@ class SharedMemory:
     Args:
         rank: this rank.
         descriptors: the file of every rank of this host; duplicated, so that the caller may close them.
-        bells: for each of them a pipe, as (where to read, where to write), likewise; none where nobody is woken.
+        wakeup_pipes: for each of them a pipe, as (where to read, where to write), likewise; none where nobody is woken.
 
     Raises:
         RequestError: a descriptor is not that of such a file.
     """
 
     def __init__(
-        self, rank: int, descriptors: Mapping[int, int], bells: Mapping[int, tuple[int, int]] | None = None
+        self, rank: int, descriptors: Mapping[int, int], wakeup_pipes: Mapping[int, tuple[int, int]] | None = None
     ) -> None:
         self.rank = rank
         self.ranks = frozenset(descriptors)
@@ -255,8 +255,8 @@ class SharedMemory:
                 other: np.frombuffer(mmap.mmap(descriptor, _head(len(descriptors))), np.uint8)
                 for other, descriptor in self._descriptors.items()
             }
-            self._bells = {other: os.dup(ends[1]) for other, ends in sorted((bells or {}).items())}
-            self._bell = os.dup(bells[rank][0]) if bells else -1
+            self._wakeup_pipes = {other: os.dup(ends[1]) for other, ends in sorted((wakeup_pipes or {}).items())}
+            self._own_wakeup = os.dup(wakeup_pipes[rank][0]) if wakeup_pipes else -1
         except (OSError, ValueError) as error:
             if open_files.are_too_many(error):
                 enough = open_files.count(len(descriptors))
@@ -273,7 +273,8 @@ class SharedMemory:
         self._lock = threading.Lock()
         self._meter = Meter()
         self.arena = Arena(self._descriptors[rank])
-        opened = (*self._descriptors.values(), *self._bells.values(), *([self._bell] if bells else []))
+        own = [self._own_wakeup] if wakeup_pipes else []
+        opened = (*self._descriptors.values(), *self._wakeup_pipes.values(), *own)
         weakref.finalize(self, _close, opened).atexit = False
 
     def counter(self, rank: int, slot: int) -> int:
@@ -287,9 +288,9 @@ class SharedMemory:
         return self._places[rank] + LINE * slot
 
     @property
-    def has_bells(self) -> bool:
+    def has_wakeup_pipes(self) -> bool:
         """Whether ranks can wake one another."""
-        return bool(self._bells)
+        return bool(self._wakeup_pipes)
 
     def box(self, sender: int, receiver: int) -> tuple[Bytes, int]:
         """Give the box of a directed pair of ranks, and its address."""
@@ -297,14 +298,14 @@ class SharedMemory:
         board = self._boards[sender]
         return board[start : start + BOX], int(board.ctypes.data) + start
 
-    def ring(self, rank: int) -> None:
-        """Wake a rank that waits for its bell, or will."""
+    def wake(self, rank: int) -> None:
+        """Wake a rank that awaits a wake-up, or will."""
         with suppress(BlockingIOError):
-            os.write(self._bells[rank], b"\0")
+            os.write(self._wakeup_pipes[rank], b"\0")
 
-    def await_bell(self) -> None:
-        """Block until the bell of this rank rings; rings that it did not wait for count as one."""
-        os.read(self._bell, 4096)
+    def await_wakeup(self) -> None:
+        """Block until this rank is woken; wake-ups that it did not wait for count as one."""
+        os.read(self._own_wakeup, 4096)
 
     def window(self, rank: int, start: int, size: int) -> Bytes:
         """Map a range of another rank's file."""

@@ -7,7 +7,7 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

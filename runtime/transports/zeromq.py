@@ -10,8 +10,8 @@ import threading
 import numpy as np
 import zmq
 
-from maniple.regions.error import RunError
-from maniple.runtime.process.wakeup import Wakeup
+from maniple.process.error import RunError
+from maniple.process.wakeup import Wakeup
 from maniple.runtime.transports.message import MAX_FRAME, PROTOCOL
 from maniple.runtime.transports.proof import Gate, be_receiver, be_sender, digest, name
 from maniple.runtime.transports.transport import LOOPBACK, Delivery, Transport

@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from maniple.process import environment
 from maniple.runtime.control import exit_hook
-from maniple.runtime.process import environment
 
 if TYPE_CHECKING:
     from maniple import plugins as plugins
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from maniple.operators.rules.window import Halo as Halo
     from maniple.operators.torch_import.from_torch import from_torch as from_torch
     from maniple.operators.training.optimizer import SGD as SGD
+    from maniple.process.error import ManipleError as ManipleError
+    from maniple.process.error import RequestError as RequestError
+    from maniple.process.error import RunError as RunError
     from maniple.program import auto_trace as auto_trace
     from maniple.program import copy as copy
     from maniple.program import debug as debug
@@ -35,9 +38,6 @@ if TYPE_CHECKING:
     from maniple.program import trace as trace
     from maniple.program import tunable as tunable
     from maniple.program import world as world
-    from maniple.regions.error import ManipleError as ManipleError
-    from maniple.regions.error import RequestError as RequestError
-    from maniple.regions.error import RunError as RunError
     from maniple.regions.partition import blocks as blocks
     from maniple.regions.partition import halo as halo
     from maniple.regions.partition import rectangles as rectangles
@@ -92,7 +92,7 @@ _HOMES = {
         "world",
     ),
     "search_loop": ("search",),
-    "regions.error": ("ManipleError", "RequestError", "RunError"),
+    "process.error": ("ManipleError", "RequestError", "RunError"),
     "regions.partition": ("blocks", "halo", "rectangles", "replicate"),
     "regions.rectangle": ("Rect",),
     "runtime.storage.footprint": ("index_space",),

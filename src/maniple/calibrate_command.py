@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,9 +45,9 @@ def calibrate(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Measure processors, links between ranks, the cost of a task, and the tasks of models; say how good the fit is."""
+    from maniple.process.inventory import take_inventory
     from maniple.request import model_of
     from maniple.runtime.machine.machine import Machine
-    from maniple.runtime.process.inventory import take_inventory
     from maniple.strategies.cost_model.calibration import calibrate, fit_link, measure_processor, middle
 
     if nodes < 1:
@@ -76,7 +76,7 @@ def calibrate(
 
 def _tasks(graphs: Sequence[Graph], machine: Machine, seconds: float, export: Path | None) -> TaskFit:
     """Measure the tasks of models, keep them, and see how far interpolation between them is off."""
-    from maniple.runtime.process import environment
+    from maniple.process import environment
     from maniple.strategies.cost_model.calibration import fit_tasks
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.cost_model.measurement import step_bytes, write_measurements

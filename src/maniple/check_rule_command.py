@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maniple.regions.error import ManipleError, RequestError, RunError, nearest
+from maniple.process.error import ManipleError, RequestError, RunError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from maniple.check_rule_command import check_rule
 from maniple.fit_command import fit
 from maniple.list_command import list_names
 from maniple.partition_command import partition
-from maniple.regions.error import ManipleError, RequestError, RunError, nearest
+from maniple.process.error import ManipleError, RequestError, RunError, nearest
 from maniple.search_command import compare, explain, search
 from maniple.simulate_command import simulate
 

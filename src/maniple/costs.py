@@ -7,8 +7,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
 
-from maniple.regions.error import RequestError, nearest
-from maniple.runtime.process import environment
+from maniple.process import environment
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

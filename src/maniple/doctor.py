@@ -79,7 +79,7 @@ def _version(name: str, following: str) -> Finding:
 
 
 def _processors() -> list[Finding]:
-    from maniple.runtime.process.inventory import available_cores, take_inventory
+    from maniple.process.inventory import available_cores, take_inventory
 
     usable, present = available_cores(), os.cpu_count() or 1
     found = [Finding("cores", f"{usable} usable of {present}")]
@@ -89,10 +89,10 @@ def _processors() -> list[Finding]:
 
 
 def _memories() -> list[Finding]:
-    from maniple.runtime.process.inventory import take_inventory
+    from maniple.process.inventory import take_inventory
 
     found = [Finding("memory", _size(take_inventory().memory_bytes))]
-    from maniple.regions.error import RequestError
+    from maniple.process.error import RequestError
     from maniple.runtime.transports.shared_memory import SharedMemory, shared_files
 
     name, following = "shared memory", "tiles between ranks of one host need maniple run --transport zmq"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.search.memory_fit import allocated_beyond, needed_bytes, peak_operator
 from maniple.strategies.simulation.kind import MemoryKind, peak_kinds
 from maniple.strategies.simulation.simulation import Simulation

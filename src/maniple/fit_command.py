@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:

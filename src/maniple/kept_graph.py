@@ -16,10 +16,10 @@ from pathlib import Path
 
 from maniple.operators.graph import graph_file
 from maniple.operators.graph.graph import Graph
-from maniple.regions.error import RequestError
+from maniple.process import environment
+from maniple.process.error import RequestError
+from maniple.process.file_entry import write_atomically
 from maniple.request import model_of
-from maniple.runtime.process import environment
-from maniple.runtime.process.file_entry import write_atomically
 
 __all__: list[str] = []
 

@@ -87,7 +87,7 @@ def launch_seconds(timelines: list[Timeline]) -> float:
 
 def main() -> None:
     """Measure, and print one JSON object on rank 0."""
-    from maniple.runtime.process import environment
+    from maniple.process import environment
 
     launched = environment.read()
     machine = Machine.detect()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from maniple.runtime.process.registry import Registry
+    from maniple.process.registry import Registry
 
 __all__: list[str] = []
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from maniple.runtime.devices.cuda_device import CudaDevice
+from maniple.process.file_entry import Entry
+from maniple.process.malloc_tuning import giving_back
 from maniple.runtime.observe.peak import Peak, Watch
-from maniple.runtime.process.file_entry import Entry
-from maniple.runtime.process.malloc_tuning import giving_back
 
 if TYPE_CHECKING:
     from maniple.runtime.execution.rank import RankRuntime
@@ -38,7 +37,7 @@ class MemoryUse:
         shared = runtime.world.shared
         self._watch = Watch(
             None if shared is None else shared.arena,
-            [device.device for device in devices if isinstance(device, CudaDevice)],
+            [found for device in devices if device is not None and (found := device.torch_device) is not None],
         )
         self._most: Peak | None = None
         self._begun = self._rehearsed = False

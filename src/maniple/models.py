@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 from maniple.zoo.handwritten import digits_cnn as digits_cnn
 from maniple.zoo.handwritten import mlp as mlp
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +144,7 @@ def _place(
 
 def _draw(output: Path, graph: CostGraph, stages: Sequence[Stage]) -> None:
     """Write a drawing of the cut."""
-    from maniple.runtime.process.file_entry import write_atomically
+    from maniple.process.file_entry import write_atomically
     from maniple.strategies.pipeline.drawing import dot, svg
 
     write_atomically(output, dot(graph, stages) if output.suffix == ".dot" else svg(graph, stages))

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 from maniple.request import amount, model_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast, final
 
 import msgpack
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from maniple.runtime.devices.event import Signal as Signal
     from maniple.runtime.devices.host_device import HostDevice as HostDevice
     from maniple.runtime.devices.memory_budget import MemoryBudget as MemoryBudget
+    from maniple.runtime.devices.processor import run_as_task as run_as_task
     from maniple.runtime.devices.registry import DEVICES as DEVICES
     from maniple.runtime.program.mapper import CopyView as CopyView
     from maniple.runtime.program.mapper import LaunchView as LaunchView
@@ -80,8 +81,8 @@ if TYPE_CHECKING:
     from maniple.strategies.cost_model.analytic import Analytic as Analytic
     from maniple.strategies.cost_model.cost_model import CostModel as CostModel
     from maniple.strategies.interface.equal_split import equal_splits as equal_splits
-    from maniple.strategies.interface.parallel import AbstractParallelStrategy
-    from maniple.strategies.interface.parallel import WorkItem as WorkItem
+    from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
+    from maniple.strategies.interface.parallel_search import WorkItem as WorkItem
     from maniple.strategies.interface.placement import complete as complete
     from maniple.strategies.interface.placement import configure as configure
     from maniple.strategies.interface.placement import follow as follow
@@ -132,6 +133,7 @@ _HOMES = {
     "runtime.devices.event": ("Done", "Event", "Signal"),
     "runtime.devices.host_device": ("HostDevice",),
     "runtime.devices.memory_budget": ("MemoryBudget",),
+    "runtime.devices.processor": ("run_as_task",),
     "runtime.devices.registry": ("DEVICES",),
     "runtime.program.mapper": (
         "CopyView",
@@ -150,7 +152,7 @@ _HOMES = {
     "strategies.cost_model.analytic": ("Analytic",),
     "strategies.cost_model.cost_model": ("CostModel",),
     "strategies.interface.equal_split": ("equal_splits",),
-    "strategies.interface.parallel": ("AbstractParallelStrategy", "WorkItem"),
+    "strategies.interface.parallel_search": ("AbstractParallelStrategy", "WorkItem"),
     "strategies.interface.placement": (
         "complete",
         "configure",

@@ -11,6 +11,7 @@ from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.execution.recorder import CAPACITY
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.future import Future, FutureMap
+from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.session.session import Session
 
 if TYPE_CHECKING:
@@ -41,7 +42,11 @@ def session() -> Session:
     """
     if _latest and _latest[0].runtime.waiting.error is None and is_current(_latest[0].runtime.world):
         return _latest[0]
-    world = current()
+    return _open(current())
+
+
+@in_turn
+def _open(world: World) -> Session:
     runtime = RankRuntime.of(world)
     if not _latest or _latest[0].runtime is not runtime:
         _latest[:] = [Session(runtime, Machine.detect(world), make_mapper(world.mapper or "default"))]

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.execution.run_measurement import gather_bytes, gather_events
 from maniple.runtime.observe.decomposition import Terms, decompose, whole_step
 from maniple.runtime.observe.timeline import Timeline, events_of_run

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import click
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
@@ -73,13 +73,15 @@ def search(
     from maniple.strategies.bound import lower_bound_s
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    graph = planning_graph(source, batch) if costs == ANALYTIC else model_of(source, batch)
     if budget is None and proposals is None:
         budget = 10.0
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (watch, say):
-        from maniple.compile_beside import compile_on_two_cores
+        from maniple.compile_beside import compile_beside
 
-        compile_on_two_cores()
+        with compile_beside(say):
+            say(f"importing {source}")
+            graph = planning_graph(source, batch) if costs == ANALYTIC else model_of(source, batch)
+            _load_strategy(strategy)
         tasks = _Clocked(NamedCosts(costs, graph, machine), say)
         plan = find(
             graph,
@@ -108,6 +110,18 @@ def search(
         plan.save(output)
     click.echo(json.dumps(document) if as_json else _text(plan, document, found))
     return 0
+
+
+def _load_strategy(name: str) -> None:
+    """Compile what a strategy calls, or load it.
+
+    Raises:
+        RequestError: there is no such strategy.
+    """
+    from maniple.strategies.interface.checked_strategy import make_checked
+    from maniple.strategies.interface.registry import STRATEGIES
+
+    make_checked(name, STRATEGIES.lookup(name)).load_compiled()
 
 
 @click.command()

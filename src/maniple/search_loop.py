@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.plan.plan import Plan
-from maniple.regions.error import RequestError
-from maniple.runtime.process.interruption import hold_interrupts
+from maniple.process.error import RequestError
+from maniple.process.interruption import hold_interrupts
 from maniple.strategies.interface.checked_strategy import make_checked
-from maniple.strategies.interface.parallel import AbstractParallelStrategy
+from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 
@@ -72,8 +72,9 @@ def search(
         graph: the graph; it must have a loss.
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
-        budget: seconds, for strategies that need a budget; compiling or loading the simulator is not counted, and
-            neither is measuring, nor what is simulated to decide between plans whose tasks were measured again.
+        budget: seconds, for strategies that need a budget; compiling what a search calls, or loading it, is not
+            counted, and neither is measuring, nor what is simulated to decide between plans whose tasks were measured
+            again.
         proposals: how many plans to evaluate, instead of a budget or within one; some searches evaluate a few before
             anything else. The explanation of a plan that was found in seconds says its number: the same number and seed
             find the same plan.
@@ -91,7 +92,7 @@ def search(
     """
     graph.validate()
     chosen, tasks = _choose(strategy, budget, proposals, cores), _costs(costs, graph, machine)
-    if chosen.needs_budget:
+    if chosen.needs_budget or budget is not None:
         _load_compiled(chosen)
 
     def drive() -> Plan:
@@ -107,9 +108,10 @@ def search(
 
 def _load_compiled(chosen: AbstractStrategy[Any]) -> None:
     """Compile what a search runs, or load it, before its budget begins."""
-    from maniple.strategies.simulation.compilation import compile_all
+    if chosen.needs_budget:
+        from maniple.strategies.simulation.compilation import compile_all
 
-    compile_all()
+        compile_all()
     chosen.load_compiled()
 
 
@@ -180,8 +182,8 @@ class _Limits:
 
 def _cores(asked: int | None) -> int:
     """How many processes search."""
-    from maniple.runtime.process import environment
-    from maniple.runtime.process.inventory import available_cores
+    from maniple.process import environment
+    from maniple.process.inventory import available_cores
 
     if asked is not None:
         return asked
@@ -262,8 +264,8 @@ def _note_costs(plan: Plan, costs: str) -> Plan:
 
 def _on_rank_0(drive: Callable[[], Plan]) -> Plan:
     """Search on rank 0 and give its plan to all; alone, just search."""
+    from maniple.process import environment
     from maniple.runtime.control import world
-    from maniple.runtime.process import environment
 
     if environment.read() is None:
         return drive()

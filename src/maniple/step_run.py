@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from maniple.operators.lowering.operator_body import AssignBinder, UpdateBinder
+from maniple.process.interruption import hold_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,6 +45,26 @@ class LoadedProgram:
             port.put(batch[name], memories)
         if self.clock is not None:
             self.clock.put(torch.tensor([seed if seed < 1 << 63 else seed - (1 << 64), step]), memories)
+
+    def compute(
+        self, batch: Mapping[str, torch.Tensor], memories: Mapping[int, Memory], seed: int, step: int
+    ) -> dict[str, torch.Tensor]:
+        """Run it and take its results, and no others: an interrupted run may have left some.
+
+        Args:
+            batch: values by input.
+            memories: those of this rank.
+            seed: of the training.
+            step: how many were submitted before.
+        """
+        self.replay.prepare()
+        with hold_interrupts():
+            for port in self.results.values():
+                port.clear()
+            self.feed(batch, memories, seed, step)
+            run = self.replay.commit()
+        run.wait()
+        return {name: port.of(memories).popleft() for name, port in self.results.items()}
 
 
 @dataclass(eq=False)

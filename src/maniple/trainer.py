@@ -17,16 +17,16 @@ from maniple.operators.graph.batch import check_batch
 from maniple.operators.graph.state import check_state, initial_values, with_ties
 from maniple.operators.lowering.weight import kept_values, weights
 from maniple.operators.plan.mapper_placement import map_plan
+from maniple.process.digest import digest
+from maniple.process.error import RequestError, RunError
+from maniple.process.interruption import hold_interrupts
 from maniple.program_loader import ProgramLoader
-from maniple.regions.error import RequestError, RunError
 from maniple.report import Report, make_report
 from maniple.runtime.control.world import World, current
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.execution.run_measurement import gather_bytes, gather_timeline
 from maniple.runtime.machine.world_machine import host_machine
-from maniple.runtime.process.digest import digest
-from maniple.runtime.process.interruption import hold_interrupts
-from maniple.runtime.session.in_turn import in_turn
+from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.session.telling import Telling
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
@@ -91,30 +91,34 @@ class Trainer:
         if mapper is None and self._world.mapper is not None:
             mapper = make_mapper(self._world.mapper)
         self.plan = plan if mapper is None else map_plan(plan, graph, self.machine, mapper)
+        self._last: Run | None = None
+        self._steps, self._closed, self._broken = 0, False, ""
+        self._stopped: StoppedStep | None = None
+        self._seed = seed
+        self._log = StepLog()
+        self._open()
+
+    @in_turn
+    def _open(self) -> None:
+        """Lower a step and bind it to this rank, and give every parameter its initial values."""
+        graph, plan, seed = self.graph, self.plan, self._seed
         self._world.control.call(
             f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",
-            f"{graph.fingerprint()} {self.plan.to_json()} {optimizer}".encode()
+            f"{graph.fingerprint()} {plan.to_json()} {self._optimizer}".encode()
             + digest((graph.state[name] for name in sorted(graph.state)), sampled=True),
         )
         self._runtime = RankRuntime.of(self._world)
-        self._runtime.employ(self.machine)
+        self._runtime.start_processors(self.machine)
         self._memory = MemoryUse(self._runtime)
         number = self._runtime.next_program()
         self._name = "trainer" if number == 1 else f"trainer {number}"
-        self._weights = weights(graph, self.plan, self.machine, optimizer, self._runtime.regions)
+        self._weights = weights(graph, plan, self.machine, self._optimizer, self._runtime.regions)
         self._loaded: dict[tuple[str, int], LoadedProgram] = {}
-        made = graph, self.plan, self.machine, optimizer, self._weights, self._runtime
+        made = graph, plan, self.machine, self._optimizer, self._weights, self._runtime
         self._load = ProgramLoader(*made, self._loaded)
-        self._last: Run | None = None
-        self._steps = 0
-        self._closed = False
-        self._broken = ""
-        self._stopped: StoppedStep | None = None
-        self._seed = seed
         self._load("step", graph.batch).replay.keep()
         self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
         self._bytes_before = gather_bytes(self._world, None)
-        self._log = StepLog()
         self._telling = Telling.of(self._world, self._runtime.endings, graph.name, lambda: str(self.report()))
 
     def _write(self, values: Callable[[TensorInfo, Rect], torch.Tensor], tensors: Iterable[TensorInfo]) -> None:
@@ -132,6 +136,7 @@ class Trainer:
         return self._optimizer
 
     @property
+    @in_turn
     def schedule(self) -> Schedule:
         """The schedule of a step at the graph's own batch size."""
         return self._load("step", self.graph.batch).replay.schedule
@@ -171,8 +176,7 @@ class Trainer:
         self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], *, keep: bool = False
     ) -> StepRun:
         self._check_open()
-        names = [tensor.name for tensor in self.graph.inputs]
-        batch, size = check_batch(self.graph, args, kwargs, names)
+        batch, size = check_batch(self.graph, args, kwargs, [tensor.name for tensor in self.graph.inputs])
         loaded = self._load("step", size)
         self._call(f"step {self._steps} of {size} samples", batch, whole=self._steps % DIGEST_EVERY == 0)
         if keep:
@@ -210,7 +214,8 @@ class Trainer:
             raise RunError(f"{self._broken}; run the step under mp.debug() to learn which operator gave the first NaN")
         return step.loss
 
-    def evaluate(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> dict[str, torch.Tensor]:
+    @in_turn
+    def evaluate(self, /, *args: torch.Tensor, **kwargs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Compute the graph's outputs for one batch, whole on every rank.
 
         Args:
@@ -241,6 +246,7 @@ class Trainer:
         kept = {tensor.name: found[tensor.name] for tensor in self.graph.lasting if tensor.persistent}
         return with_ties(self.graph, kept)
 
+    @in_turn
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take the values of every parameter and persistent buffer; the optimizer's state stays.
 
@@ -257,6 +263,7 @@ class Trainer:
         named = [tensor for tensor in self.graph.lasting if tensor.name in found]
         self._write(lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))], named)
 
+    @in_turn
     def _lasting(self, call: str) -> dict[str, torch.Tensor]:
         """Give every parameter and buffer whole; also what a step left as it was that failed on the only rank."""
         if self._stopped is not None and self._world.size == 1 and not self._closed:
@@ -268,20 +275,12 @@ class Trainer:
         self._call(call)
         return self._results(loaded, {})
 
-    @in_turn
     def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Run a program and take its results, and no others: an interrupted call may have left some."""
         with self._watch():
             self._runtime.drain()
-        loaded.replay.prepare()
-        with hold_interrupts():
-            for port in loaded.results.values():
-                port.clear()
-            loaded.feed(batch, self._runtime.memories, self._seed, self._steps)
-            run = loaded.replay.commit()
-        run.wait()
-        return {name: port.of(self._runtime.memories).popleft() for name, port in loaded.results.items()}
+        return loaded.compute(batch, self._runtime.memories, self._seed, self._steps)
 
+    @in_turn
     def bytes(self) -> dict[str, int]:
         """Give the bytes that left a memory in the last step: as predicted by its schedule, and as measured.
 
@@ -296,6 +295,7 @@ class Trainer:
         self._call("bytes")
         return {"predicted": run.replay.schedule.total_bytes, "measured": gather_bytes(self._world, run.number)}
 
+    @in_turn
     def total_bytes(self) -> int:
         """Give the bytes that left a memory since this trainer was made, over all ranks, as measured."""
         self._check_open()
@@ -303,6 +303,7 @@ class Trainer:
         self._call("total_bytes")
         return gather_bytes(self._world, None) - self._bytes_before
 
+    @in_turn
     def memory(self) -> dict[int, dict[str, int]]:
         """Give the bytes that each rank needs for a step: `predicted`, and from the first step on also `measured`.
 
@@ -316,12 +317,14 @@ class Trainer:
         self._call("memory")
         return self._memory.gather(self._load("step", self.graph.batch).replay)
 
+    @in_turn
     def timeline(self) -> Timeline:
         """Give the events of the last step on all ranks."""
         run = self._require_step()
         self._call("timeline")
         return gather_timeline(self._world, run)
 
+    @in_turn
     def report(self, costs: str | None = None) -> Report:
         """Say how right the prediction of a step was, by all steps so far: time by its terms, bytes, memory, the bound.
 
@@ -341,15 +344,13 @@ class Trainer:
     def _require_step(self) -> Run:
         self._check_open()
         if self._last is None:
-            msg = "no step has run yet; call step first"
-            raise RequestError(msg)
+            raise RequestError("no step has run yet; call step first")
         self._last.wait()
         return self._last
 
     def _check_open(self) -> None:
         if self._closed:
-            msg = "the trainer is closed; make another"
-            raise RequestError(msg)
+            raise RequestError("the trainer is closed; make another")
         if broken := self._broken or (str(self._stopped) if self._stopped is not None else ""):
             raise RunError(f"this trainer goes no further: {broken}; make another, from a state before that step")
         with self._watch():
@@ -365,6 +366,7 @@ class Trainer:
             self._stopped = self._stopped or StoppedStep.first(unread, error)
             raise
 
+    @in_turn
     def close(self) -> None:
         """Wait for what is under way and free the trainer's storage; the world stays."""
         if not self._closed and self._runtime.error is None:

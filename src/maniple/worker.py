@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, cast, final
 from maniple.operators.graph import graph_file
 from maniple.operators.graph.graph import Graph
 from maniple.pipe_codec import Inbox, send
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.checked_strategy import make_checked
-from maniple.strategies.interface.parallel import AbstractParallelStrategy, strategy_at
+from maniple.strategies.interface.parallel_search import AbstractParallelStrategy, strategy_at
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
 
 if TYPE_CHECKING:
-    from maniple.strategies.interface.parallel import Address
+    from maniple.strategies.interface.parallel_search import Address
 
 __all__: list[str] = []
 

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, final
 
 from maniple.operators.graph import graph_file
 from maniple.pipe_codec import Inbox, Outbox
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.strategies.interface.checked_strategy import class_of
-from maniple.strategies.interface.parallel import address_of
+from maniple.strategies.interface.parallel_search import address_of
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from maniple.strategies.interface.parallel import AbstractParallelStrategy, Address, WorkItem
+    from maniple.strategies.interface.parallel_search import AbstractParallelStrategy, Address, WorkItem
     from maniple.strategies.interface.strategy import Problem
 
 __all__: list[str] = []
@@ -42,8 +42,8 @@ STOP_S = 0.25
 """How long members have to hand in their items when a search ends."""
 
 
-class _Lent(NamedTuple):
-    """An item in the hand of a member: how many had been lent before it, of which round it is, and its number there."""
+class _Assignment(NamedTuple):
+    """An item in the hand of a member: how many were assigned before it, of which round it is, and its number there."""
 
     before: int
     round: int
@@ -58,7 +58,7 @@ class _Member:
     inbox: Inbox
     outbox: Outbox
     ready: bool = False
-    lent: _Lent | None = None
+    assigned: _Assignment | None = None
 
 
 @final
@@ -80,7 +80,7 @@ class WorkerPool:
         self._members: list[_Member] = []
         self._selector = selectors.DefaultSelector()
         self._own: int | None = None
-        self._round = self._lent = 0
+        self._round = self._assigned = 0
         self._hired = False
 
     def __enter__(self) -> Self:
@@ -160,7 +160,7 @@ class WorkerPool:
     def _stop(self) -> None:
         """Ask for the items of this round back."""
         for member in tuple(self._members):
-            if member.lent is not None and member.lent.round == self._round:
+            if member.assigned is not None and member.assigned.round == self._round:
                 self._tell(member, "stop")
 
     def _next(self, state: Any, items: tuple[WorkItem, ...]) -> int | None:
@@ -175,8 +175,8 @@ class WorkerPool:
 
     def _out(self) -> list[int]:
         """The numbers of the items of this round that members have in hand, that which has been for longest first."""
-        lent = sorted(member.lent for member in self._members if member.lent is not None)
-        return [number for _, round_, number in lent if round_ == self._round]
+        assigned = sorted(member.assigned for member in self._members if member.assigned is not None)
+        return [number for _, round_, number in assigned if round_ == self._round]
 
     def _going(self, state: Any, items: tuple[WorkItem, ...]) -> list[int]:
         """The numbers of the items that go on."""
@@ -195,7 +195,7 @@ class WorkerPool:
 
     def _hand_out(self, state: Any, items: tuple[WorkItem, ...]) -> None:
         """Give members that have no item those that wait, except this process's own."""
-        idle = [member for member in self._members if member.ready and member.lent is None]
+        idle = [member for member in self._members if member.ready and member.assigned is None]
         if not idle:
             return
         limits, taken = self._limits(state, items), {self._own, *self._out()}
@@ -203,8 +203,8 @@ class WorkerPool:
             plain = items[number].pack() if idle and number not in taken else None
             if plain is not None:
                 member = idle.pop(0)
-                member.lent = _Lent(self._lent, self._round, number)
-                self._lent += 1
+                member.assigned = _Assignment(self._assigned, self._round, number)
+                self._assigned += 1
                 self._tell(member, "item", self._round, number, limits[number], plain)
 
     def gather(self, state: Any, seconds: float = 0.0) -> Any:
@@ -224,7 +224,7 @@ class WorkerPool:
                 elif kind == "ready":
                     member.ready = True
                 elif kind == "item":
-                    member.lent = None
+                    member.assigned = None
                     state = self.handed_in(state, *cast("tuple[int, int, list[Any]]", fields))
                 else:
                     self._lose(member, f"it cannot take part: {fields[0]}")

@@ -151,7 +151,7 @@ def _count_covered(rows: list[Range]) -> int:
 
 
 def slot_uses(bound: BoundRule, slot: tuple[str, int]) -> Uses:
-    """What the parts of an operator use of what a backward launch calls a slot: see ``Backward``."""
+    """What the parts of an operator use of a slot of one of its launches."""
     kind, place = slot
     if kind == "operand":
         return operand_uses(bound, place)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, final
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.plan.plan import Plan
 from maniple.operators.rules.configuration import OperatorPlan
-from maniple.runtime.schedule.roofline import bandwidth, efficiency
+from maniple.runtime.schedule.roofline import Rooflines, efficiency
 from maniple.strategies.bound.whole_step import accesses, node_of, rule_of, whole_step
 from maniple.strategies.interface.placement import whole
 
@@ -68,12 +68,12 @@ class Rates:
         return cls(
             max(0.0, min(processor.launch_s for processor in processors) / NS - 0.5),
             max(processor.flops_per_s for processor in processors) * NS,
-            max(bandwidth(machine, processor) for processor in processors) * NS,
+            float(Rooflines.of(machine).bandwidth.max()) * NS,
         )
 
     def task_ns(self, launch: Launch, flops: float, touched: float) -> float:
         """Nanoseconds that a task of a launch takes at least, or the parts of it together."""
-        busy = max(flops / (efficiency(launch) * self.flops_per_ns), touched / self.bytes_per_ns)
+        busy = max(flops / (efficiency(launch.kind) * self.flops_per_ns), touched / self.bytes_per_ns)
         # Where nothing is launched, times below a nanosecond and a half are rounded by up to a third.
         return self.launch_ns + (busy if self.launch_ns else busy * 2 / 3)
 

@@ -29,7 +29,6 @@ from maniple.strategies.bound.whole_step import node_of, patterns_of, rule_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from maniple.operators.graph.graph import Node
     from maniple.operators.rules.pattern import Pattern
     from maniple.operators.rules.rule import BoundFactor, BoundRule
     from maniple.strategies.bound.span import Rates, Span
@@ -95,8 +94,8 @@ def _cuts(span: Span, rates: Rates, most: int) -> Cuts:
     extents = np.asarray([factor.extent for factor in bound.factors], dtype=np.float64)
     share = np.prod(np.floor(extents / degrees) / extents, axis=1)
     flops = span.launch.flops[0] if span.launch.flops else 0.0
-    together, smallest = _bytes(span, node, bound, degrees)
-    busy = flops / (efficiency(span.launch) * rates.flops_per_ns)
+    together, smallest = _bytes(span, bound, degrees)
+    busy = flops / (efficiency(span.launch.kind) * rates.flops_per_ns)
     rounded = 1.0 if rates.launch_ns else 2 / 3
     least = rates.launch_ns + rounded * np.maximum(busy * share, smallest / rates.bytes_per_ns)
     parts = np.prod(degrees, axis=1)
@@ -109,11 +108,11 @@ def _cuts(span: Span, rates: Rates, most: int) -> Cuts:
     )
 
 
-def _bytes(span: Span, node: Node, bound: BoundRule, degrees: Degrees) -> tuple[Column, Column]:
+def _bytes(span: Span, bound: BoundRule, degrees: Degrees) -> tuple[Column, Column]:
     """Bytes that all parts of each cut use, and that the smallest part uses."""
     together, smallest = np.zeros(len(degrees)), np.zeros(len(degrees))
     places = {factor.name: place for place, factor in enumerate(bound.factors)}
-    for access, pattern in zip(span.accesses, patterns_of(span.launch, node), strict=True):
+    for access, pattern in zip(span.accesses, patterns_of(span.launch), strict=True):
         itemsize = access.requirement.region.itemsize
         again, least = np.ones(len(degrees)), np.ones(len(degrees))
         if pattern is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.composite import lower_composites
+from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.weight_home import default_homes
 from maniple.operators.training.optimizer import SGD
-from maniple.strategies.bound.access import Access, entire, operand_uses, result_uses, saved_uses, slot_uses
+from maniple.strategies.bound.access import Access, entire, slot_uses
 from maniple.strategies.interface.placement import whole
-from maniple.strategies.simulation.step import StepLaunches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def whole_step(graph: Graph, machine: Machine, processor: int, optimizer: SGD = 
     """The launches of a step that one processor computes alone."""
     operators = tuple((node.name, whole(graph, node, processor)) for node in graph.nodes)
     plan = Plan("", "", operators, default_homes(graph, operators, machine))  # no file ever holds it
-    return StepLaunches(graph, plan, machine, optimizer).program.launches
+    return training_step(graph, plan, machine, optimizer).launches
 
 
 def change_semantics(graph: Graph, semantics: tuple[tuple[str, str], ...]) -> Graph:
@@ -65,40 +65,25 @@ def rule_of(launch: Launch) -> BoundRule | None:
     return binder.graph.bound(binder.node) if isinstance(binder, BackwardBinder | ForwardBinder) else None
 
 
-def patterns_of(launch: Launch, node: Node) -> Iterator[Pattern | None]:
+def patterns_of(launch: Launch) -> Iterator[Pattern | None]:
     """The pattern of each requirement of an operator's launch; None for the clock, which every part reads whole."""
-    binder = launch.binder
-    if isinstance(binder, BackwardBinder):
-        rule = binder.graph.bound(node).rule
-        for kind, place in binder.slots:
-            if kind == "clock":
+    rule, binder = rule_of(launch), launch.binder
+    if rule is not None and isinstance(binder, BackwardBinder | ForwardBinder):
+        for role, place in binder.slots:
+            if role == "clock":
                 yield None
-            elif kind == "saved":
-                yield rule.saved[place][1]
+            elif role == "saved":
+                yield rule.rule.saved[place][1]
             else:
-                yield (rule.operands if kind.startswith("operand") else rule.results)[place]
-    elif isinstance(binder, ForwardBinder):
-        rule = binder.graph.bound(node).rule
-        yield from (pattern for pattern, there in zip(rule.operands, node.operands, strict=True) if there is not None)
-        yield from rule.results
-        yield from (pattern for _, pattern in rule.saved)
-        if node.operator.random:
-            yield None
+                yield (rule.rule.operands if role.startswith("operand") else rule.rule.results)[place]
 
 
 def _uses(launch: Launch) -> Iterator[Uses]:
     """What the parts of a launch use, requirement by requirement."""
     binder = launch.binder
-    if isinstance(binder, BackwardBinder):
+    if isinstance(binder, BackwardBinder | ForwardBinder):
         bound = binder.graph.bound(binder.node)
         yield from (slot_uses(bound, slot) for slot in binder.slots)
-    elif isinstance(binder, ForwardBinder):
-        node, bound = binder.node, binder.graph.bound(binder.node)
-        yield from (operand_uses(bound, place) for place, operand in enumerate(node.operands) if operand is not None)
-        yield from (result_uses(bound, place) for place in range(len(node.results)))
-        yield from (saved_uses(bound, number) for number in range(len(bound.rule.saved)))
-        if node.operator.random:
-            yield entire(2, 2)
     else:
         # Homes may be cut down to elements, and an arrival brings what its memory will read.
         yield from (entire(requirement.region.bounds.volume) for requirement in launch.requirements)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine_part import Rate
 from maniple.runtime.schedule.roofline import BANDWIDTH_EFFICIENCY, EFFICIENCY
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
 
-from maniple.runtime.schedule.roofline import efficiency
+from maniple.runtime.schedule.roofline import efficiency, work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,12 +41,7 @@ class LaunchTasks:
     @classmethod
     def of(cls, launch: Launch) -> LaunchTasks:
         """The tasks of a launch."""
-        touched = np.zeros(len(launch.points), dtype=np.int64)
-        for requirement in launch.requirements:
-            touched += np.asarray([rect.volume for rect in requirement.rects]) * requirement.region.itemsize
-        flops = np.asarray(launch.flops or (0.0,) * len(touched))
-        processors = np.asarray([point.processor for point in launch.points], dtype=np.int64)
-        return cls(flops, touched, processors, efficiency(launch), lambda: launch)
+        return cls(*work(launch), efficiency(launch.kind), lambda: launch)
 
 
 class CostModel(Protocol):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.schedule.roofline import kernel_ns, task_ns
+from maniple.runtime.schedule.roofline import Rooflines, efficiency, kernel_ns, task_ns
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
 from maniple.strategies.cost_model.neighbor import neighbors
@@ -78,7 +78,7 @@ class Measured:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.measurements = measurements
-        self._machine = machine
+        self._machine, self._rooflines = machine, Rooflines.of(machine)
         self._left = time_box_s if measuring else 0.0
         self._passes, self._footprint, self._back = passes, footprint, back
         self._timer, self._clock = timer, clock
@@ -105,9 +105,7 @@ class Measured:
 
     def task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of each task of a launch, at least 1."""
-        boxes = self._boxes(launch)
-        found = [self._estimate(launch, point, boxes)[0] for point in range(len(launch.points))]
-        return np.asarray(found, dtype=np.int64)
+        return np.asarray([nanoseconds for nanoseconds, _ in self._estimates(launch)], dtype=np.int64)
 
     def tasks_ns(self, tasks: LaunchTasks) -> Column:
         """The same for tasks that are there as arrays."""
@@ -115,9 +113,7 @@ class Measured:
 
     def sources(self, tasks: LaunchTasks) -> Sequence[str]:
         """Where the number of each comes from: ``measured``, ``interpolated`` or ``analytic``."""
-        launch = tasks.launch()
-        boxes = self._boxes(launch)
-        return [self._estimate(launch, point, boxes)[1] for point in range(len(launch.points))]
+        return [source for _, source in self._estimates(tasks.launch())]
 
     def _boxes(self, launch: Launch) -> Boxes:
         """By memory, the boxes of the instances that the launch's tasks there see."""
@@ -126,11 +122,15 @@ class Measured:
             there.setdefault(self._machine.memory_of(point.processor), []).append(number)
         return {memory: frames(launch, points) for memory, points in there.items()}
 
-    def _estimate(self, launch: Launch, point: int, boxes: Boxes) -> tuple[int, str]:
+    def _estimates(self, launch: Launch) -> list[tuple[int, str]]:
+        """What each task takes, and where that number comes from."""
+        boxes, rooflines = self._boxes(launch), task_ns(launch, self._rooflines).tolist()
+        return [self._estimate(launch, point, boxes, roofline) for point, roofline in enumerate(rooflines)]
+
+    def _estimate(self, launch: Launch, point: int, boxes: Boxes, roofline: int) -> tuple[int, str]:
         processor = self._machine.processor(launch.points[point].processor)
         cores, seen = processor.cores, boxes[self._machine.memory_of(processor.id)]
         key = task_key(launch, point, cores, seen, self._footprint)
-        roofline = task_ns(launch, point, self._machine)
         if key is None:
             return roofline, "analytic"
         found = self.measurements.tasks.get(key)
@@ -250,8 +250,9 @@ class Measured:
 
     def _factor(self, key: TaskKey, found: Measurement) -> float:
         processor = self._machine.processor(self._processors[key.cores])
-        roofline = kernel_ns(key.kind, found.flops, found.touched, self._machine, processor)
-        return (1e9 * processor.launch_s + found.median_ns) / roofline
+        flops, touched, where = np.asarray([found.flops]), np.asarray([found.touched]), np.asarray([processor.id])
+        (roofline,) = kernel_ns(self._rooflines, efficiency(key.kind), flops, touched, where).tolist()
+        return float((1e9 * processor.launch_s + found.median_ns) / roofline)
 
 
 def _interpolate(factors: list[tuple[int, float]], size: int) -> float | None:

@@ -19,9 +19,9 @@ import maniple.operators
 from maniple.operators.library.shapes.opaque import Opaque
 from maniple.operators.operator.formula import Formula
 from maniple.operators.proving.user_operator import UserOperator
-from maniple.regions.error import RequestError
-from maniple.runtime.process.file_entry import read_json, write_atomically
-from maniple.runtime.process.malloc_tuning import keep_freed
+from maniple.process.error import RequestError
+from maniple.process.file_entry import read_json, write_atomically
+from maniple.process.malloc_tuning import keep_freed
 from maniple.runtime.storage.copy_kernels import torch_dtype
 from maniple.strategies.cost_model.body_name import body_name
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import torch
 
     from maniple.operators.graph.graph import Graph
+    from maniple.process.file_entry import Entry
     from maniple.regions.rectangle import Rect
-    from maniple.runtime.process.file_entry import Entry
     from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.cost_model.body_name import Nameless
 

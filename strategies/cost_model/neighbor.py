@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from maniple.runtime.process.inventory import move_to, spare_cores
+from maniple.process.inventory import move_to, spare_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

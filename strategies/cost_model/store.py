@@ -7,7 +7,7 @@ import hashlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.cost_model.measurement import Measurements, read_measurements, write_measurements
 
 if TYPE_CHECKING:

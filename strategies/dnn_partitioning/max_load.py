@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.dnn_partitioning import max_load_kernels as kernels
 from maniple.strategies.dnn_partitioning.placement_tables import NEVER, PlacementTables
 from maniple.strategies.pipeline.ideals import Lattice, Links, chain, enumerate_ideals

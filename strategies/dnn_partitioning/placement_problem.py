@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, final
 
 import networkx as nx
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.dnn_partitioning import max_load_kernels as kernels
 from maniple.strategies.dnn_partitioning.max_load import Share, nothing_fits
 from maniple.strategies.dnn_partitioning.placement_tables import PlacementTables

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.lowering.compiled import inner, kernel
-from maniple.strategies.timing.full import first_come
+from maniple.process.compilation.compiled import inner, kernel
+from maniple.runtime.schedule.order import first_come
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 Integers = np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -34,7 +34,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.graph.graph import Graph
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.exhaustive.branching import ENDED, FOUND, PAUSED
 from maniple.strategies.exhaustive.frontier import Frontier
@@ -181,7 +181,7 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         best_cost, best = min((evaluation.move_to(layers.of(seed)), seed) for seed in sorted(seeds))
         cost = PlacedOperators(problem, space, layers.choices)
         terms = Terms(problem.graph, plan, space, layers, cost)
-        fragments = Fragments(cost.outline, layers, simulation.cache.network.lanes)
+        fragments = Fragments(cost.plan_free, layers, simulation.cache.network.lanes)
         own = problem, space, layers, terms, fragments, cost, simulation, evaluation
         return ExhaustiveState(*own, best, best_cost, best, best_cost, len(seeds))
 

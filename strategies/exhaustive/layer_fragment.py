@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.exhaustive.branching import HERE, UNKNOWN, assembled_ns
-from maniple.strategies.lowering.tables import NUMBER_BITS, NUMBER_MASK
-from maniple.strategies.simulation.outline import CLOCK, PLACES
 from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS
+from maniple.strategies.simulation.plan_free_step import CLOCK
 from maniple.strategies.simulation.simulation import TASKS
+from maniple.strategies.timing.tables import NUMBER_BITS, NUMBER_MASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from maniple.strategies.exhaustive.branching import Grid, Index, Kept, Known
     from maniple.strategies.exhaustive.published_layer import Layers
-    from maniple.strategies.lowering.region_cache import RegionRows
     from maniple.strategies.simulation.operator_placement import LaunchRows
-    from maniple.strategies.simulation.outline import Outline, RegionKey
     from maniple.strategies.simulation.placed_program import PlacedLaunch
+    from maniple.strategies.simulation.plan_free_step import PlanFreeStep, RegionKey
+    from maniple.strategies.simulation.region_cache import RegionRows
     from maniple.strategies.simulation.simulation import Simulation
 
     Group = tuple[int, ...]
@@ -50,23 +50,23 @@ class Fragments:
     """The fragments of a graph's plans.
 
     Args:
-        outline: of the graph.
+        plan_free: of the graph.
         layers: what is decided.
         lanes: how many processors and links there are.
     """
 
-    def __init__(self, outline: Outline, layers: Layers, lanes: int) -> None:
-        self._outline, self._layers, self._lanes = outline, layers, lanes
+    def __init__(self, plan_free: PlanFreeStep, layers: Layers, lanes: int) -> None:
+        self._plan_free, self._layers, self._lanes = plan_free, layers, lanes
         self._sizes = [len(layers.choices[leader]) for leader in layers.leaders]
         self._users: dict[int, set[int]] = {}
-        for node in outline.nodes:
+        for node in plan_free.nodes:
             for tensor in (*node.operands, *node.results):
                 if tensor is not None:
                     self._users.setdefault(tensor, set()).add(layers.place[node.id])
-        for buffer, value in outline.assignments.items():
+        for buffer, value in plan_free.assignments.items():
             both = self._users.setdefault(buffer, set()) | self._users[value]
             self._users[buffer] = self._users[value] = both
-        self._random = {layers.place[node.id] for node in outline.nodes if node.operator.random}
+        self._random = {layers.place[node.id] for node in plan_free.nodes if node.operator.random}
         found = {(place,) for place in layers.place} | {tuple(sorted(users)) for users in self._users.values()}
         self._groups = sorted(found | ({tuple(sorted(self._random))} if self._random else set()))
         starts = self._starts()
@@ -119,7 +119,7 @@ class Fragments:
             How many fragments there were when all of these were kept.
 
         Raises:
-            RequestError: the plan has something that the graph's outline does not tell.
+            RequestError: the plan has something that the graph's plan_free does not tell.
         """
         if not self.keeps:
             return 0
@@ -148,12 +148,8 @@ class Fragments:
 
     def _of_launch(self, place: int, launch: PlacedLaunch) -> Group:
         """The layers on whose choices a launch depends: those of its operator, or all that use what it is for."""
-        outline = self._outline
-        if place < outline.fetch:
-            number = (place - outline.forward[0]) // PLACES
-        else:
-            number = len(outline.nodes) - (place - outline.fetch) // PLACES
-        if 0 <= number < len(outline.nodes) and not launch.name.endswith(".update"):
+        kind, number, _ = self._plan_free.action(place)
+        if kind in {"forward", "backward"} and not launch.name.endswith(".update"):
             return (self._layers.place[number],)
         return self._of_region(launch.uses[0][0])
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
     from maniple.strategies.exhaustive.published_layer import Layers
     from maniple.strategies.interface.space import Space
-    from maniple.strategies.lowering.region_cache import RegionRows
     from maniple.strategies.optcnn.operator_movement import Placed, PlacedUse, Region, Synchronisation
     from maniple.strategies.optcnn.placed_operators import PlacedOperators
+    from maniple.strategies.simulation.region_cache import RegionRows
 
     Table = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

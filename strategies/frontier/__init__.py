@@ -1,4 +1,4 @@
 """Frontiers: every best trade of memory and time, as sets of points under union and product.
 
-May import ``lowering``. Start with ``algebra``.
+Start with ``algebra``.
 """

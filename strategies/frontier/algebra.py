@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from maniple.strategies.lowering.compiled import inner, kernel
+from maniple.process.compilation.compiled import inner, kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

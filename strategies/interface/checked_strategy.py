@@ -18,8 +18,8 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 from maniple.operators.plan.plan import Plan
-from maniple.regions.error import ManipleError, RequestError
-from maniple.strategies.interface.parallel import AbstractParallelStrategy, WorkItem
+from maniple.process.error import ManipleError, RequestError
+from maniple.strategies.interface.parallel_search import AbstractParallelStrategy, WorkItem
 from maniple.strategies.interface.strategy import (
     AbstractDirectStrategy,
     AbstractStrategy,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.plan.plan import OperatorPlan, Plan, Term
 from maniple.operators.plan.weight_home import default_homes
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 from maniple.strategies.interface.strategy import StrategyError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from maniple.runtime.process.registry import Registry, class_check
+from maniple.process.registry import Registry, class_check
 from maniple.strategies.interface.strategy import AbstractStrategy
 
 __all__: list[str] = []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, final
 
 from maniple.operators.plan.plan import Plan
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
@@ -79,7 +79,10 @@ class AbstractStrategy(ABC, Generic[State]):
     """Whether a search with it must be given a budget."""
 
     def load_compiled(self) -> None:
-        """Compile what a search calls beside the simulator, or load it, before its budget begins; most call nothing."""
+        """Compile what a search calls, or load it, before its budget begins; most call nothing.
+
+        Where a search needs a budget, what a simulation calls is there already.
+        """
 
     @abstractmethod
     def init(self, problem: Problem) -> State:

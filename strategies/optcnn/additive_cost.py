@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.lowering.region_cache import NOWHERE
 from maniple.strategies.optcnn.flow import Flows, Layout
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
+from maniple.strategies.simulation.region_cache import NOWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from maniple.regions.columns.boxes import Boxes
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
-    from maniple.strategies.lowering.boxes import Boxes
     from maniple.strategies.optcnn.elimination import Costs
     from maniple.strategies.optcnn.operator_movement import End
 
@@ -52,8 +52,8 @@ class AdditiveCost:
 
     def __init__(self, problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]) -> None:
         self._operators = PlacedOperators(problem, space, choices)
-        self._outline, self.edges = self._operators.outline, self._operators.edges
-        self._nodes, self._choices = self._outline.nodes, choices
+        self._plan_free, self.edges = self._operators.plan_free, self._operators.edges
+        self._nodes, self._choices = self._plan_free.nodes, choices
         self._flows = Flows(problem.machine)
         self._tables: dict[object, Costs] = {}
         self._own: dict[object, float] = {}
@@ -133,7 +133,7 @@ class AdditiveCost:
 
     def _own_ns(self, number: int, choice: Choice) -> float:
         """The nanoseconds of an operator's tasks and of its weights."""
-        if number not in self._outline.needed:
+        if number not in self._plan_free.needed:
             return 0.0
         key = self._kinds[number], choice
         if key not in self._own:
@@ -149,16 +149,16 @@ class AdditiveCost:
 
     def _synchronisation_ns(self, tensor: int, number: int, choice: Choice) -> float:
         """What a weight moves between its home and an operator as if that were its only user, and its update."""
-        home = self._operators.home(tensor, (number,), (choice,))
-        blocks = home.blocks.copy()
-        blocks[:, 0] = home.processors
+        settled = self._operators.home(tensor, (number,), (choice,))
+        blocks = settled.blocks.copy()
+        blocks[:, 0] = settled.home.processors
         placed, place = self._operators.place(number, choice), self._nodes[number].operands.index(tensor)
         _, read = self._flows.find_made_and_read(placed.of(("value", "operand", place)))
         given, _ = self._flows.find_made_and_read(placed.of(("gradient", "operand", place)))
         layout = self._layout(tensor)
         total = self._flow_ns(layout, blocks, read)
         if len(given):
-            update = self._operators.update_ns(tensor, number, choice, home)
+            update = self._operators.update_ns(tensor, number, choice, settled)
             total += self._flow_ns(layout, given, [blocks]) + float(update.max(initial=0))
         return total
 
@@ -170,7 +170,7 @@ class AdditiveCost:
 
     def _cuts(self, number: int, end: End) -> tuple[list[int], list[list[int]]]:
         """How an operator cuts a region that it makes, and as each of its uses reads it, under each of its choices."""
-        key = self._outline.kind[number], end
+        key = self._plan_free.kind[number], end
         if key not in self._cuts_of:
             _, side, place = end
             node = self._nodes[number]
@@ -187,16 +187,16 @@ class AdditiveCost:
 
     def _layout(self, tensor: int | None) -> Layout:
         """The shape of a tensor, and the bytes of an element."""
-        return self._outline.layout(("value", -1, -1 if tensor is None else tensor), {})
+        return self._plan_free.layout(("value", -1, -1 if tensor is None else tensor), {})
 
     def _kind(self, number: int) -> object:
         """What determines an operator's costs: how it is lowered, and with how many it shares each weight."""
-        return self._outline.kind[number], tuple(map(self._operators.sharing, self._operators.weights(number)))
+        return self._plan_free.kind[number], tuple(map(self._operators.sharing, self._operators.weights(number)))
 
     def _edge_kind(self, writer: int, reader: int) -> object:
         return (
             "edge",
-            self._outline.kind[writer],
-            self._outline.kind[reader],
+            self._plan_free.kind[writer],
+            self._plan_free.kind[reader],
             tuple(self._operators.ends(writer, reader)),
         )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import numpy.typing as npt
 
-from maniple.strategies.lowering.compiled import kernel
+from maniple.process.compilation.compiled import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

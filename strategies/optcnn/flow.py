@@ -23,20 +23,18 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.schedule.roofline import bandwidth
-from maniple.runtime.schedule.traffic import ENGINE, LINE
-from maniple.strategies.lowering import boxes
-from maniple.strategies.lowering.boxes import AXES, HIGH, LOW, Boxes
-from maniple.strategies.lowering.compiled import inner, kernel
-from maniple.strategies.lowering.network import Column, Network, Rates, Wires
-from maniple.strategies.lowering.region_cache import NOWHERE
-from maniple.strategies.lowering.validity import READ
+from maniple.process.compilation.compiled import inner, kernel
+from maniple.regions.columns import boxes
+from maniple.regions.columns.boxes import AXES, HIGH, LOW, Boxes
+from maniple.regions.columns.validity import READ
+from maniple.runtime.schedule.network import ENGINE, LINE, Column, Network, Rates, Wires
+from maniple.strategies.simulation.region_cache import NOWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.machine.machine import Machine
-    from maniple.strategies.lowering.region_cache import Use
+    from maniple.strategies.simulation.region_cache import Use
 
 __all__: list[str] = []
 
@@ -64,9 +62,7 @@ class Flows:
         network = Network.of(machine)
         self._wires, self._copying = network.wires, network.copies
         memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
-        launch = np.asarray([1e9 * processor.launch_s for processor in machine.processors])
-        byte = np.asarray([1e9 / bandwidth(machine, processor) for processor in machine.processors])
-        self._folders = memory_of, launch, byte
+        self._folders = memory_of, 1e9 * network.rooflines.launch_s, 1e9 / network.rooflines.bandwidth
         self._numbers: dict[bytes, int] = {}
         self._cuts: list[Shares] = []
         self._times: dict[Layout, tuple[Spans, Spans]] = {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maniple.strategies.lowering.validity import READ
+from maniple.regions.columns.validity import READ
 
 if TYPE_CHECKING:
-    from maniple.strategies.lowering.network import Column
-    from maniple.strategies.lowering.region_cache import RegionRows, Use
+    from maniple.runtime.schedule.network import Column
     from maniple.strategies.simulation.operator_form import OperatorForm
+    from maniple.strategies.simulation.region_cache import RegionRows, Use
 
 __all__: list[str] = []
 

@@ -13,9 +13,12 @@ run on the first of them. `additive_cost` says what a plan costs, `elimination` 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import Predicted
+from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.equal_split import equal_splits
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.space import Choice, Space
@@ -66,6 +69,10 @@ class OptCNN(AbstractStrategy[OptCNNState]):
     name: ClassVar[str] = "optcnn"
     needs_budget: ClassVar[bool] = False
 
+    def load_compiled(self) -> None:
+        """Compile what the tables and the elimination call, or load it."""
+        _search_small()
+
     def init(self, problem: Problem) -> OptCNNState:
         """The state in which no table is made yet."""
         space = Space.of(problem.graph, len(problem.machine.processors))
@@ -100,6 +107,19 @@ class OptCNN(AbstractStrategy[OptCNNState]):
         plan = DataParallel().plan(state.problem)
         told = (("search", "the budget ended before the costs were known: this is the data-parallel plan"),)
         return replace(plan, strategy=self.name, explanation=(("", told),))
+
+
+@cache
+def _search_small() -> None:
+    """Search a small graph to the end, which calls all that is compiled: its operators have two neighbours each."""
+    graph = Graph("small")
+    x, y = graph.input("x", (4, 4)), graph.input("y", (4,), dtype="int64")
+    before = graph.linear(x, 4)
+    graph.loss(graph.cross_entropy(graph.add(before, graph.relu(graph.linear(before, 4))), y))
+    strategy = OptCNN()
+    state = strategy.init(Problem(graph, Machine.preset("p100x4")))
+    while not strategy.terminate(state):
+        state = strategy.step(state)
 
 
 def published_choices(space: Space, number: int) -> tuple[Choice, ...]:

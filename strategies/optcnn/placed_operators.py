@@ -12,30 +12,31 @@ from typing import TYPE_CHECKING, cast, final
 
 import numpy as np
 
+from maniple.operators.plan.weight_home import home_among, planned_home, users_of
+from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training.optimizer import SGD
+from maniple.regions.columns.boxes import HIGH, LOW
+from maniple.regions.columns.validity import READ, READ_WRITE
 from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.lowering.boxes import HIGH, LOW
-from maniple.strategies.lowering.region_cache import NOWHERE, RegionCache, Shapes
-from maniple.strategies.lowering.validity import READ, READ_WRITE
 from maniple.strategies.optcnn.operator_movement import Placed, PlacedUse, Region, Synchronisation
+from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
-from maniple.strategies.simulation.operator_split import split_operator, used_tiles
-from maniple.strategies.simulation.outline import Outline
-from maniple.strategies.simulation.weight_home import default_home
+from maniple.strategies.simulation.operator_split import split_operator
+from maniple.strategies.simulation.plan_free_step import PlanFreeStep
+from maniple.strategies.simulation.region_cache import NOWHERE, RegionCache, Shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from maniple.operators.lowering.launch_form import RegionRef
+    from maniple.regions.columns.boxes import Boxes
+    from maniple.runtime.schedule.network import Column
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
-    from maniple.strategies.lowering.boxes import Boxes
-    from maniple.strategies.lowering.network import Column
-    from maniple.strategies.lowering.region_cache import Use
-    from maniple.strategies.simulation.operator_form import RegionRef
-    from maniple.strategies.simulation.outline import RegionKey
-    from maniple.strategies.simulation.weight_home import WeightHome
+    from maniple.strategies.simulation.plan_free_step import RegionKey
+    from maniple.strategies.simulation.region_cache import Use
 
 __all__: list[str] = []
 
@@ -53,27 +54,27 @@ class PlacedOperators:
     def __init__(self, problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]) -> None:
         graph, self.machine = problem.graph, problem.machine
         self._optimizer = SGD(lr=0.1, momentum=0.9)
-        self.outline = Outline(graph, {}, self.machine, self._optimizer)
+        self.plan_free = PlanFreeStep(graph, {}, self.machine, self._optimizer)
         self.choices = choices
         self._space = space
-        self._nodes, self._tensors = self.outline.nodes, graph.tensors
+        self._nodes, self._tensors = self.plan_free.nodes, graph.tensors
         self._costs = problem.costs or Analytic(self.machine)
         self._cache, self._shapes = RegionCache(self.machine), Shapes()
-        self.memory_of = np.asarray([processor.memory for processor in self.machine.processors], dtype=np.int64)
+        self.memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, Choice], Placed] = {}
         self._readers: dict[int, list[int]] = {}
         for node in self._nodes:
-            if node.id in self.outline.needed:
+            if node.id in self.plan_free.needed:
                 for operand in dict.fromkeys(node.operands):
                     if operand is not None:
                         self._readers.setdefault(operand, []).append(node.id)
         near = [(a, b) for b, found in enumerate(space.neighbours) for a in found if a < b]
-        self.edges = tuple(sorted(edge for edge in near if self.outline.needed.issuperset(edge)))
+        self.edges = tuple(sorted(edge for edge in near if self.plan_free.needed.issuperset(edge)))
         """The pairs (producer, consumer) of operators that hand something over in a step, ascending."""
 
     def place(self, number: int, choice: Choice) -> Placed:
         """An operator under a choice, or an alike one where that was asked for before."""
-        key = self.outline.kind[number], choice
+        key = self.plan_free.kind[number], choice
         if key not in self._placed:
             self._placed[key] = self._place(number, choice)
         return self._placed[key]
@@ -85,7 +86,7 @@ class PlacedOperators:
 
     def needs(self, number: int) -> bool:
         """Whether the step needs an operator."""
-        return number in self.outline.needed
+        return number in self.plan_free.needed
 
     def shared_weights(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Of all that last: the operators that use it, and what the same operators use."""
@@ -98,7 +99,7 @@ class PlacedOperators:
     def turns(self, number: int) -> bool:
         """Whether an operator's backward pass reads what its own forward pass writes."""
         form = self.place(number, self.choices[number][0]).form
-        written = {need.region for launch in form.forward for need in launch.requirements if need.access != READ}
+        written = {need.region for launch in form.forward for need in launch.requirements if need.access != "read"}
         return any(need.region in written for launch, _ in form.backward for need in launch.requirements)
 
     def ends(self, writer: int, reader: int) -> list[tuple[int, int, bool]]:
@@ -129,14 +130,14 @@ class PlacedOperators:
                 if kind == "gradient" and self._is_partial(reader, operand):
                     home = self._elsewhere(use.use for use in uses)
                 if any(use.writes for use in uses) and not all(use.writes for use in uses):
-                    layout = self.outline.layout((kind, -1, tensor), {})
+                    layout = self.plan_free.layout((kind, -1, tensor), {})
                     rows = self._cache.rows(layout, home, [use.use for use in uses])
                     found.append(Region(rows, tuple(uses), alone))
         return found
 
     def weights(self, number: int) -> list[int]:
         """The weights that an operator uses in a step."""
-        if number not in self.outline.needed:
+        if number not in self.plan_free.needed:
             return []
         operands = dict.fromkeys(self._nodes[number].operands)
         return [operand for operand in operands if operand is not None and self._tensors[operand].lasting]
@@ -162,52 +163,50 @@ class PlacedOperators:
             # Backward passes come in reverse.
             values = [*placed.at(("value", "operand", place), forward=False), *values]
             sums = [*placed.at(("gradient", "operand", place), forward=False), *sums]
-        home = self.home(tensor, operators, choices)
+        boxes = self.home(tensor, operators, choices)
+        home = boxes.home
         starts = np.cumsum([0, *map(len, forward)]).tolist()
         readers = tuple(start if found else -1 for start, found in zip(starts, forward, strict=False))
         values = [*(use for found in forward for use in found), *values]
-        layout, lanes = self.outline.layout(("value", -1, tensor), {}), self._cache.network.lanes
+        layout, lanes = self.plan_free.layout(("value", -1, tensor), {}), self._cache.network.lanes
         if not sums:
-            rows = self._cache.rows(layout, home.held, [use.use for use in values])
+            rows = self._cache.rows(layout, boxes.held, [use.use for use in values])
             return Synchronisation(rows, None, readers, 0, home.processors, np.zeros(0, dtype=np.int64), lanes)
         everyone = np.arange(len(home.processors))
         write, read = (
-            place_use(self._shapes.shape(access, everyone, home.colors, home.blocks), home.processors)
+            place_use(self._shapes.shape(access, everyone, home.colors, boxes.blocks), home.processors)
             for access in (READ_WRITE, READ)
         )
-        value = self._cache.rows(layout, home.held, [*[use.use for use in values], write])
+        value = self._cache.rows(layout, boxes.held, [*[use.use for use in values], write])
         gradient = self._cache.rows(layout, NOWHERE, [*[use.use for use in sums], read])
-        update = self.update_ns(tensor, operators[0], choices[0], home)
+        update = self.update_ns(tensor, operators[0], choices[0], boxes)
         return Synchronisation(value, gradient, readers, len(sums) - 1, home.processors, update, lanes)
 
-    def home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> WeightHome:
+    def home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> HomeBoxes:
         """Where a weight lives if these operators, under these choices, are all users."""
-        tiles, users = [], []
+        users = []
         for number, choice in zip(operators, choices, strict=True):
             node, config = self._nodes[number], self._space.operators[number].plan(choice)
-            used, points = used_tiles(self.outline.graph.bound(node), node.operands.index(tensor), config.degrees)
-            tiles.append(used)
-            users.append(np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)[points])
-        widest = max(found.shape[1] for found in users)
-        owners = [np.pad(found, ((0, 0), (0, widest - found.shape[1])), mode="edge") for found in users]
-        return default_home(self._tensors[tensor].shape, np.concatenate(tiles), np.concatenate(owners), self.memory_of)
+            users.append(users_of(self.plan_free.graph.bound(node), node.operands.index(tensor), config))
+        shape = self._tensors[tensor].shape
+        return HomeBoxes.of(planned_home(shape, home_among(shape, users, 0), self.memory_of))
 
-    def update_ns(self, tensor: int, operator: int, choice: Choice, home: WeightHome) -> Column:
+    def update_ns(self, tensor: int, operator: int, choice: Choice, boxes: HomeBoxes) -> Column:
         """The nanoseconds of the tasks of a weight's update at its home; the operator is one of its users."""
         form = self.place(operator, choice).form
         place = self._nodes[operator].operands.index(tensor)
         inside = next(own for own, end in form.bound.items() if end == ("operand", place))
         name = form.lowering.graph.tensors[inside].name
-        volumes = _volumes(home.blocks)
-        size = self.outline.layout(("value", -1, tensor), {})[1] * (2 + len(self._optimizer.state_names))
-        again = partial(form.lowering.update, name, home.plan())
-        flops = np.asarray(4.0 * volumes, dtype=np.float64)
-        tasks = LaunchTasks(flops, volumes * size, home.processors, DEFAULT_EFFICIENCY, again)
+        volumes = _volumes(boxes.blocks)
+        size = self.plan_free.layout(("value", -1, tensor), {})[1] * (2 + len(self._optimizer.state_names))
+        again = partial(form.lowering.update, name, boxes.home)
+        flops = np.asarray(self._optimizer.flops * volumes, dtype=np.float64)
+        tasks = LaunchTasks(flops, volumes * size, boxes.home.processors, DEFAULT_EFFICIENCY, again)
         return launch_rows(tasks, self._costs).columns[:, 1]
 
     def _place(self, number: int, choice: Choice) -> Placed:
         config = self._space.operators[number].plan(choice)
-        form = self.outline.form(number, dict(config.degrees))
+        form = self.plan_free.form(number, dict(config.degrees))
         split = split_operator(form, dict(config.degrees), self._shapes)
         placement = operator_placement(split, config, self.memory_of, self._costs, self._shapes)
         launches = (*placement.forward, *placement.backward)
@@ -220,7 +219,7 @@ class PlacedOperators:
                     uses.append(PlacedUse((kind, *form.bound[tensor]), at, use))
                 elif kind in {"value", "gradient"}:
                     own.setdefault((kind, number, tensor), []).append(use)
-        inside = tuple((self.outline.layout(key, {number: form}), tuple(found)) for key, found in own.items())
+        inside = tuple((self.plan_free.layout(key, {number: form}), tuple(found)) for key, found in own.items())
         times = tuple(launch.rows.columns[:, 1] for launch in launches)
         where = tuple(launch.rows.held[:, 0] for launch in launches)
         return Placed(form, len(placement.forward), times, where, tuple(uses), inside)

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from maniple.strategies.lowering.compiled import kernel
+from maniple.process.compilation.compiled import kernel
 
 __all__: list[str] = []
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 
 __all__: list[str] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from maniple.runtime.process.file_entry import Entry, read_json
+from maniple.process.file_entry import Entry, read_json
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode, Devices
 
 if TYPE_CHECKING:

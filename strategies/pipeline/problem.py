@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, final
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 from maniple.strategies.pipeline.stage_costs import FLUSHED, Assumptions, Level
 
 if TYPE_CHECKING:

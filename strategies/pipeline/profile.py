@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.pipeline import pipedream_profile, placement_profile
 from maniple.strategies.pipeline.cost_graph import CostGraph
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, final
 import numpy as np
 import numpy.typing as npt
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from maniple.strategies.pipeline.cost_graph import CostGraph

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from maniple.strategies.lowering.compiled import kernel
+from maniple.process.compilation.compiled import kernel
 from maniple.strategies.pipeline.ideal_kernels import Index, Ticks, Words
 
 __all__: list[str] = []

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.runtime.schedule.machine_memory import neighbours
 from maniple.runtime.schedule.memory_plan import ALIGNMENT
-from maniple.strategies.lowering.tables import DURATION, END
 from maniple.strategies.simulation.prediction import COPY_ENGINE
+from maniple.strategies.timing.tables import DURATION, END
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from maniple.strategies.simulation.simulation import Simulation
 
 __all__: list[str] = []
-ALONE, TOGETHER = 1 / 16, 1 / 2
-"""By what share the runtime's plan of what takes turns may be larger than what lives at once, where a memory has one
-processor and where it has several; `tests/strategies/simulation/test_liveness.py` holds random plans to it."""
+ALONE, MOVED, TOGETHER = 1 / 16, 3 / 16, 1 / 2
+"""By what share the runtime's plan of what takes turns may be larger than what lives at once: where a memory has one
+processor, where copy engines move its tiles besides, and where it has several processors;
+`tests/strategies/simulation/test_liveness.py` holds random plans to it."""
 
 
 def beyond(simulation: Simulation) -> tuple[int, ...]:
@@ -51,8 +53,12 @@ def needed_bytes(simulation: Simulation) -> tuple[int, ...]:
     liveness, machine = simulation.liveness(), simulation.machine
     count = len(machine.memories)
     lasting = liveness.outlasting(count)
-    shares = [ALONE if len(machine.processors_of(memory.id)) == 1 else TOGETHER for memory in machine.memories]
-    within = np.ceil((liveness.peaks(count) - lasting) * (1.0 + np.asarray(shares))).astype(np.int64)
+    shares = np.full(count, ALONE)
+    for group in neighbours(machine):
+        for memory in group:
+            one = MOVED if len(group) == 1 < count else ALONE
+            shares[memory] = one if len(machine.processors_of(memory)) == 1 else TOGETHER
+    within = np.ceil((liveness.peaks(count) - lasting) * (1.0 + shares)).astype(np.int64)
     return tuple((lasting + within).tolist())
 
 

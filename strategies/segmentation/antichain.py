@@ -14,7 +14,7 @@ from maniple.strategies.pipeline.machine_levels import flat
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions, Order
-from maniple.strategies.segmentation.segment import segment
+from maniple.strategies.segmentation.segment import load_compiled, segment
 from maniple.strategies.segmentation.stage_plan import plan_of
 
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ class Antichain(AbstractDirectStrategy):
         self._stages, self._replicate = stages, replicate
         self._order: Order = order
         self._micro_batches, self._memory_bytes, self._times = micro_batches, memory_bytes, times
+
+    def load_compiled(self) -> None:
+        """Compile the searches of pipelines, or load them."""
+        load_compiled()
 
     def plan(self, problem: Problem) -> Plan:
         """The plan for a problem.

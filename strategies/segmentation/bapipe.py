@@ -14,6 +14,7 @@ from maniple.strategies.interface.strategy import AbstractDirectStrategy, Proble
 from maniple.strategies.pipeline.machine_levels import flat
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.segmentation.order_search import explore
+from maniple.strategies.segmentation.segment import load_compiled
 from maniple.strategies.segmentation.stage_plan import plan_of
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class BaPipe(AbstractDirectStrategy):
     ) -> None:
         self._asynchronous, self._micro_batches = asynchronous, micro_batches
         self._memory_bytes, self._times = memory_bytes, times
+
+    def load_compiled(self) -> None:
+        """Compile the searches of pipelines, or load them."""
+        load_compiled()
 
     def plan(self, problem: Problem) -> Plan:
         """The plan for a problem.

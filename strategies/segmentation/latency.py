@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 from maniple.strategies.pipeline import pair_kernels as pairs
 from maniple.strategies.pipeline.stage_costs import (
     FLUSHED,

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import fsum
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.pipeline.pipeline_timing import StageTimes, pipeline_s
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions, Order, Overlap, synchronization_s, transfer_s, work_s

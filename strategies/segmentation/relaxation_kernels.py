@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maniple.strategies.lowering.compiled import kernel
+from maniple.process.compilation.compiled import kernel
 from maniple.strategies.pipeline.ideal_kernels import Index, Ticks
 
 __all__: list[str] = []

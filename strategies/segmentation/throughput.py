@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compress
 from maniple.strategies.segmentation.hierarchy import MOST_TABLED, Hierarchy
 from maniple.strategies.segmentation.pipeline_cost import stages

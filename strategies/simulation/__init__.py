@@ -1,4 +1,4 @@
 """The simulator: what a step under a plan would take, from scratch and by what a proposal changes.
 
-May import ``timing``, ``lowering`` and ``cost_model``. Start with ``simulation``.
+May import ``timing`` and ``cost_model``. Start with ``simulation``.
 """

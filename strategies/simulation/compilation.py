@@ -11,11 +11,12 @@ import numpy as np
 
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import OperatorPlan
+from maniple.process.compilation import compiled
+from maniple.regions.columns.history import room
 from maniple.runtime.machine.machine import Machine
+from maniple.runtime.schedule.network import Network
+from maniple.runtime.schedule.traffic import price
 from maniple.strategies.interface.strategy import Problem
-from maniple.strategies.lowering import compiled
-from maniple.strategies.lowering.history import room
-from maniple.strategies.lowering.network import Network, traffic
 from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.timing.ledger import Ledger, RowBlock
@@ -49,13 +50,13 @@ def compile_all() -> None:
 
 
 def compile_timing() -> None:
-    """Compile what times rows and movements, or load it: the part of a process beside one that compiles all."""
+    """Compile what times rows and movements, or load it: what one process can do while another compiles all."""
     network = Network.of(Machine.preset("p100x4"))
     moves, members = (table[:0].copy() for table in room(1)[:2])
-    traffic(network.wires, 1, network.processors, 4, moves, members, moves[:, 0].copy())
+    price(network, 4, moves, members)
     ledger = Ledger(2)
-    columns, one = np.asarray([(0, 1, 1), (1, 1, 1)]), np.ones((2, 3), dtype=np.int64)
-    rows = [ledger.add_rows(RowBlock(columns, one[:, :width].copy(), np.asarray([width]) << 1)) for width in (2, 3)]
+    columns, held = np.asarray([(0, 1, 1), (1, 1, 1)]), np.ones((2, 3), dtype=np.int64)
+    rows = [ledger.add_rows(RowBlock(columns, held, np.asarray([base]))) for base in (4, 6)]
     edges = ledger.add_edges(np.asarray([(0, 1)]))
     ledger.settle()
     ledger.keep()
@@ -77,11 +78,16 @@ class _Compiling(events.Listener):  # type: ignore[misc]
 
     def on_start(self, event: object) -> None:
         """Say how many functions were compiled before this one."""
-        done, functions = compiled.progress()
-        self._say(f"compiling the simulator, once for this installation: {done} of {functions} functions")
+        say_progress(self._say)
 
     def on_end(self, event: object) -> None:
         """Say nothing; the next function does."""
+
+
+def say_progress(say: Callable[[str], None]) -> None:
+    """Say how many functions are compiled, by whatever process."""
+    done, functions = compiled.progress()
+    say(f"compiling the simulator, once for this installation: {done} of {functions} functions")
 
 
 @contextmanager

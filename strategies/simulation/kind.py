@@ -24,18 +24,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.strategies.lowering.boxes import HIGH, LOW
-from maniple.strategies.lowering.region_cache import privilege
-from maniple.strategies.lowering.validity import GRADIENT, READ, REDUCE
+from maniple.operators.rules.task_placement import memory_by_processor
+from maniple.regions.columns.boxes import HIGH, LOW
+from maniple.regions.columns.validity import GRADIENT, READ, REDUCE
 from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS
+from maniple.strategies.simulation.region_cache import privilege
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.operators.graph.graph import Graph
-    from maniple.strategies.lowering.boxes import Boxes
-    from maniple.strategies.lowering.region_cache import Use
-    from maniple.strategies.simulation.outline import RegionKey
+    from maniple.regions.columns.boxes import Boxes
+    from maniple.strategies.simulation.plan_free_step import RegionKey
+    from maniple.strategies.simulation.region_cache import Use
     from maniple.strategies.simulation.simulation import Simulation
 
 __all__: list[str] = []
@@ -81,7 +82,7 @@ def peak_kinds(simulation: Simulation, memory: int) -> dict[MemoryKind, int]:
         memory: which memory.
     """
     launches, regions = simulation.parts()
-    memory_of = np.asarray([processor.memory for processor in simulation.machine.processors], dtype=np.int64)
+    memory_of = memory_by_processor(simulation.machine)
     keys, itemsizes = list(regions), simulation.itemsizes()
     found = dict.fromkeys(MemoryKind, 0)
     for number, size in simulation.liveness().at_peak(memory)[1]:

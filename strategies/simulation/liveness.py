@@ -1,18 +1,8 @@
 """Liveness: what lives in each memory, and when, while a simulated step runs.
 
 A region that does not outlive the step takes room in a memory from the first row there that uses it to the end of the
-last: values, contributions and tiles on their way together. The runtime learns from a row alone that the one before it
-has ended, so what a copy engine moves lives longer there, and is counted so here:
-
-    ======================================  =========================  ==========================
-    a tile of the region                    lives from                 until
-    ======================================  =========================  ==========================
-    ranges in the memory                     its first row begins       its last row has ended
-    comes in, and nothing here is waited    the step begins            its last row has ended
-    for before it may
-    goes out, and nothing here waits for    the step begins            the step ends
-    that
-    ======================================  =========================  ==========================
+last: values, contributions and tiles on their way together. What a copy engine sends lives until somebody is known to
+have received it, which a row of the memory may never learn; where none waits for that, it lives until the step ends.
 
 Weights and optimizer state live all the time. Where CPUs of one host share memory a copy is a step of the sender's own
 lane, so nothing lives longer for it.
@@ -29,21 +19,21 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, TO
+from maniple.regions.columns.validity import GRADIENT, REDUCE
 from maniple.runtime.schedule.memory_plan import ALIGNMENT
-from maniple.strategies.lowering.history import BY, FROM, GROUP, GROUP_SIZE, TO
-from maniple.strategies.lowering.region_cache import privilege
-from maniple.strategies.lowering.tables import DURATION, END
-from maniple.strategies.lowering.validity import GRADIENT, REDUCE
+from maniple.strategies.simulation.region_cache import privilege
+from maniple.strategies.timing.tables import DURATION, END
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from maniple.runtime.machine.machine import Machine
-    from maniple.strategies.lowering.network import Column
-    from maniple.strategies.lowering.region_cache import RegionRows, Use
-    from maniple.strategies.lowering.tables import Table
-    from maniple.strategies.simulation.outline import RegionKey
+    from maniple.runtime.schedule.network import Column
+    from maniple.strategies.simulation.plan_free_step import RegionKey
+    from maniple.strategies.simulation.region_cache import RegionRows, Use
     from maniple.strategies.timing.ledger import Ledger, Placed
+    from maniple.strategies.timing.tables import Table
 
 __all__: list[str] = []
 
@@ -64,7 +54,6 @@ class LiveRange:
         nodes: of each memory the nodes there, one memory after the other: node t < tasks is task t, any other is
             movement t - tasks.
         starts: where those of each memory begin.
-        early: whether it lives there from the beginning of the step.
         late: whether it lives there until the end of the step.
     """
 
@@ -72,7 +61,6 @@ class LiveRange:
     bytes: Column
     nodes: Column
     starts: Column
-    early: Flags
     late: Flags
 
 
@@ -136,19 +124,18 @@ def live_range(rows: RegionRows, uses: Sequence[Use], locality: Locality) -> Liv
     nodes, memories, engine = _places(rows, uses, locality)
     keys, at = np.unique(memories * (count + len(rows.moves)) + nodes, return_index=True)
     nodes, memories, engine = nodes[at], memories[at], engine[at]
-    before, behind = _local(rows.edges, nodes, memories, keys, count + len(rows.moves))
+    behind = _is_awaited(rows.edges, nodes, memories, keys, count + len(rows.moves))
     taken = np.flatnonzero(rows.memory_bytes)
     alone = sum(use.shape.access == GRADIENT for use in uses) == 1
     reducing = [use.processors for use in uses if privilege(use, alone=alone) == REDUCE]
     instances = 1 + np.bincount(locality.memory_of[np.concatenate([NOBODY, *reducing])], minlength=width)
     first = np.searchsorted(memories, np.arange(width + 1))
-    early = np.bincount(memories[engine & ~before], minlength=width) > 0
     late = np.bincount(memories[engine & ~behind], minlength=width) > 0
     taken = taken[first[taken + 1] > first[taken]]
     kept = np.isin(memories, taken)
     starts = np.searchsorted(memories[kept], taken)
     size = rows.memory_bytes[taken] + (ALIGNMENT - 1) * instances[taken]
-    return LiveRange(taken, size, nodes[kept], starts, early[taken] | late[taken], late[taken])
+    return LiveRange(taken, size, nodes[kept], starts, late[taken])
 
 
 def _places(rows: RegionRows, uses: Sequence[Use], locality: Locality) -> tuple[Column, Column, Flags]:
@@ -173,19 +160,17 @@ def _places(rows: RegionRows, uses: Sequence[Use], locality: Locality) -> tuple[
     return nodes, np.concatenate([tasks, where]), np.concatenate([np.zeros(count, dtype=np.bool_), engine])
 
 
-def _local(edges: Table, nodes: Column, memories: Column, keys: Column, every: int) -> tuple[Flags, Flags]:
-    """Say of each node in each memory whether it waits for one there, and whether one there waits for it."""
+def _is_awaited(edges: Table, nodes: Column, memories: Column, keys: Column, every: int) -> Flags:
+    """Say of each node in each memory whether one there waits for it."""
     order = np.argsort(nodes, kind="stable")
     first = np.searchsorted(nodes[order], np.arange(every + 1))
     sizes = (first[1:] - first[:-1])[edges[:, 0]]
     source = order[np.arange(sizes.sum()) + np.repeat(first[edges[:, 0]] - np.cumsum(sizes) + sizes, sizes)]
     wanted = memories[source] * every + np.repeat(edges[:, 1], sizes)
     target = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    found = keys[target] == wanted
-    before, behind = np.zeros(len(keys), dtype=np.bool_), np.zeros(len(keys), dtype=np.bool_)
-    before[target[found]] = True
-    behind[source[found]] = True
-    return before, behind
+    found = np.zeros(len(keys), dtype=np.bool_)
+    found[source[keys[target] == wanted]] = True
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,12 +263,12 @@ class LiveRanges:
         offsets = np.cumsum([0, *[len(each.rows) for each in found]])[numbers]
         ranges = [each.live_range for each in found]
         columns = [np.concatenate(column) for column in zip(*map(_columns, ranges), strict=True)]
-        memories, taken, starts, early, late = columns
+        memories, taken, starts, late = columns
         ends = ledger.rows[rows, END]
         begins = np.minimum.reduceat(ends - ledger.rows[rows, DURATION], starts + offsets)
         ends = np.maximum.reduceat(ends, starts + offsets)
         lasting = np.asarray([each.lasting for each in found])[numbers]
-        begins[early | lasting] = 0
+        begins[lasting] = 0
         ends[late | lasting] = ledger.makespan
         return Liveness(numbers, memories, begins, ends, taken, lasting)
 
@@ -304,4 +289,4 @@ class LiveRanges:
 
 
 def _columns(found: LiveRange) -> tuple[np.ndarray[tuple[int], np.dtype[np.generic]], ...]:
-    return found.memories, found.bytes, found.starts, found.early, found.late
+    return found.memories, found.bytes, found.starts, found.late

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.operators.rules.task_placement import keep_replicas, processors_by_point
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.lowering.region_cache import Use
+from maniple.strategies.simulation.region_cache import Use
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from maniple.operators.rules.configuration import OperatorPlan
+    from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.lowering.network import Column
-    from maniple.strategies.lowering.region_cache import Shapes, UseShape
-    from maniple.strategies.lowering.tables import Table
     from maniple.strategies.simulation.operator_split import LaunchSplit, OperatorSplit
+    from maniple.strategies.simulation.region_cache import Shapes, UseShape
+    from maniple.strategies.timing.tables import Table
 
 __all__: list[str] = []
 
@@ -96,37 +97,27 @@ def operator_placement(
         costs: what the tasks take.
         shapes: where equal uses are found again.
     """
-    chosen = np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)
-    kept = np.ones(chosen.shape, dtype=bool)
-    for replica in range(1, config.replicas):
-        for other in range(replica):
-            # One replica in each memory, for a memory holds one valid copy.
-            kept[:, replica] &= memory_of[chosen[:, replica]] != memory_of[chosen[:, other]]
-    make = _LaunchPlacing(split, config, chosen, kept, costs, shapes)
+    make = _LaunchPlacing(split, processors_by_point(config), memory_of, costs, shapes)
     return OperatorPlacement(split, tuple(map(make.place, split.forward)), tuple(map(make.place, split.backward)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LaunchPlacing:
-    """Gives launches the processors of one configuration; `kept` says which of the chosen ones have a replica."""
+    """Gives launches the processors that are chosen for the replicas of each point of an operator."""
 
     split: OperatorSplit
-    config: OperatorPlan
     chosen: Table
-    kept: Table
+    memory_of: Column
     costs: CostModel
     shapes: Shapes
 
     def place(self, launch: LaunchSplit) -> LaunchPlacement:
         """Place one launch."""
-        if not launch.replicated or self.config.replicas == 1:
-            rows = np.arange(len(launch.points))
-            processors = self.chosen[launch.points, 0]
-            uses = tuple((region, place_use(shape, processors)) for region, shape in launch.uses)
-        else:
-            rows, columns = np.nonzero(self.kept[launch.points])
-            processors = self.chosen[launch.points[rows], columns]
-            uses = tuple((region, place_use(self._repeat(shape, rows), processors)) for region, shape in launch.uses)
+        once = not launch.replicated
+        rows, processors = keep_replicas(self.chosen[launch.points], self.memory_of, once=once)
+        alone = once or self.chosen.shape[1] == 1
+        shapes = [(region, shape if alone else self._repeat(shape, rows)) for region, shape in launch.uses]
+        uses = tuple((region, place_use(shape, processors)) for region, shape in shapes)
         again = partial(self.split.launch, launch, self.chosen)
         tasks = LaunchTasks(launch.flops[rows], launch.touched[rows], processors, launch.efficiency, again)
         return LaunchPlacement(launch_rows(tasks, self.costs), uses)

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.operators.operator.tile_table import TileTable
+from maniple.operators.lowering.composite import points_within
+from maniple.operators.lowering.launch_form import tile_flops
 from maniple.operators.rules.configuration import OperatorPlan
-from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY, EFFICIENCY
-from maniple.strategies.lowering.boxes import HIGH, LOW, WIDTH
-from maniple.strategies.lowering.region_cache import UseShape
-from maniple.strategies.lowering.validity import REDUCE, RESULT, WRITE_DISCARD
+from maniple.process.error import RequestError
+from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH
+from maniple.regions.columns.validity import GRADIENT, READ, REDUCE, WRITE_DISCARD
+from maniple.runtime.schedule.roofline import efficiency
+from maniple.strategies.simulation.region_cache import UseShape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from maniple.operators.graph.graph import Graph
     from maniple.operators.graph.node import Node
-    from maniple.operators.operator.tile_table import Bounds
-    from maniple.operators.rules.bound_rule import BoundRule
+    from maniple.operators.lowering.launch_form import LaunchForm, RegionRef, RequirementForm
+    from maniple.operators.rules.bounds import Bounds
+    from maniple.operators.rules.tile import TensorRole
+    from maniple.regions.columns.boxes import Boxes
     from maniple.runtime.schedule.launch import Launch
-    from maniple.strategies.lowering.boxes import Boxes
-    from maniple.strategies.lowering.network import Column
-    from maniple.strategies.lowering.region_cache import Shapes
-    from maniple.strategies.lowering.tables import Table
-    from maniple.strategies.simulation.operator_form import LaunchForm, OperatorForm, RegionRef, RequirementForm
+    from maniple.runtime.schedule.network import Column
+    from maniple.strategies.simulation.operator_form import OperatorForm
+    from maniple.strategies.simulation.region_cache import Shapes
+    from maniple.strategies.timing.tables import Table
 
 __all__: list[str] = []
 
@@ -59,7 +59,7 @@ class LaunchSplit:
     @property
     def efficiency(self) -> float:
         """The part of the peak rate that its kernels reach."""
-        return EFFICIENCY.get(self.form.kind.partition(".")[0], DEFAULT_EFFICIENCY)
+        return efficiency(self.form.kind)
 
 
 @final
@@ -86,14 +86,11 @@ class OperatorSplit:
             launch: one of this split.
             processors: by point of the operator, the processors of its replicas.
         """
-        lowering, node = self.form.lowering, self.form.nodes[launch.form.primitive]
-        names = [factor.name for factor in lowering.graph.bound(node).factors]
-        table = TileTable.of(lowering.graph.bound(node), tuple(self.degrees[name] for name in names))
-        chosen = processors[_points(names, self.degrees, table)]
+        names = [factor.name for factor in self.form.lowering.graph.bound(launch.form.node).factors]
+        chosen = processors[points_within(self.degrees, names)]
         degrees = tuple((name, self.degrees[name]) for name in names)
         config = OperatorPlan(degrees, tuple(chosen.ravel().tolist()), chosen.shape[1])
-        name = f"{node.name}.{launch.form.suffix}"
-        return next(found for found in lowering.of(node, config) if found.name == name)
+        return self.form.lowering.launch(launch.form, config)
 
 
 def split_operator(form: OperatorForm, degrees: dict[str, int], shapes: Shapes) -> OperatorSplit:
@@ -104,93 +101,66 @@ def split_operator(form: OperatorForm, degrees: dict[str, int], shapes: Shapes) 
         degrees: the parts of every factor of the operator, in its rule's order.
         shapes: where equal uses are found again.
     """
-    tasks = [_Tasks(form.lowering.graph, node, degrees, shapes) for node in form.nodes]
-    forward = tuple(tasks[launch.primitive].launch(form, launch, backward=False) for launch in form.forward)
-    backward = tuple(tasks[launch.primitive].launch(form, launch, backward=True) for launch, _ in form.backward)
+    tasks = {node.id: _Tasks(form, node, degrees, shapes) for node in form.lowering.nodes}
+    forward = tuple(tasks[launch.node.id].launch(launch) for launch in form.forward)
+    backward = tuple(tasks[launch.node.id].launch(launch) for launch, _ in form.backward)
     return OperatorSplit(form, degrees, forward, backward)
 
 
 class _Tasks:
     """The tasks of one node under some degrees."""
 
-    def __init__(self, graph: Graph, node: Node, degrees: dict[str, int], shapes: Shapes) -> None:
-        self.graph, self.node, self.shapes = graph, node, shapes
-        bound = graph.bound(node)
+    def __init__(self, form: OperatorForm, node: Node, degrees: dict[str, int], shapes: Shapes) -> None:
+        self.regions, self.shapes = form.lowering.regions, shapes
+        bound = form.lowering.graph.bound(node)
         names = [factor.name for factor in bound.factors]
-        self.table = TileTable.of(bound, tuple(degrees.get(name, 1) for name in names))
-        self.busy = self.table.busy
-        self.points = _points(names, degrees, self.table)[self.busy]
-        self.flops = self.table.flops(node.operator)
-        self.used: dict[tuple[str, int], tuple[Boxes, Column]] = {}
-        self.folds = [bound.folds(result, degrees) is not None for result in range(len(bound.rule.results))]
+        self.table = bound.table(tuple(degrees[name] for name in names))
+        self.points = points_within(degrees, names)[self.table.busy]
+        self.flops = tile_flops(node.operator, self.table)
+        self.used: dict[tuple[TensorRole, int] | None, tuple[Boxes, Column]] = {}
 
-    def launch(self, form: OperatorForm, launch: LaunchForm, *, backward: bool) -> LaunchSplit:
+    def launch(self, launch: LaunchForm) -> LaunchSplit:
         """One launch of the node."""
-        uses, touched = [], np.zeros(len(self.busy), dtype=np.int64)
+        busy, forward = self.table.busy, launch.part == "forward"
+        uses, touched = [], np.zeros(len(busy), dtype=np.int64)
         for requirement in launch.requirements:
-            found = requirement.role, requirement.place
-            if found not in self.used:
-                self.used[found] = self._find_used(*found)
-            boxes, there = self.used[found]
-            boxes = boxes[there]
+            if requirement.tiles not in self.used:
+                self.used[requirement.tiles] = self._find_used(requirement.tiles)
+            boxes, there = self.used[requirement.tiles]
             volumes = np.prod(boxes[:, HIGH:] - boxes[:, LOW:HIGH], axis=1)
-            touched[there] += volumes * form.regions[requirement.region].itemsize
-            uses.append((requirement.region, self._shape(requirement, boxes, there)))
-        flops = self.flops[backward][self.busy] * launch.share
-        replicated = not backward and not any(self.folds)
-        return LaunchSplit(launch, self.points, self.busy, replicated, flops.astype(float), touched, tuple(uses))
+            touched[there] += volumes * self.regions.region(requirement.region).itemsize
+            uses.append((requirement.region, self.shapes.shape(self._access(requirement), there, there, boxes)))
+        flops = self.flops[0 if forward else 1][busy] * launch.share
+        replicated = forward and not any(self.table.folds)
+        return LaunchSplit(launch, self.points, busy, replicated, flops.astype(float), touched, tuple(uses))
 
-    def _find_used(self, role: str, place: int) -> tuple[Boxes, Column]:
-        """The boxes of a requirement by task, and the tasks whose box is not empty."""
-        if role == "clock":
-            bounds, there = np.zeros((len(self.table.index), 1, 2), dtype=np.int64), self.busy
-            bounds[:, 0, 1] = 2
-        elif role == "result":
-            bounds, there = self.table.result(place)
-        elif role == "saved":
-            bounds, there = self.table.saved_bounds(place)
-        else:
-            bounds, there = self.table.operand(place, gradient=role == "operand_gradient")
-        found = boxes_of_bounds(bounds[self.busy])
-        uses = np.zeros(len(bounds), dtype=bool)
-        uses[there] = True
-        used = uses[self.busy] & (found[:, HIGH:] > found[:, LOW:HIGH]).all(axis=1)
-        return found, np.flatnonzero(used)
+    def _find_used(self, tiles: tuple[TensorRole, int] | None) -> tuple[Boxes, Column]:
+        """The boxes that tasks use of a tensor, and which tasks do; None: all of the clock."""
+        busy = self.table.busy
+        if tiles is None:
+            return boxes_of_bounds(np.repeat([[[0, 2]]], len(busy), axis=0)), np.arange(len(busy))
+        bounds, numbers = self.table.used(*tiles)
+        return boxes_of_bounds(bounds), np.searchsorted(busy, numbers)
 
-    def _shape(self, requirement: RequirementForm, boxes: Boxes, there: Column) -> UseShape:
-        access = requirement.access
-        if access == RESULT:
-            folds = requirement.role == "result" and self.folds[requirement.place] and len(self.busy) > 1
-            access = REDUCE if folds else WRITE_DISCARD
-        return self.shapes.shape(access, there, there, boxes)
-
-
-def _points(names: Sequence[str], degrees: dict[str, int], table: TileTable) -> Column:
-    """For each tile of a primitive the point of the operator with which it runs: parts of factors it lacks are 0."""
-    found = np.zeros(len(table.index), dtype=np.int64)
-    for factor, degree in degrees.items():
-        found *= degree
-        if factor in names:
-            found += table.index[:, names.index(factor)]
-    return found
+    def _access(self, requirement: RequirementForm) -> int:
+        if requirement.access == "read":
+            return READ
+        if requirement.access == "gradient":
+            return GRADIENT
+        return WRITE_DISCARD if requirement.fold(self.table) is None else REDUCE
 
 
 def boxes_of_bounds(bounds: Bounds) -> Boxes:
-    """Boxes with label 0 of bounds by box, axis and end."""
-    result = np.zeros((len(bounds), WIDTH), dtype=np.int64)
+    """Boxes with label 0 of bounds by box, axis and end.
+
+    Raises:
+        RequestError: they have more axes than the simulator knows.
+    """
     axes = bounds.shape[1]
+    if axes > AXES:
+        raise RequestError(f"simulation: expected regions of at most {AXES} dimensions, got one of {axes}")
+    result = np.zeros((len(bounds), WIDTH), dtype=np.int64)
     result[:, HIGH:] = 1
     result[:, LOW : LOW + axes] = bounds[:, :, 0]
     result[:, HIGH : HIGH + axes] = bounds[:, :, 1]
     return result
-
-
-def used_tiles(bound: BoundRule, place: int, degrees: tuple[tuple[str, int], ...]) -> tuple[Boxes, Column]:
-    """What the points of an operator use of an operand, and the points that use something."""
-    table = TileTable.of(bound, tuple(degree for _, degree in degrees))
-    bounds, there = table.operand(place)
-    found = boxes_of_bounds(bounds)
-    used = np.zeros(len(found), dtype=bool)
-    used[np.intersect1d(there, table.busy)] = True
-    points = np.flatnonzero(used & (found[:, HIGH:] > found[:, LOW:HIGH]).all(axis=1))
-    return found[points], points

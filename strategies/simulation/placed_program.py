@@ -8,33 +8,35 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
 import numpy as np
 
+from maniple.operators.plan.weight_home import home_among, planned_home, users_of
+from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.regions import privilege
+from maniple.regions.columns.boxes import HIGH, LOW, hulls
+from maniple.regions.columns.validity import READ, READ_WRITE, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.lowering.boxes import HIGH, LOW, hulls
-from maniple.strategies.lowering.region_cache import Shapes, boxes_of
-from maniple.strategies.lowering.validity import READ, READ_WRITE, WRITE_DISCARD
+from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.operator_placement import LaunchRows, launch_rows, operator_placement, place_use
-from maniple.strategies.simulation.operator_split import split_operator, used_tiles
-from maniple.strategies.simulation.outline import CLOCK
-from maniple.strategies.simulation.weight_home import default_home, planned_home, unread_home
+from maniple.strategies.simulation.operator_split import split_operator
+from maniple.strategies.simulation.plan_free_step import CLOCK
+from maniple.strategies.simulation.region_cache import Shapes, boxes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from maniple.operators.plan.plan import Plan
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
+    from maniple.operators.rules.rule import Shape
+    from maniple.regions.columns.boxes import Boxes
+    from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.lowering.boxes import Boxes
-    from maniple.strategies.lowering.network import Column
-    from maniple.strategies.lowering.region_cache import Use
     from maniple.strategies.simulation.operator_form import OperatorForm
     from maniple.strategies.simulation.operator_placement import OperatorPlacement
     from maniple.strategies.simulation.operator_split import OperatorSplit
-    from maniple.strategies.simulation.outline import Outline, RegionKey
-    from maniple.strategies.simulation.weight_home import WeightHome
+    from maniple.strategies.simulation.plan_free_step import PlanFreeStep, RegionKey
+    from maniple.strategies.simulation.region_cache import Use
 
 __all__: list[str] = []
 
@@ -69,20 +71,20 @@ class Program:
     Every change is noted, so that `undo` takes back all changes since the last `keep`.
 
     Args:
-        outline: what the plan does not change.
+        plan_free: what the plan does not change.
         plan: the plan to begin with.
         costs: what a task takes.
     """
 
-    def __init__(self, outline: Outline, plan: Plan, costs: CostModel) -> None:
-        self.outline, self.costs, self.shapes = outline, costs, Shapes()
-        machine = outline.machine
-        self._memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
+    def __init__(self, plan_free: PlanFreeStep, plan: Plan, costs: CostModel) -> None:
+        self.plan_free, self.costs, self.shapes = plan_free, costs, Shapes()
+        machine = plan_free.machine
+        self._memory_of = memory_by_processor(machine)
         self._ports = np.asarray([machine.processors_of(memory.id)[0] for memory in machine.memories], dtype=np.int64)
         self.launches: dict[int, PlacedLaunch] = {}
         self.users: dict[RegionKey, dict[int, Use]] = {}
         self.operators: dict[int, OperatorPlan] = {}
-        self.homes: dict[int, WeightHome] = {}
+        self.homes: dict[int, HomeBoxes] = {}
         self.forms: dict[int, OperatorForm] = {}
         self._slots: dict[int, dict[int, Any]] = {}
         self._updates: dict[int, int] = {}
@@ -93,14 +95,15 @@ class Program:
         """Regions whose uses or homes are others."""
         self._kept: dict[Any, Any] = {}
         self._readers: dict[int, list[tuple[int, int]]] = {}
-        for node in outline.nodes:
+        for node in plan_free.nodes:
             for place, operand in enumerate(node.operands):
                 if operand is not None:
                     self._readers.setdefault(operand, []).append((node.id, place))
-        self._numbers = [tensor.id for tensor in outline.graph.lasting]
+        self._fetched = plan_free.places["fetch", plan_free.loss]
+        self._first = min(place for (kind, _), place in plan_free.places.items() if kind == "forward")
         self.change(
-            {outline.number[name]: config for name, config in plan.operators},
-            {outline.graph.tensor(name).id: home for name, home in plan.weights},
+            {plan_free.number[name]: config for name, config in plan.operators},
+            {plan_free.graph.tensor(name).id: home for name, home in plan.weights},
         )
         self._fetch()
 
@@ -111,32 +114,32 @@ class Program:
             operators: by number.
             weights: by tensor, other homes; None: the default homes of the weights that the operators use.
         """
-        outline = self.outline
+        plan_free = self.plan_free
         reads: dict[int, None] = {}
         draws = False
         for number, config in operators.items():
             self._set(self.operators, number, config)
-            reads.update((operand, None) for operand in outline.nodes[number].operands if operand is not None)
-            draws |= outline.nodes[number].operator.random
+            reads.update((operand, None) for operand in plan_free.nodes[number].operands if operand is not None)
+            draws |= plan_free.nodes[number].operator.random
         for number, config in operators.items():
-            if number in outline.needed:
+            if number in plan_free.needed:
                 self._place(number, config)
         if weights is None:
-            lasting = [tensor for tensor in reads if outline.tensors[tensor].lasting]
-            lasting += [b for b, value in outline.assignments.items() if self._is_only_written(b, value, operators)]
+            lasting = [tensor for tensor in reads if plan_free.tensors[tensor].lasting]
+            lasting += [b for b, value in plan_free.assignments.items() if self._is_only_written(b, value, operators)]
             for tensor in lasting:
                 self._settle_in(tensor, self._default_home(tensor))
         else:
             for tensor, home in weights.items():
-                self._settle_in(tensor, self._planned_home(tensor, home))
-        for place, info in enumerate(outline.graph.inputs):
+                self._settle_in(tensor, self._find(self._home, plan_free.tensors[tensor].shape, home))
+        for info in plan_free.graph.inputs:
             if info.id in reads:
-                self._arrive(place, f"{info.name}.input", ("value", -1, info.id))
+                self._arrive(plan_free.places["input", info.id], f"{info.name}.input", ("value", -1, info.id))
         if draws:
-            self._arrive(outline.clock, "clock.input", CLOCK)
+            self._arrive(plan_free.places["clock", 0], "clock.input", CLOCK)
 
     def _is_only_written(self, buffer: int, value: int, operators: Mapping[int, OperatorPlan]) -> bool:
-        return buffer not in self._readers and self.outline.producer.get(value) in operators
+        return buffer not in self._readers and self.plan_free.producer.get(value) in operators
 
     def keep(self) -> None:
         """Make the changes lasting."""
@@ -176,10 +179,10 @@ class Program:
 
     def _place(self, number: int, config: OperatorPlan) -> None:
         """Set the launches of an operator, and the places of the updates that follow its backward pass."""
-        outline = self.outline
+        plan_free = self.plan_free
         degrees = dict(config.degrees)
-        form = outline.form(number, degrees)
-        placement = self._find(self._placement, outline.kind[number], form, config)
+        form = plan_free.form(number, degrees)
+        placement = self._find(self._placement, plan_free.kind[number], form, config)
         slots = self._find(self._own_slots, number, form)
         if self.forms.get(number) is not form:
             for place in self._slots.get(number, {}):
@@ -201,22 +204,22 @@ class Program:
 
     def _own_slots(self, number: int, form: OperatorForm) -> dict[int, tuple[int, str, list[RegionKey] | None]]:
         """The launches of an operator by place: (which, name, regions); or (tensor, "", None) for an update."""
-        outline = self.outline
-        node = outline.nodes[number]
+        plan_free = self.plan_free
+        node = plan_free.nodes[number]
         slots: dict[int, tuple[int, str, list[RegionKey] | None]] = {}
         launches = [*form.forward, *(launch for launch, _ in form.backward)]
-        place = outline.forward[number]
+        place = plan_free.places["forward", number]
         for which, launch in enumerate(launches):
             if which == len(form.forward):
-                place = outline.backward[number]
-            name = form.name_for(form.nodes[launch.primitive].name, node.name) + f".{launch.suffix}"
-            keys = [outline.key(number, form, requirement.region) for requirement in launch.requirements]
+                place = plan_free.places["backward", number]
+            name = form.name_for(launch.name, node.name)
+            keys = [plan_free.key(number, form, requirement.region) for requirement in launch.requirements]
             slots[place] = which, name, keys
             place += 1
             if which >= len(form.forward):
                 for operand in form.backward[which - len(form.forward)][1]:
                     tensor = node.operands[operand]
-                    if tensor is not None and outline.finisher.get(tensor) == number:
+                    if tensor is not None and plan_free.finisher.get(tensor) == number:
                         slots[place] = tensor, "", None
                         place += 1
         return slots
@@ -239,41 +242,41 @@ class Program:
     def _split(self, form: OperatorForm, degrees: tuple[tuple[str, int], ...]) -> OperatorSplit:
         return split_operator(form, dict(degrees), self.shapes)
 
-    def _settle_in(self, tensor: int, home: WeightHome) -> None:
+    def _settle_in(self, tensor: int, home: HomeBoxes) -> None:
         """Set the home of a weight."""
-        old, outline = self.homes.get(tensor), self.outline
+        old, plan_free = self.homes.get(tensor), self.plan_free
         if old is home:
             return
         self._set(self.homes, tensor, home)
         self.touched["value", -1, tensor] = None
-        for state in range(len(outline.optimizer.state_names)):
+        for state in range(len(plan_free.optimizer.state_names)):
             self.touched["state", state, tensor] = None
         if tensor in self._updates:
             self._update(tensor)
-        elif tensor in outline.assigned:
-            self._put(outline.assigned[tensor], self._find(self._assignment, tensor, home))
+        elif ("assign", tensor) in plan_free.places:
+            self._put(plan_free.places["assign", tensor], self._find(self._assignment, tensor, home))
 
     def _update(self, tensor: int) -> None:
         """Set the launch that updates a weight."""
-        form = self.forms[self.outline.finisher[tensor]]
+        form = self.forms[self.plan_free.finisher[tensor]]
         self._put(self._updates[tensor], self._find(self._updating, tensor, self.homes[tensor], form))
 
-    def _updating(self, tensor: int, home: WeightHome, form: OperatorForm) -> PlacedLaunch:
-        outline = self.outline
-        place = outline.nodes[outline.finisher[tensor]].operands.index(tensor)
+    def _updating(self, tensor: int, boxes: HomeBoxes, form: OperatorForm) -> PlacedLaunch:
+        plan_free, home = self.plan_free, boxes.home
+        place = plan_free.nodes[plan_free.finisher[tensor]].operands.index(tensor)
         inside = next(own for own, end in form.bound.items() if end == ("operand", place))
-        again = partial(form.lowering.update, form.lowering.graph.tensors[inside].name, home.plan())
+        again = partial(form.lowering.update, form.lowering.graph.tensors[inside].name, home)
         regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), READ_WRITE), (("gradient", -1, tensor), READ)]
-        regions += [(("state", n, tensor), READ_WRITE) for n in range(len(outline.optimizer.state_names))]
-        name = f"{outline.tensors[tensor].name}.update"
-        return self._passing(name, home.processors, home.colors, home.blocks, regions, again, flops=4.0)
+        regions += [(("state", n, tensor), READ_WRITE) for n in range(len(plan_free.optimizer.state_names))]
+        name, flops = f"{plan_free.tensors[tensor].name}.update", float(plan_free.optimizer.flops)
+        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again, flops)
 
-    def _assignment(self, tensor: int, home: WeightHome) -> PlacedLaunch:
-        value: RegionKey = ("value", -1, self.outline.assignments[tensor])
+    def _assignment(self, tensor: int, boxes: HomeBoxes) -> PlacedLaunch:
+        value: RegionKey = ("value", -1, self.plan_free.assignments[tensor])
         regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), WRITE_DISCARD), (value, READ)]
-        name = f"{self.outline.tensors[tensor].name}.assign"
-        again = partial(self._bare_launch, name, home.points, home.blocks, tuple(regions))
-        return self._passing(name, home.processors, home.colors, home.blocks, regions, again)
+        name, home = f"{self.plan_free.tensors[tensor].name}.assign", boxes.home
+        again = partial(self._bare_launch, name, home.points, boxes.blocks, tuple(regions))
+        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again)
 
     def _passing(
         self,
@@ -300,18 +303,18 @@ class Program:
         shapes = {access: self.shapes.shape(access, everyone, colors, used) for _, access in regions}
         placed = {access: place_use(shape, processors) for access, shape in shapes.items()}
         volumes = np.prod(used[:, HIGH:] - used[:, LOW:HIGH], axis=1)
-        size = sum(self.outline.layout(key, self.forms)[1] for key, _ in regions)
+        size = sum(self.plan_free.layout(key, self.forms)[1] for key, _ in regions)
         tasks = LaunchTasks(flops * volumes, volumes * size, processors, DEFAULT_EFFICIENCY, again)
         uses = tuple((key, placed[access]) for key, access in regions)
         return PlacedLaunch(name, launch_rows(tasks, self.costs), uses)
 
     def _bare_launch(
-        self, name: str, points: Callable[[], list[Point]], used: Boxes, regions: tuple[tuple[RegionKey, int], ...]
+        self, name: str, points: Callable[[], Sequence[Point]], used: Boxes, regions: tuple[tuple[RegionKey, int], ...]
     ) -> Launch:
         """A launch without a body."""
         requirements = []
         for key, access in regions:
-            region = self.outline.region(key, self.forms)
+            region = self.plan_free.region(key, self.forms)
             axes = region.bounds.ndim
             rects = tuple(
                 Rect(tuple(row[LOW : LOW + axes].tolist()), tuple(row[HIGH : HIGH + axes].tolist())) for row in used
@@ -321,7 +324,7 @@ class Program:
 
     def _arrive(self, place: int, name: str, key: RegionKey) -> None:
         """Set the launch that brings a value from outside: in each memory, all that tasks there read of it."""
-        first, last = self.outline.forward[0] << REQUIREMENT_BITS, self.outline.fetch << REQUIREMENT_BITS
+        first, last = self._first << REQUIREMENT_BITS, self._fetched << REQUIREMENT_BITS
         readers = [use for at, use in self.users.get(key, {}).items() if first <= at < last]
         if not readers:
             self._put(place, None)
@@ -337,40 +340,31 @@ class Program:
 
     def _fetch(self) -> None:
         """Set the launch that brings the loss to every rank, into its first memory."""
-        machine = self.outline.machine
+        machine = self.plan_free.machine
         ports = self._ports[[machine.memories_of(rank)[0] for rank in sorted({m.rank for m in machine.memories})]]
         used = np.repeat(boxes_of([(0, Rect((), ()))]), len(ports), axis=0)
-        regions: tuple[tuple[RegionKey, int], ...] = ((("value", -1, self.outline.loss), READ),)
+        regions: tuple[tuple[RegionKey, int], ...] = ((("value", -1, self.plan_free.loss), READ),)
         again = partial(self._bare_launch, "loss.fetch", partial(_number, ports), used, regions)
-        self._put(self.outline.fetch, self._passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again))
+        self._put(self._fetched, self._passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again))
 
-    def _planned_home(self, tensor: int, plan: WeightPlan) -> WeightHome:
-        return planned_home(self.outline.tensors[tensor].shape, plan, self.outline.machine)
-
-    def _default_home(self, tensor: int) -> WeightHome:
+    def _default_home(self, tensor: int) -> HomeBoxes:
         readers = self._readers.get(tensor, ())
-        uses = tuple((self.outline.kind[number], place, self.operators[number]) for number, place in readers)
-        producer = self.outline.producer.get(self.outline.assignments.get(tensor, -1))
+        uses = tuple((self.plan_free.kind[number], place, self.operators[number]) for number, place in readers)
+        producer = self.plan_free.producer.get(self.plan_free.assignments.get(tensor, -1))
         first = 0 if producer is None else self.operators[producer].processors[0]
-        return self._find(self._home, self.outline.tensors[tensor].shape, uses, first)
+        shape = self.plan_free.tensors[tensor].shape
+        return self._find(self._home, shape, self._find(self._settle, shape, uses, first))
 
-    def _home(self, shape: tuple[int, ...], uses: tuple[tuple[int, int, OperatorPlan], ...], first: int) -> WeightHome:
+    def _settle(self, shape: Shape, uses: tuple[tuple[int, int, OperatorPlan], ...], first: int) -> WeightPlan:
         """The default home of a weight; of one that nothing reads it is where `first` says."""
-        tiles, users = [], []
+        users, plan_free = [], self.plan_free
         for kind, place, config in uses:
-            used, points = self._find(self._tiles, kind, place, config.degrees)
-            tiles.append(used)
-            users.append(np.asarray(config.processors, dtype=np.int64).reshape(-1, config.replicas)[points])
-        if not any(map(len, tiles)):
-            return unread_home(shape, first, self._memory_of)
-        widest = max(found.shape[1] for found in users)
-        owners = [np.pad(found, ((0, 0), (0, widest - found.shape[1])), mode="edge") for found in users]
-        return default_home(shape, np.concatenate(tiles), np.concatenate(owners), self._memory_of)
+            node = plan_free.nodes[plan_free.kind.index(kind)]
+            users.append(users_of(plan_free.graph.bound(node), place, config))
+        return home_among(shape, users, first)
 
-    def _tiles(self, kind: int, place: int, degrees: tuple[tuple[str, int], ...]) -> tuple[Boxes, Column]:
-        """What the points of an operator use of an operand, and the points that do."""
-        node = self.outline.nodes[self.outline.kind.index(kind)]
-        return used_tiles(self.outline.graph.bound(node), place, degrees)
+    def _home(self, shape: Shape, plan: WeightPlan) -> HomeBoxes:
+        return HomeBoxes.of(planned_home(shape, plan, self._memory_of))
 
 
 def _replicas(processors: Column) -> list[Point]:

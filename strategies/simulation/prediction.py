@@ -9,13 +9,13 @@ import numpy as np
 
 from maniple.runtime.observe.timeline import Event, Kind, Timeline
 from maniple.runtime.schedule.schedule import csr
-from maniple.strategies.lowering.tables import DURATION, END, READY
+from maniple.strategies.timing.tables import DURATION, END, READY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from maniple.runtime.machine.machine import Machine
-    from maniple.strategies.lowering.network import Column
+    from maniple.runtime.schedule.network import Column
     from maniple.strategies.simulation.liveness import Liveness
     from maniple.strategies.timing.ledger import Ledger
 

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, TypeVar, final
 import numpy as np
 
 from maniple.operators.training.optimizer import SGD
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
+from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
-from maniple.strategies.lowering.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
-from maniple.strategies.lowering.region_cache import NOWHERE, RegionCache
-from maniple.strategies.lowering.tables import NUMBER_BITS
 from maniple.strategies.simulation.liveness import Liveness, LiveRanges, RegionUses
-from maniple.strategies.simulation.outline import Outline
 from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS, Program
+from maniple.strategies.simulation.plan_free_step import PlanFreeStep
 from maniple.strategies.simulation.prediction import (
     COPY_ENGINE,
     MemoryTimeline,
@@ -27,7 +25,9 @@ from maniple.strategies.simulation.prediction import (
     link_bytes,
     timeline,
 )
+from maniple.strategies.simulation.region_cache import NOWHERE, RegionCache
 from maniple.strategies.timing.ledger import UNLIMITED, Ledger, Placed, RowBlock
+from maniple.strategies.timing.tables import NUMBER_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.observe.timeline import Timeline
     from maniple.runtime.schedule.launch import Point
+    from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.lowering.network import Column
-    from maniple.strategies.lowering.region_cache import RegionRows, Use
-    from maniple.strategies.simulation.outline import RegionKey
+    from maniple.strategies.simulation.home_boxes import HomeBoxes
     from maniple.strategies.simulation.placed_program import PlacedLaunch
-    from maniple.strategies.simulation.weight_home import WeightHome
+    from maniple.strategies.simulation.plan_free_step import RegionKey
+    from maniple.strategies.simulation.region_cache import RegionRows, Use
     from maniple.strategies.timing.ledger import Columns
 
 __all__: list[str] = []
@@ -118,8 +118,8 @@ class Simulation:
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
         self._optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
-        self._outline = Outline(graph, dict(plan.semantics), machine, self._optimizer)
-        self._program = Program(self._outline, plan, self.costs)
+        self._plan_free = PlanFreeStep(graph, dict(plan.semantics), machine, self._optimizer)
+        self._program = Program(self._plan_free, plan, self.costs)
         self._launches: dict[int, Placed] = {}
         self._regions: dict[RegionKey, _Region] = {}
         self._change: _Change | None = None
@@ -143,11 +143,11 @@ class Simulation:
     @property
     def plan(self) -> Plan:
         """The plan as it is now, the proposal under way included."""
-        number, homes = self._outline.number, self._program.homes
+        number, homes = self._plan_free.number, self._program.homes
         return replace(
             self._plan,
             operators=tuple((name, self._program.operators[number[name]]) for name, _ in self._plan.operators),
-            weights=tuple((name, homes[self.graph.tensor(name).id].plan()) for name, _ in self._plan.weights),
+            weights=tuple((name, homes[self.graph.tensor(name).id].home.plan) for name, _ in self._plan.weights),
         )
 
     def propose(
@@ -172,7 +172,7 @@ class Simulation:
         for name in operators:
             self._plan.operator(name)
         homes = None if weights is None else {self.graph.tensor(name).id: home for name, home in weights.items()}
-        number = self._outline.number
+        number = self._plan_free.number
         self._program.change({number[name]: config for name, config in operators.items()}, homes)
         self._change = self._follow()
         return self.ledger.settle(limit_ns)
@@ -236,7 +236,7 @@ class Simulation:
         program = self._program
         users = sorted(program.users[key].items())
         home = _home_of(key, program.homes)
-        shape = self._outline.layout(key, program.forms)
+        shape = self._plan_free.layout(key, program.forms)
         rows = self.cache.rows(shape, NOWHERE if home is None else home.held, [use for _, use in users])
         places = np.asarray([place for place, _ in users], dtype=np.int64)
         moves = self.ledger.add_rows(RowBlock(rows.columns, rows.held, places << NUMBER_BITS))
@@ -285,7 +285,7 @@ class Simulation:
         """Give what the runtime will allocate in each memory for the step; None where that takes long to find out."""
         if self.lowered_rows > MOST_LOWERED:
             return None
-        from maniple.strategies.simulation.allocation import allocated_bytes  # which needs torch
+        from maniple.strategies.simulation.allocation import allocated_bytes  # lowering, which most do without
 
         return allocated_bytes(self.graph, self.machine, self.plan, self._optimizer)
 
@@ -309,7 +309,10 @@ class Simulation:
         for key, region in self._regions.items():
             for number in region.moves.within(wanted):
                 move = region.rows.moves[number]
-                name, what = self._outline.region(key, self._program.forms).name, RowKind(int(move[KIND])).name.lower()
+                name, what = (
+                    self._plan_free.region(key, self._program.forms).name,
+                    RowKind(int(move[KIND])).name.lower(),
+                )
                 if move[BY] >= 0:
                     processor = self.machine.processor(int(move[BY]))
                     lanes = [(self.machine.rank_of(processor.id), processor.name)]
@@ -333,11 +336,11 @@ class Simulation:
 
     def region_names(self) -> list[str]:
         """Give the names of the regions, in the order of their numbers in a liveness."""
-        return [self._outline.region(key, self._program.forms).name for key in self._regions]
+        return [self._plan_free.region(key, self._program.forms).name for key in self._regions]
 
     def itemsizes(self) -> list[int]:
         """Give the bytes of an element of each region, in the order of their numbers in a liveness."""
-        return [self._outline.layout(key, self._program.forms)[1] for key in self._regions]
+        return [self._plan_free.layout(key, self._program.forms)[1] for key in self._regions]
 
     def parts(self) -> tuple[dict[int, PlacedLaunch], dict[RegionKey, tuple[RegionRows, list[int]]]]:
         """The launches by place, and what each region adds with the places of its uses, as they are now."""
@@ -353,7 +356,7 @@ class Simulation:
         return self.ledger.columns()
 
 
-def _home_of(key: RegionKey, homes: Mapping[int, WeightHome]) -> WeightHome | None:
+def _home_of(key: RegionKey, homes: Mapping[int, HomeBoxes]) -> HomeBoxes | None:
     """Where a region lives that outlives the step."""
     kind, number, tensor = key
     return homes.get(tensor) if kind == "state" or (kind == "value" and number < 0) else None

@@ -16,7 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from maniple.operators.plan.plan import Plan, Predicted
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.interface.strategy import AbstractStrategy, Problem, Progress
 from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.named.expert import Expert
@@ -84,6 +84,11 @@ class Auto(AbstractStrategy[AutoState]):
 
     name: ClassVar[str] = "auto"
     needs_budget: ClassVar[bool] = True
+
+    def load_compiled(self) -> None:
+        """Compile what the strategies call, or load it."""
+        for strategy in (*CHEAP, *SEARCHES):
+            strategy().load_compiled()
 
     def init(self, problem: Problem) -> AutoState:
         """The state in which the first named plan is simulated, and no other has begun."""

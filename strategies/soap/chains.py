@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.soap.work_item import SearchLeg
+    from maniple.strategies.soap.work_item import SearchItem
 
 __all__: list[str] = []
 
@@ -84,7 +84,7 @@ class Chains:
         made = self.quiet * self.tempering.length * len(self.stands)
         return made >= self.tempering.patience * operators
 
-    def legs(self) -> tuple[Walk, ...]:
+    def items(self) -> tuple[Walk, ...]:
         """The walks of the next round."""
         ways = zip(self.stands, self.tempering.temperatures, strict=True)
         return tuple(
@@ -92,16 +92,16 @@ class Chains:
             for number, (stand, temperature) in enumerate(ways)
         )
 
-    def join(self, legs: Sequence[SearchLeg]) -> tuple[Chains, Merge | None]:
+    def join(self, items: Sequence[SearchItem]) -> tuple[Chains, Merge | None]:
         """The chains after a round, and a merge if one has to come before the next."""
-        if isinstance(legs[0], Merge):
-            return self._from(legs[0].best, legs[0].best_cost, self.begun), None
-        begun = self.begun + len(legs)
-        found = merge(legs, self.best, self.best_cost)
+        if isinstance(items[0], Merge):
+            return self._from(items[0].best, items[0].best_cost, self.begun), None
+        begun = self.begun + len(items)
+        found = merge(items, self.best, self.best_cost)
         if found is not None:
             return self._from(found.best, found.best_cost, begun), None if found.finished else found
         quiet = self.quiet + 1
-        stands = tuple((leg.chain.choices, leg.chain.cost) for leg in legs if isinstance(leg, Walk))
+        stands = tuple((item.chain.choices, item.chain.cost) for item in items if isinstance(item, Walk))
         if quiet % self.tempering.restart == 0:
             stands = ((self.best, self.best_cost),) * len(stands)
         return replace(self, begun=begun, quiet=quiet, stands=stands), None

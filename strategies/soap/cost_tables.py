@@ -17,7 +17,7 @@ __all__: list[str] = []
 @final
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Some steps of OptCNN's; the tables themselves are kept beside the state, so the leg stays in its process.
+    """Some steps of OptCNN's; the tables themselves are kept beside the state, so the item stays in its process.
 
     Args:
         state: as far as they have come.
@@ -48,7 +48,7 @@ class Tables:
         return self.steps == 0 or self.plan is not None
 
     def step(self, evaluation: Evaluation) -> Tables:
-        """The leg after one more step; the evaluation is not touched."""
+        """The item after one more step; the evaluation is not touched."""
         del evaluation
         return replace(self, state=OptCNN().step(self.state), steps=self.steps - 1)
 

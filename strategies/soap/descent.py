@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from maniple.strategies.soap.work_item import WIDTH, Merge, SearchLeg, Sweep, merge
+from maniple.strategies.soap.work_item import WIDTH, Merge, SearchItem, Sweep, merge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.interface.parallel import WorkItem
+    from maniple.strategies.interface.parallel_search import WorkItem
     from maniple.strategies.soap.move import Choices
 
 __all__: list[str] = []
@@ -51,7 +51,7 @@ class Descent:
         """Whether no choice of any single operator is faster."""
         return self.quiet >= self.count
 
-    def legs(self) -> tuple[Sweep, ...]:
+    def items(self) -> tuple[Sweep, ...]:
         """The sweeps of the next round."""
         left = min(WIDTH * LENGTH, self.count - self.quiet)
         return tuple(
@@ -59,21 +59,21 @@ class Descent:
             for passed in range(0, left, LENGTH)
         )
 
-    def join(self, legs: Sequence[SearchLeg]) -> tuple[Descent, tuple[SearchLeg, ...]]:
-        """The descent after a round, and the legs of the next: none when it is finished."""
-        tried = sum(leg.most for leg in legs)
+    def join(self, items: Sequence[SearchItem]) -> tuple[Descent, tuple[SearchItem, ...]]:
+        """The descent after a round, and the items of the next: none when it is finished."""
+        tried = sum(item.most for item in items)
         following = (self.position + tried) % self.count
-        if isinstance(legs[0], Merge):
-            after = Descent(legs[0].best, legs[0].best_cost, self.count, self.position)
-        elif (found := merge(legs, self.choices, self.cost)) is not None:
+        if isinstance(items[0], Merge):
+            after = Descent(items[0].best, items[0].best_cost, self.count, self.position)
+        elif (found := merge(items, self.choices, self.cost)) is not None:
             after = Descent(found.best, found.best_cost, self.count, following)
             if not found.finished:
                 return after, (found,)
         else:
             after = Descent(self.choices, self.cost, self.count, following, self.quiet + tried)
-        return after, () if after.finished else after.legs()
+        return after, () if after.finished else after.items()
 
-    def ends_with(self, legs: Sequence[WorkItem]) -> bool:
-        """Whether it is finished with a round, as far as the round's legs have come."""
-        ended = tuple(leg for leg in legs if isinstance(leg, SearchLeg) and leg.finished)
-        return self.finished or (0 < len(ended) == len(legs) and self.join(ended)[0].finished)
+    def ends_with(self, items: Sequence[WorkItem]) -> bool:
+        """Whether it is finished with a round, as far as the round's items have come."""
+        ended = tuple(item for item in items if isinstance(item, SearchItem) and item.finished)
+        return self.finished or (0 < len(ended) == len(items) and self.join(ended)[0].finished)

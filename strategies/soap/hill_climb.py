@@ -44,14 +44,14 @@ class HillClimb(AbstractRoundStrategy[HillClimbState]):
         slower = tuple((cost, choices) for cost, _, choices in costs[1:])
         incumbent = Incumbent(choices, cost, len(costs), least=evaluation.least, slower=slower)
         return HillClimbState(
-            problem=problem, evaluation=evaluation, incumbent=incumbent, legs=descent.legs(), descent=descent
+            problem=problem, evaluation=evaluation, incumbent=incumbent, items=descent.items(), descent=descent
         )
 
     def next_round(self, state: HillClimbState) -> HillClimbState:
         """The state after a round."""
-        descent, legs = state.descent.join(state.searching)
-        return replace(state, incumbent=state.found, descent=descent, legs=legs)
+        descent, items = state.descent.join(state.searching)
+        return replace(state, incumbent=state.found, descent=descent, items=items)
 
     def terminate(self, state: HillClimbState) -> bool:
         """Whether no change of a single operator helps."""
-        return state.descent.ends_with(state.legs)
+        return state.descent.ends_with(state.items)

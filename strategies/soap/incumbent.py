@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from maniple.strategies.soap.evaluation import Shortfall
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.soap.work_item import SearchLeg
+    from maniple.strategies.soap.work_item import SearchItem
 
 __all__: list[str] = []
 
@@ -68,11 +68,11 @@ class Incumbent:
         after = self.against(choices, cost, 1, 0, least)
         return after if cost < self.cost else replace(after, slower=(*after.slower, (cost, choices)))
 
-    def after(self, legs: Iterable[SearchLeg]) -> Incumbent:
-        """The incumbent after some legs, as far as they have come."""
+    def after(self, items: Iterable[SearchItem]) -> Incumbent:
+        """The incumbent after some items, as far as they have come."""
         found = self
-        for leg in legs:
-            found = found.against(leg.best, leg.best_cost, leg.proposals, leg.accepted, leg.least)
+        for item in items:
+            found = found.against(item.best, item.best_cost, item.proposals, item.accepted, item.least)
         return found
 
     @property

@@ -1,7 +1,7 @@
-"""Rounds: searches over choices whose legs any process can take further; see ``maniple.strategies.interface.parallel``.
+"""Rounds: searches over choices whose items any process can take further (``strategies.interface.parallel_search``).
 
-A leg is a work item that has an evaluation, of the same problem, for a workbench. Every plan that is evaluated counts
-as a proposal, a seed too.
+Each item has an evaluation, of the same problem, for a workbench. Every plan that is evaluated counts as a proposal, a
+seed too.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
-from maniple.strategies.interface.parallel import AbstractParallelStrategy
+from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
 from maniple.strategies.soap.seeding import SEEDS, first_evaluation, found_plan
-from maniple.strategies.soap.work_item import WIDTH, SearchLeg, unpack
+from maniple.strategies.soap.work_item import WIDTH, SearchItem, unpack
 
 if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
-    from maniple.strategies.interface.parallel import WorkItem
+    from maniple.strategies.interface.parallel_search import WorkItem
     from maniple.strategies.interface.strategy import Problem, Progress
     from maniple.strategies.soap.evaluation import Evaluation
     from maniple.strategies.soap.incumbent import Incumbent
@@ -29,22 +29,22 @@ class RoundState:
 
     Args:
         problem: what is searched.
-        evaluation: a simulation, kept beside the state: it goes to the choices of whatever leg is stepped.
+        evaluation: a simulation, kept beside the state: it goes to the choices of whatever item is stepped.
         incumbent: the fastest choices found in the rounds that have ended.
-        legs: of the present round, in the order in which their proposals count.
+        items: of the present round, in the order in which their proposals count.
         bound_s: seconds below which no plan can go, once they are known.
     """
 
     problem: Problem
     evaluation: Evaluation
     incumbent: Incumbent
-    legs: tuple[WorkItem, ...] = ()
+    items: tuple[WorkItem, ...] = ()
     bound_s: float | None = None
 
     @property
-    def searching(self) -> tuple[SearchLeg, ...]:
-        """The legs that make proposals."""
-        return tuple(leg for leg in self.legs if isinstance(leg, SearchLeg))
+    def searching(self) -> tuple[SearchItem, ...]:
+        """The items that make proposals."""
+        return tuple(item for item in self.items if isinstance(item, SearchItem))
 
     @property
     def found(self) -> Incumbent:
@@ -56,19 +56,19 @@ State = TypeVar("State", bound=RoundState)
 
 
 class AbstractRoundStrategy(AbstractParallelStrategy[State]):
-    """A strategy whose work comes in rounds of legs."""
+    """A strategy whose work comes in rounds of items."""
 
     width: ClassVar[int] = WIDTH
 
     @final
     def items(self, state: State) -> tuple[WorkItem, ...]:
-        """The legs of the present round."""
-        return state.legs
+        """The items of the present round."""
+        return state.items
 
     @final
     def with_items(self, state: State, items: tuple[WorkItem, ...]) -> State:
-        """The state whose present round has come as far as these legs."""
-        return replace(state, legs=items)
+        """The state whose present round has come as far as these items."""
+        return replace(state, items=items)
 
     @final
     def before(self, state: State) -> int:
@@ -87,7 +87,7 @@ class AbstractRoundStrategy(AbstractParallelStrategy[State]):
 
     @final
     def unpack(self, plain: list[Any]) -> WorkItem:
-        """The leg that its ``pack`` gave.
+        """The item that its ``pack`` gave.
 
         Raises:
             RequestError: it is none.

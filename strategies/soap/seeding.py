@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from maniple.operators.plan.plan import Plan, Predicted
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.interface.space import Space
 from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.named.expert import Expert
@@ -116,7 +116,8 @@ def found_plan(
     Raises:
         RequestError: no plan that was tried fits in memory, or the runtime has no room for any of these after all.
     """
-    here, fitting = evaluation.choices, [candidate for candidate in candidates if candidate[0] < UNFIT]
+    here = evaluation.choices
+    fitting = [candidate for candidate in candidates if candidate[0] < UNFIT]
     for passed, (cost, choices) in enumerate(fitting):
         evaluation.move_to(choices)
         if evaluation.is_allocated():
@@ -126,7 +127,9 @@ def found_plan(
                 told = (*told, (PASSED, passed))
             predicted = Predicted(cost, memory_bytes, None, bound_s)
             return replace(plan, strategy=strategy, seed=problem.seed, explanation=(("", told),), predicted=predicted)
+    least = evaluation.least
     evaluation.move_to(here)
+    evaluation.least = least  # wherever it stood, which is not always where the search has come
     raise nothing_fits(strategy, evaluation, problem.machine)
 
 

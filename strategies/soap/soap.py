@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.operators.plan.plan import Plan
-    from maniple.strategies.interface.parallel import WorkItem
+    from maniple.strategies.interface.parallel_search import WorkItem
     from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
     from maniple.strategies.soap.move import Choices
-    from maniple.strategies.soap.work_item import SearchLeg
+    from maniple.strategies.soap.work_item import SearchItem
 
 __all__: list[str] = []
 
@@ -89,6 +89,11 @@ class Soap(AbstractRoundStrategy[SoapState]):
     def __init__(self, tempering: Tempering = TEMPERING, share: int = SHARE, restarts: int = RESTARTS) -> None:
         self._tempering, self._share, self._restarts = tempering, share, restarts
 
+    def load_compiled(self) -> None:
+        """Compile what OptCNN's tables call, or load it."""
+        if self._share:
+            OptCNN().load_compiled()
+
     def init(self, problem: Problem) -> SoapState:
         """The state in which the first seed has been simulated."""
         evaluation = self.bench(problem)
@@ -106,27 +111,27 @@ class Soap(AbstractRoundStrategy[SoapState]):
             if others or state.problem.costs is not None:  # the bound is by the roofline
                 return state
             return replace(state, bound_s=lower_bound_s(state.problem.graph, state.problem.machine))
-        legs, tables = state.searching, next((leg for leg in state.legs if isinstance(leg, Tables)), None)
-        state = replace(state, incumbent=state.found, legs=())
+        items, tables = state.searching, next((item for item in state.items if isinstance(item, Tables)), None)
+        state = replace(state, incumbent=state.found, items=())
         if tables is not None:
             state = replace(state, tables=tables)
             if tables.plan is not None:
                 state = _add_seed(state, OptCNN.name, choices_of(state.evaluation.space, tables.plan))
-        return self._descending(state, legs) if state.descent is not None else self._walking(state, legs)
+        return self._descending(state, items) if state.descent is not None else self._walking(state, items)
 
-    def _walking(self, state: SoapState, legs: Sequence[SearchLeg]) -> SoapState:
+    def _walking(self, state: SoapState, items: Sequence[SearchItem]) -> SoapState:
         """The next round of the chains, from another seed where these have ended, or of the descent."""
         chains, found = state.chains, None
-        if chains is not None and legs:
-            chains, found = chains.join(legs)
+        if chains is not None and items:
+            chains, found = chains.join(items)
         if found is not None:
-            return replace(state, chains=chains, legs=(found,))
+            return replace(state, chains=chains, items=(found,))
         faster = bool(state.waiting) and chains is not None and state.waiting[0][0] < chains.best_cost
         if chains is None or faster or chains.has_ended(len(state.evaluation.space.names)):
             if not state.waiting:
                 state = replace(state, chains=chains)
                 if part := self._part(state):
-                    return replace(state, legs=part)
+                    return replace(state, items=part)
                 if state.restarts == self._most_restarts(state):
                     return self._last(state)
                 state = _restart(state)
@@ -135,7 +140,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
             begun = 0 if chains is None else chains.begun
             chains = Chains.at(self._tempering, scale, state.problem.seed, (choices, cost), begun)
             state = replace(state, waiting=tuple(others))
-        return replace(state, chains=chains, legs=(*chains.legs(), *self._part(state)))
+        return replace(state, chains=chains, items=(*chains.items(), *self._part(state)))
 
     def _most_restarts(self, state: SoapState) -> int:
         """How many random plans are seeds."""
@@ -146,17 +151,17 @@ class Soap(AbstractRoundStrategy[SoapState]):
         """The descent from the best plan."""
         best = state.incumbent
         descent = Descent(best.choices, best.cost, state.evaluation.options.count)
-        return replace(state, descent=descent, legs=descent.legs())
+        return replace(state, descent=descent, items=descent.items())
 
-    def _descending(self, state: SoapState, legs: Sequence[SearchLeg]) -> SoapState:
+    def _descending(self, state: SoapState, items: Sequence[SearchItem]) -> SoapState:
         """The next round of the descent."""
         if state.descent is None:
             return state
-        descent, following = state.descent.join(legs)
-        return replace(state, descent=descent, legs=following)
+        descent, following = state.descent.join(items)
+        return replace(state, descent=descent, items=following)
 
     def _part(self, state: SoapState) -> tuple[WorkItem, ...]:
-        """A leg for some more steps of OptCNN's, unless its plan is known."""
+        """An item for some more steps of OptCNN's, unless its plan is known."""
         if self._share == 0:
             return ()
         if state.tables is None:
@@ -165,7 +170,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
 
     def terminate(self, state: SoapState) -> bool:
         """Whether no change of a single operator helps."""
-        return state.descent is not None and state.descent.ends_with(state.legs)
+        return state.descent is not None and state.descent.ends_with(state.items)
 
     def alternatives(self, state: SoapState) -> tuple[Plan, ...]:
         """The named plans, and OptCNN's, where there was time for it."""

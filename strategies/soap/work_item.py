@@ -1,9 +1,9 @@
-"""Legs: the work items of a search over choices; see ``maniple.strategies.interface.parallel``.
+"""Work items of a search over choices; see ``maniple.strategies.interface.parallel_search``.
 
-leg     what a step evaluates                              keeps it
+item    what a step evaluates                              keeps it
 Walk    a proposal of a chain                              by the chain's rule
 Sweep   the next choice, of one operator after another     if the step gets shorter
-Merge   what another leg changed, on top of the fastest    if the step gets shorter
+Merge   what another item changed, on top of the fastest   if the step gets shorter
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast, final
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.interface.space import Choice
 from maniple.strategies.soap.markov_chain import Chain, advance
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 WIDTH = 8
-"""So many legs are a round: more processes than that have nothing to do."""
+"""So many items are a round: more processes than that have nothing to do."""
 Change = tuple[tuple[int, Choice], ...]
 """(operator, choice) for every operator that changes."""
 
@@ -35,7 +35,7 @@ class Walk:
     """Some proposals of a chain.
 
     Args:
-        chain: as far as it has come; it begins with the leg.
+        chain: as far as it has come; it begins with the item.
         temperature_s: how much longer a step may get with probability 1/e, in seconds.
         most: how many proposals it makes.
         least: the least by which a plan that it tried did not fit.
@@ -72,14 +72,14 @@ class Walk:
         return self.chain.proposals >= self.most
 
     def step(self, evaluation: Evaluation) -> Walk:
-        """The leg after one more proposal."""
+        """The item after one more proposal."""
         evaluation.stand_at(self.chain.choices)
         evaluation.least = self.least
         chain = advance(self.chain, evaluation.space, evaluation, self.temperature_s, 1.0)
         return replace(self, chain=chain, least=evaluation.least)
 
     def pack(self) -> list[object]:
-        """The leg as plain data."""
+        """The item as plain data."""
         chain = self.chain
         chances = [chain.seed, chain.proposals, chain.accepted]
         ends = [_pack_choices(chain.choices), chain.cost, _pack_choices(chain.best), chain.best_cost]
@@ -115,7 +115,7 @@ class Sweep:
         return self.proposals >= self.most
 
     def step(self, evaluation: Evaluation) -> Sweep:
-        """The leg after one more choice."""
+        """The item after one more choice."""
         operator, option = evaluation.options.at(self.position)
         following = (self.position + 1) % evaluation.options.count
         moved = replace(self, position=following, proposals=self.proposals + 1)
@@ -132,7 +132,7 @@ class Sweep:
         return replace(moved, best=evaluation.choices, best_cost=cost, accepted=self.accepted + 1)
 
     def pack(self) -> list[object]:
-        """The leg as plain data."""
+        """The item as plain data."""
         counts = [self.position, self.most, self.proposals, self.accepted]
         return ["sweep", _pack_choices(self.best), self.best_cost, *counts, _packed_shortfall(self.least)]
 
@@ -140,7 +140,7 @@ class Sweep:
 @final
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What several legs changed, joined: the fastest one's changes, then those of the others as long as they help.
+    """What several items changed, joined: the fastest one's changes, then those of the others as long as they help.
 
     Args:
         best: the choices as they are now.
@@ -169,7 +169,7 @@ class Merge:
         return not self.waiting
 
     def step(self, evaluation: Evaluation) -> Merge:
-        """The leg after one more change."""
+        """The item after one more change."""
         evaluation.stand_at(self.best)
         evaluation.least = self.least
         change, *others = self.waiting
@@ -186,27 +186,27 @@ class Merge:
         return
 
 
-SearchLeg = Walk | Sweep | Merge
+SearchItem = Walk | Sweep | Merge
 
 
-def merge(legs: Sequence[SearchLeg], before: Choices, cost: float) -> Merge | None:
-    """The leg that joins what legs from one plan have found; None where none of them found a faster one.
+def merge(items: Sequence[SearchItem], before: Choices, cost: float) -> Merge | None:
+    """The item that joins what items have found from one plan; None where none of them found a faster one.
 
     Args:
-        legs: the legs.
+        items: those that searched from it.
         before: the choices that they were to improve.
         cost: their step time.
     """
-    better = sorted(((leg.best_cost, place) for place, leg in enumerate(legs) if leg.best_cost < cost))
+    better = sorted(((item.best_cost, place) for place, item in enumerate(items) if item.best_cost < cost))
     if not better:
         return None
-    fastest, *others = (legs[place].best for _, place in better)
+    fastest, *others = (items[place].best for _, place in better)
     changes = (_difference(before, other) for other in others)
     return Merge(fastest, better[0][0], tuple(dict.fromkeys(change for change in changes if change)))
 
 
 def unpack(plain: Sequence[object]) -> Walk | Sweep:
-    """The leg that ``pack`` gave.
+    """The item that ``pack`` gave.
 
     Raises:
         RequestError: it is none.
@@ -221,8 +221,8 @@ def unpack(plain: Sequence[object]) -> Walk | Sweep:
             best, best_cost, position, most, proposals, accepted, least = cast("list[int]", fields)
             return Sweep(_choices(best), best_cost, position, most, proposals, accepted, _shortfall(least))
     except (TypeError, ValueError) as error:
-        raise RequestError(f"leg: expected what packed() gives, got something else ({error})") from error
-    raise RequestError(f"leg: expected a walk or a sweep, got {kind!r}")
+        raise RequestError(f"item: expected what packed() gives, got something else ({error})") from error
+    raise RequestError(f"item: expected a walk or a sweep, got {kind!r}")
 
 
 def _difference(before: Choices, after: Choices) -> Change:

@@ -1,6 +1,6 @@
-"""Timing: when the rows of a simulated step run; from scratch, and after a change.
+"""Timing: when the rows of a simulated step run after a change.
 
-May import ``lowering``. Start with ``full``.
+From scratch they run as ``runtime/schedule/order`` says. Start with ``ledger``.
 """
 
 from __future__ import annotations

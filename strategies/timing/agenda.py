@@ -1,10 +1,4 @@
-"""Agendas: compiled queues of rows by (time, key), for times that do not fall.
-
-A calendar queue (R. Brown, Calendar queues: a fast O(1) priority queue implementation for the simulation event set
-problem, CACM 1988): a row is put into the bucket of its time, unordered. When the time of a bucket comes, its rows are
-sorted; a row that is put into the open bucket finds its place among them. The tasks of a launch become ready together
-and by rising key, so there is little to sort, where a heap of all rows would compare every row with ten others.
-"""
+"""Agendas: the calendar queue of `runtime/schedule/order.py` for rows of a table, whose keys are not their numbers."""
 
 # pyright: reportArgumentType=false, reportReturnType=false
 # (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
@@ -13,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.lowering.compiled import inner, kernel, leaf
-from maniple.strategies.lowering.tables import DUE, KEY, NONE, Column, Numbers, Table
+from maniple.process.compilation.compiled import inner, kernel, leaf
+from maniple.strategies.timing.tables import DUE, KEY, NONE, Column, Numbers, Table
 
 Buckets = tuple[Numbers, Numbers]
 """The last row of each bucket, and the row before each."""
@@ -24,6 +18,8 @@ Agenda = tuple[Buckets, Line]
 """What runs for every row takes its arrays one by one: an array that comes out of a tuple is counted each time."""
 FEW = 64
 """So many rows find their places one by one; more are sorted."""
+RUN = 16
+"""So many find their places one by one where more are sorted; such runs are merged."""
 
 
 @kernel
@@ -36,14 +32,6 @@ def empty(rows: int) -> Agenda:
         np.zeros(rows, np.int64),
         np.zeros(rows, np.int32),
     )
-
-
-@leaf
-def put(buckets: Numbers, before: Numbers, row: int, bucket: int) -> None:
-    """Put a row into a bucket; what is later than all buckets, into the last."""
-    bucket = min(bucket, len(buckets) - 1)
-    before[row] = buckets[bucket]
-    buckets[bucket] = row
 
 
 @inner
@@ -85,10 +73,30 @@ def _is_before(table: Table, time: int, row: int, other_time: int, other: int) -
 
 @inner
 def _sort(table: Table, times: Column, rows: Numbers, count: int) -> None:
-    """Order many rows: by key, and then, leaving those of one time as they are, by time."""
-    keys = np.empty(count, np.int64)
-    for place in range(count):
-        keys[place] = table[rows[place], KEY]
-    by_key = np.argsort(keys, kind="mergesort")
-    order = by_key[np.argsort(times[:count][by_key], kind="mergesort")][::-1]
-    times[:count], rows[:count] = times[:count][order], rows[:count][order]
+    """Order many rows: short runs first, then two of them at a time, each twice as long as before."""
+    for start in range(0, count, RUN):
+        run_times, run_rows = times[start:count], rows[start:count]
+        for place in range(1, min(RUN, count - start)):
+            insert(table, run_times, run_rows, place, run_times[place], run_rows[place])
+    merged_times, merged_rows = np.empty(count, np.int64), np.empty(count, np.int32)
+    width = RUN
+    while width < count:
+        for start in range(0, count, 2 * width):
+            _merge(table, times, rows, merged_times, merged_rows, start, start + width, min(start + 2 * width, count))
+        for place in range(count):
+            times[place], rows[place] = merged_times[place], merged_rows[place]
+        width *= 2
+
+
+@leaf
+def _merge(
+    table: Table, times: Column, rows: Numbers, to_times: Column, to_rows: Numbers, start: int, middle: int, end: int
+) -> None:
+    """Merge the runs from the start and from the middle on, the second of which may be empty, or not be there."""
+    one, other = start, middle
+    for place in range(start, end):
+        if other >= end or (one < middle and not _is_before(table, times[one], rows[one], times[other], rows[other])):
+            taken, one = one, one + 1
+        else:
+            taken, other = other, other + 1
+        to_times[place], to_rows[place] = times[taken], rows[taken]

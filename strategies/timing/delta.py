@@ -28,8 +28,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.strategies.lowering.compiled import inner, kernel, leaf
-from maniple.strategies.lowering.tables import (
+from maniple.process.compilation.compiled import inner, kernel, leaf
+from maniple.runtime.schedule.order import put
+from maniple.strategies.timing import agenda
+from maniple.strategies.timing.agenda import Agenda
+from maniple.strategies.timing.tables import (
     COUNT,
     DUE,
     DURATION,
@@ -54,8 +57,6 @@ from maniple.strategies.lowering.tables import (
     Table,
     Tables,
 )
-from maniple.strategies.timing import agenda
-from maniple.strategies.timing.agenda import Agenda
 
 Marks = np.ndarray[tuple[int], np.dtype[np.int8]]
 """By row what changed about it."""
@@ -104,10 +105,9 @@ def settle(
     """
     rows, (past, sequence), (free, left) = tables[0], sequences, lanes
     used, before, shift, limit = counts
-    free[:] = 0
-    left[:] = load
-    if left.max() > limit:
-        return left.max(), NONE, 0, 0, 0
+    most = _begin(free, left, load)
+    if most > limit:
+        return most, NONE, 0, 0, 0
     # Rows have two sets of times. READY and END are those before, and stay so until the end, for they say whether a
     # row has changed. DUE and WAITS are those to be: the latest end so far of what a row waits for, and for how many it
     # still waits; once it is taken, its own end. `exchange` swaps the two, so that the same again takes a change back.
@@ -118,7 +118,8 @@ def settle(
     if limit < since < NEVER:  # what is ready then waited for a row that stays, and ends then
         return since, NONE, 0, 0, 0
     taken = _position(rows, past, before, since)
-    sequence[:taken] = past[:taken]
+    for place in range(taken):
+        sequence[place] = past[place]
     alive = taken + _await_all(rows, marks, queue, past[taken:before], blocks[0])
     latest = _take(tables, queue, past[:taken], lanes, since, shift)
     # The sweep opens the bucket after the one that it is told of.
@@ -128,6 +129,17 @@ def settle(
     if length == alive:
         exchange(rows, sequence[taken:end])
     return makespan, length, taken, end, retimed
+
+
+@leaf
+def _begin(free: Column, left: Column, load: Column) -> int:
+    """Let all lanes be free, and have to do what they do in all; gives the most that one does."""
+    # Loops where numpy has a word: numba compiles a function for each word, with its errors, for longer than this file.
+    most = 0
+    for lane in range(len(load)):
+        free[lane], left[lane] = 0, load[lane]
+        most = max(most, load[lane])
+    return most
 
 
 @kernel
@@ -246,13 +258,13 @@ def _await_all(rows: Table, marks: Marks, queue: Agenda, rest: Numbers, fresh: T
             rows[row, DUE], rows[row, WAITS] = 0, rows[row, LINK] >> LINK_BITS
             count += 1
             if rows[row, WAITS] == 0:
-                agenda.put(buckets, following, row, 0)
+                put(buckets, following, row, 0)
     for block in range(len(fresh)):
         for row in range(fresh[block, 0], fresh[block, 0] + fresh[block, 1]):
             rows[row, DUE], rows[row, WAITS] = 0, rows[row, LINK] >> LINK_BITS
             count += 1
             if rows[row, WAITS] == 0:
-                agenda.put(buckets, following, row, 0)
+                put(buckets, following, row, 0)
     return count
 
 
@@ -279,7 +291,7 @@ def _take(tables: Tables, queue: Agenda, kept: Numbers, lanes: Lanes, since: int
                     rows[other, DUE] = max(rows[other, DUE], end)
                     rows[other, WAITS] -= 1
                     if rows[other, WAITS] == 0:
-                        agenda.put(buckets, following, other, rows[other, DUE] >> shift)
+                        put(buckets, following, other, rows[other, DUE] >> shift)
             span = spans[span, NEXT]
     return latest
 
@@ -337,7 +349,7 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
                 rows[other, WAITS] -= 1
                 if rows[other, WAITS] == 0:
                     if due >> shift > bucket and bucket < len(buckets) - 1:
-                        agenda.put(buckets, following, other, due >> shift)
+                        put(buckets, following, other, due >> shift)
                     else:
                         lined = agenda.insert(rows, line_times, line_rows, lined, due, other)
             span = spans[span, NEXT]

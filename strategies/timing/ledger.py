@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.schedule.schedule import csr
-from maniple.strategies.lowering import tables
-from maniple.strategies.lowering.tables import Tables
-from maniple.strategies.timing import agenda, delta
+from maniple.strategies.timing import agenda, delta, tables
 from maniple.strategies.timing.block_space import BlockSpace
+from maniple.strategies.timing.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.schedule.schedule import Column
-    from maniple.strategies.lowering.tables import Spans, Table
     from maniple.strategies.timing.delta import Blocks
+    from maniple.strategies.timing.tables import Spans, Table
 
     Columns = tuple[Column, tuple[Column, Column, Column], tuple[Column, Column], int]
     """Durations, holds (starts, lanes, spans), successors (starts, rows), number of lanes."""
@@ -174,8 +173,7 @@ class Ledger:
                 f"got {longest // 10**9} s; look at the machine's rates, which are in bytes and operations per second"
             )
         first, first_hold = self._take(_ROWS, len(block.columns)), self._take(_HOLDS, len(block.held))
-        held = block.held[:, :2]
-        tables.add_rows(self._tables, self._load, first, block.columns, first_hold, held, block.bases)
+        tables.add_rows(self._tables, self._load, first, block.columns, first_hold, block.held, block.bases)
         placed = Placed(first, len(block.columns), first_hold, len(block.held))
         self._rows_added.append(placed)
         return placed

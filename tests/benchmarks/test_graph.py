@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from taskbench.graph import PATTERNS, TaskGraph, murmur3, uniform
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 # Inputs of points 0, 1, 2, ... at one step, worked out by hand from Task Bench's core library (core/core.cc).
 TABLE = [

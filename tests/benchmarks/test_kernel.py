@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from taskbench.kernel import compute, produce, run_task
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 
 def payload(step: int, point: int, pairs: int = 3) -> np.ndarray:

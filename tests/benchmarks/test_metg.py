@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from taskbench.metg import Sample, UndecidedError, metg
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 
 def curve(overhead_us: float, sizes: list[int]) -> list[Sample]:

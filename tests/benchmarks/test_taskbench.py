@@ -14,7 +14,7 @@ from taskbench.regions import Program
 from taskbench.static import Mapped, Schedule, Static, before, offset
 from taskbench.system import make
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 FOUND_ON = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])

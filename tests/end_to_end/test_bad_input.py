@@ -37,14 +37,14 @@ def changed_plan(folder: Path, processors: int, **changes: object) -> str:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
+    [  # What several ranks refuse is told once: the misspelt strategy, and tests/end_to_end/test_launch.py.
         (("run", "missing.py"), "missing.py"),
         (("run", "--nodes", "0", DIGITS), "--nodes"),
         (("run", "--launcher", "srun", DIGITS), "local"),
         (("run", "--nodes", "2", DIGITS, "--strategy", "expret"), "did you mean 'expert'"),
-        (("run", "--nodes", "2", "--mapper", "defalt", DIGITS), "did you mean 'default'"),
-        (("run", "--nodes", "2", DIGITS, "--timeline", "no/such/folder/step.json"), "no/such/folder"),
-        (("run", "--nodes", "2", DIGITS, "--plan", "missing.json"), "missing.json"),
+        (("run", "--mapper", "defalt", DIGITS), "did you mean 'default'"),
+        (("run", DIGITS, "--timeline", "no/such/folder/step.json"), "no/such/folder"),
+        (("run", DIGITS, "--plan", "missing.json"), "missing.json"),
         (("runn",), "run"),
     ],
 )
@@ -66,7 +66,7 @@ def test_a_plan_that_cannot_run_is_refused_before_the_first_step(
     tmp_path: Path, processors: int, changes: dict[str, object], expected: str
 ) -> None:
     plan = changed_plan(tmp_path, processors, **changes)
-    ended = maniple("run", "--nodes", "2", DIGITS, "--plan", plan, cwd=tmp_path)
+    ended = maniple("run", DIGITS, "--plan", plan, cwd=tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert expected in ended.stderr
     assert "epoch" not in ended.stdout
@@ -75,12 +75,12 @@ def test_a_plan_that_cannot_run_is_refused_before_the_first_step(
 def test_a_truncated_plan_is_refused(tmp_path: Path) -> None:
     path = Path(changed_plan(tmp_path, 2))
     path.write_text(path.read_text()[:100])
-    ended = maniple("run", "--nodes", "2", DIGITS, "--plan", str(path), cwd=tmp_path)
+    ended = maniple("run", DIGITS, "--plan", str(path), cwd=tmp_path)
     assert ended.returncode == 2
     assert "plan.json" in ended.stderr
 
 
 def test_an_unwritable_timeline_is_refused(tmp_path: Path) -> None:
-    ended = maniple("run", "--nodes", "2", DIGITS, "--epochs", "1", "--timeline", str(tmp_path), cwd=tmp_path)
+    ended = maniple("run", DIGITS, "--epochs", "1", "--timeline", str(tmp_path), cwd=tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert f"cannot write the timeline to {tmp_path}" in ended.stderr

@@ -1,4 +1,8 @@
-"""The examples as a user starts them: alone and on two nodes, under every strategy, with the same losses."""
+"""The examples alone and on two nodes, under every strategy, with the same losses.
+
+Most of them run one after the other in the processes of two launches, one alone and one on two nodes. What a launch of
+its own shows (options of the launcher, what a process imports, plug-ins) has one.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,18 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+SERIES = Path(__file__).resolve().parent / "scripts" / "series.py"
 DIGITS = ROOT / "examples" / "digits.py"
+CHOLESKY = ROOT / "examples" / "cholesky.py"
 TESTED = {  # each has a test of its own below
     *("cholesky", "custom_device", "custom_launcher", "custom_mapper", "custom_transport", "digits"),
 }
@@ -65,24 +72,31 @@ def run(folder: Path, *arguments: str, nodes: int = 0, python_path: Path | None 
     """Run a program to its end in a folder of its own; with nodes, under the launcher."""
     folder.mkdir()
     launcher = ["-m", "maniple.cli", "run", "--nodes", str(nodes), "--log-dir", str(folder / "logs")] if nodes else []
-    added = {} if python_path is None else {"PYTHONPATH": str(python_path)}
+    paths = [] if python_path is None else [str(python_path)]
+    paths += filter(None, [os.environ.get("PYTHONPATH")])
     ended = subprocess.run(
         [sys.executable, *launcher, *arguments],
         cwd=folder,
-        env={**os.environ, **added},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     return Ended(ended.stdout, ended.stderr, folder)
 
 
-def digits(folder: Path, *arguments: str, nodes: int = 0, python_path: Path | None = None) -> Ended:
-    own = ("--epochs", str(EPOCHS), "--losses", "losses.txt")
-    return run(folder, str(DIGITS), *own, *arguments, nodes=nodes, python_path=python_path)
+OWN = ("--epochs", str(EPOCHS), "--losses", "losses.txt")
+
+
+def series(folder: Path, programs: Mapping[str, tuple[str, ...]], nodes: int = 0) -> dict[str, Ended]:
+    """Run programs one after the other in the processes of one launch, each in a folder of its own, by its name."""
+    file = folder / "series.json"
+    file.write_text(json.dumps([[str(folder / name), program] for name, program in programs.items()]))
+    run(folder / "all", str(SERIES), str(file), nodes=nodes)
+    return {name: Ended((folder / name / "out-0").read_text(), "", folder / name) for name in programs}
 
 
 def check(found: Ended, alone: Ended, nodes: int) -> None:
@@ -107,36 +121,58 @@ def check(found: Ended, alone: Ended, nodes: int) -> None:
     assert named == {"critical path", *(f"node {rank} (rank {rank})" for rank in range(max(1, nodes)))}
 
 
+# Data parallelism is trained without pickle below, the expert plan from a file; the laws train every strategy.
+STRATEGIES = ("model_parallel", "spatial", "random")
+
+
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def on_nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """What ran on two nodes, one after the other."""
     pytest.importorskip("sklearn")
-    return digits(tmp_path_factory.mktemp("alone") / "run")
+    folder = tmp_path_factory.mktemp("nodes")
+    saved = str(folder / "my-plan.json")
+    programs: dict[str, tuple[str, ...]] = {example.stem: (str(example),) for example in [*EXAMPLES, CHOLESKY]}
+    programs |= {strategy: (str(DIGITS), *OWN, "--strategy", strategy) for strategy in STRATEGIES}
+    programs["saved"] = (str(DIGITS), *OWN, "--strategy", "expert", "--save-plan", saved)
+    programs["again"] = (str(DIGITS), *OWN, "--plan", saved)
+    return series(folder, programs, nodes=2)
+
+
+@pytest.fixture(scope="module")
+def in_one_process(tmp_path_factory: pytest.TempPathFactory, on_nodes: dict[str, Ended]) -> dict[str, Ended]:
+    """What ran alone, one after the other."""
+    saved = on_nodes["saved"].folder.parent / "my-plan.json"
+    programs: dict[str, tuple[str, ...]] = {example.stem: (str(example),) for example in [*EXAMPLES, CHOLESKY]}
+    programs["alone"] = (str(DIGITS), *OWN)
+    # A plan for two processors runs in one process too, on two processors of its own.
+    programs["again"] = (str(DIGITS), *OWN, "--plan", str(saved))
+    return series(tmp_path_factory.mktemp("one"), programs)
+
+
+@pytest.fixture(scope="module")
+def alone(in_one_process: dict[str, Ended]) -> Ended:
+    return in_one_process["alone"]
 
 
 def test_digits_in_one_process(alone: Ended) -> None:
     check(alone, alone, nodes=0)
 
 
-# Data parallelism is trained without pickle below, the expert plan from a file; the laws train every strategy.
-@pytest.mark.parametrize("strategy", ["model_parallel", "spatial", "random"])
-def test_digits_on_two_nodes(strategy: str, alone: Ended, tmp_path: Path) -> None:
-    check(digits(tmp_path / "run", "--strategy", strategy, nodes=2), alone, nodes=2)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_digits_on_two_nodes(strategy: str, alone: Ended, on_nodes: dict[str, Ended]) -> None:
+    check(on_nodes[strategy], alone, nodes=2)
 
 
-def test_digits_with_a_saved_plan(alone: Ended, tmp_path: Path) -> None:
-    saved = tmp_path / "my-plan.json"
-    first = digits(tmp_path / "saved", "--strategy", "expert", "--save-plan", str(saved), nodes=2)
-    again = digits(tmp_path / "again", "--plan", str(saved), nodes=2)
-    check(again, alone, nodes=2)
-    assert again.losses() == first.losses()
-    # A plan for two processors runs in one process too, on two processors of its own.
-    check(digits(tmp_path / "one", "--plan", str(saved)), alone, nodes=0)
+def test_digits_with_a_saved_plan(alone: Ended, on_nodes: dict[str, Ended], in_one_process: dict[str, Ended]) -> None:
+    check(on_nodes["again"], alone, nodes=2)
+    assert on_nodes["again"].losses() == on_nodes["saved"].losses()
+    check(in_one_process["again"], alone, nodes=0)
 
 
 def test_digits_on_two_nodes_without_pickle(alone: Ended, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(NO_PICKLE)
-    found = digits(tmp_path / "run", nodes=2, python_path=tmp_path / "site")
+    found = run(tmp_path / "run", str(DIGITS), *OWN, nodes=2, python_path=tmp_path / "site")
     check(found, alone, nodes=2)
     logs = [path.read_text() for path in (tmp_path / "run" / "logs").rglob("*") if path.is_file()]
     assert len(logs) == 2
@@ -163,10 +199,10 @@ def test_an_example_of_a_plug_in_is_short(example: Path) -> None:
     assert len(example.read_text(encoding="utf-8").splitlines()) < 60
 
 
-@pytest.mark.parametrize("nodes", [0, 2])
+@pytest.mark.parametrize("nodes", ["in_one_process", "on_nodes"])
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_run(example: Path, nodes: int, tmp_path: Path) -> None:
-    out = run(tmp_path / "run", str(example), nodes=nodes).out
+def test_examples_run(example: Path, nodes: str, request: pytest.FixtureRequest) -> None:
+    out = request.getfixturevalue(nodes)[example.stem].out
     assert out != ""
     assert "BAD" not in out
 
@@ -185,9 +221,9 @@ def test_a_custom_mapper_changes_places_and_nothing_else(nodes: int, processors:
     assert out.rstrip().endswith("the same under both mappers: True")
 
 
-@pytest.mark.parametrize("nodes", [0, 2])
-def test_a_traced_factorisation_is_right_every_time(nodes: int, tmp_path: Path) -> None:
-    out = run(tmp_path / "run", str(ROOT / "examples" / "cholesky.py"), nodes=nodes).out
+@pytest.mark.parametrize("nodes", ["in_one_process", "on_nodes"])
+def test_a_traced_factorisation_is_right_every_time(nodes: str, request: pytest.FixtureRequest) -> None:
+    out = request.getfixturevalue(nodes)["cholesky"].out
     assert out.splitlines() == [f"matrix {seed}: relative error below 1e-14" for seed in range(3)]
 
 
@@ -251,12 +287,12 @@ def test_a_part_of_ones_own_changes_no_loss(example: str, said: str, tmp_path: P
 
 
 @pytest.mark.usefixtures("announced")
-def test_announced_parts_are_asked_for_by_name(seen: Path, tmp_path: Path) -> None:
+def test_announced_parts_are_asked_for_by_name(seen: Path, tmp_path: Path, on_nodes: dict[str, Ended]) -> None:
     example = str(ROOT / "examples" / "three_steps.py")
-    (alone,) = losses(run(tmp_path / "alone", example, nodes=2).out)
+    (without,) = losses(on_nodes["three_steps"].out)
     parts = ("--device", "file", "--transport", "unix", "--launcher", "ssh:127.0.0.1,127.0.0.2")
     ended = run(tmp_path / "run", *parts, example, nodes=2)
-    assert losses(ended.out) == [alone]
+    assert losses(ended.out) == [without]
     assert "exchange tiles through Unix sockets" in ended.err
     # Nobody but the ranks reads their variables.
     assert seen.read_text().splitlines() == [f"-o BatchMode=yes 127.0.0.{node} sh -s" for node in (1, 2)]

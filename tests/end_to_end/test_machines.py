@@ -29,18 +29,25 @@ def told(*options: str) -> dict[str, Any]:
     return document
 
 
-def test_two_ranks_with_null_devices_compute_the_bits_of_two_ranks_with_cpus() -> None:
-    on_cpus, on_devices = told("--cores", "1"), told("--device", "null")
+@pytest.fixture(scope="module")
+def on_cpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two ranks tell whose machine is one from a file."""
+    file = tmp_path_factory.mktemp("machine") / "two.toml"
+    mp.Machine.cpu(1, ranks=2, name="as I say").save(file)
+    return told("--machine", str(file))
+
+
+def test_two_ranks_with_null_devices_compute_the_bits_of_two_ranks_with_cpus(on_cpus: dict[str, Any]) -> None:
+    on_devices = told("--device", "null")
     assert on_devices["kinds"] == ["gpu", "gpu"]
     assert on_devices["predicted"] == on_devices["measured"] > 0
     for key in ("losses", "parameters", "predicted", "measured"):
         assert on_devices[key] == on_cpus[key], key
 
 
-def test_a_run_is_the_machine_that_it_is_given(tmp_path: Path) -> None:
-    file = tmp_path / "two.toml"
-    mp.Machine.cpu(1, ranks=2, name="as I say").save(file)
-    assert told("--machine", str(file))["machine"] == "as I say"
+def test_a_run_is_the_machine_that_it_is_given(on_cpus: dict[str, Any]) -> None:
+    assert on_cpus["machine"] == "as I say"
+    assert on_cpus["kinds"] == ["cpu", "cpu"]
 
 
 def test_a_machine_of_other_ranks_is_refused(tmp_path: Path) -> None:

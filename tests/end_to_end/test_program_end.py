@@ -132,9 +132,13 @@ def test_a_program_that_catches_a_failure_goes_on(command: list[str], program: P
 
 @pytest.mark.parametrize("heard", [True, False])
 def test_a_prompt_says_it_at_the_next_call_or_at_the_end(heard: bool, program: Path) -> None:
-    """At a prompt, where an earlier mistake was printed and the program went on."""
+    """At a prompt, where an earlier mistake was printed and the program went on.
+
+    The task fails in its own time: calls are made until one says so, and then one more, which says nothing.
+    """
     program.write_text(GOES_ON.partition("if sys")[0])
-    more = ["1 / 0", "print('still here')", *(["mp.region((4,))", "mp.region((4,))"] if heard else [])]
+    calls = ["while True: mp.region((4,))", "", "mp.region((4,))"]
+    more = ["1 / 0", "print('still here')", *(calls if heard else [])]
     command = [sys.executable, "-i", "-q", str(program), "prompt"]
     ended = subprocess.run(
         command, input="\n".join(more) + "\n", capture_output=True, text=True, check=False, timeout=60

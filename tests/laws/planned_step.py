@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from trained_networks import NETWORKS, OPTIMIZER
 
 import maniple as mp
-from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache, Program, lower
-from maniple.operators.lowering.weight import weights
-from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.schedule import Schedule
 
 NAMED = ("data_parallel", "expert", "model_parallel", "spatial")
@@ -30,10 +28,7 @@ MACHINES = (
 
 def program(graph: mp.Graph, plan: mp.Plan, machine: mp.Machine) -> Program:
     """The launches of a training step; a smaller batch is one more ``with_batch`` away."""
-    table = RegionTable()
-    return Expansion(graph, plan, machine, weights(graph, plan, machine, OPTIMIZER, table), table).training_step(
-        OPTIMIZER
-    )
+    return training_step(graph, plan, machine, OPTIMIZER)
 
 
 def lowered(graph: mp.Graph, plan: mp.Plan, machine: mp.Machine) -> Schedule:

@@ -28,7 +28,7 @@ from placed_program import Placed, opened
 from thread_ranks import run_on_worlds
 
 import maniple as mp
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.analysis.placed_use import AnalysedUse
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.control.world import World

@@ -14,7 +14,7 @@ from example_inputs import (
 from torch import Tensor, nn
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 X = torch.zeros(6, WIDTH, dtype=torch.float64)
 ELSEWHERE = torch.full((WIDTH,), 3.0, dtype=torch.float64)

@@ -33,7 +33,7 @@ from torch import Tensor
 
 import maniple as mp
 from maniple.operators.graph.batch import check_batch
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 @pytest.mark.parametrize("name", WAYS)

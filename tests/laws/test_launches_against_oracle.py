@@ -19,7 +19,7 @@ from placed_program import launched, opened, resolved
 from thread_ranks import run_on_ranks
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
 from maniple.runtime.control.world import World
 

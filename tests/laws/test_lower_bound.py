@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_roofline import task_ns
 
 import maniple as mp
-from maniple.runtime.schedule.roofline import task_ns
+from maniple.operators.lowering.expansion import training_step
 from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.bound.span import spans
 from maniple.strategies.bound.whole_step import MOMENTUM
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.simulation.step import StepLaunches
 
 pytestmark = pytest.mark.simulator
 
@@ -53,7 +53,7 @@ def test_no_cut_of_a_launch_takes_less_than_the_bound_counts_for_it(graphs: int,
     plan = STRATEGIES.lookup("random")().plan(Problem(graph, machine, seed=plans))
     counted = {span.launch.name: span for span in spans(graph, machine, MOMENTUM)}
     compared = 0
-    for launch in StepLaunches(graph, plan, machine, mp.SGD(lr=0.1, momentum=0.9)).program.launches:
+    for launch in training_step(graph, plan, machine, mp.SGD(lr=0.1, momentum=0.9)).launches:
         span = counted.get(launch.name)
         if span is not None:  # what stands for an operator that exchanges something has other names
             times = [task_ns(launch, point, machine) for point in range(len(launch.points))]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import combinations
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from pipelined_step import forward_then_backward, one_forward_one_backward, pipeline
 from planned_step import plans, program
 from test_lanes import RUNS, clocks, has_ended, together, touches
 from thread_ranks import run_on_worlds
@@ -22,14 +24,13 @@ import maniple as mp
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
-from maniple.runtime.lanes import binding
-from maniple.runtime.lanes.binding import Storage
 from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.schedule import rank_instances
 from maniple.runtime.schedule.lane import Lanes, Layout, Step, StepKind
 from maniple.runtime.schedule.lifetime import Lifetimes
 from maniple.runtime.schedule.memory_plan import MemoryPlan, plan_memory
-from maniple.runtime.schedule.schedule import Schedule
-from maniple.runtime.storage.memory import Memory
+from maniple.runtime.schedule.rank_instances import RankInstances
+from maniple.runtime.schedule.schedule import Piece, Schedule, Transfer
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.testing import local_worlds
 
@@ -43,19 +44,22 @@ def schedules() -> list[Drawn]:
     for turn, (label, graph, plan, machine) in enumerate(plans(settings().max_examples // 50, first=1)):
         step = program(graph, plan, machine)
         found.append((f"{label}, {turn % 2}", lower(step, FragmentCache(machine)), step.homes, turn % 2 == 0))
+    for order in (one_forward_one_backward, forward_then_backward):
+        found += [(f"{order.__name__}, {shares}", pipeline(order, 6), (), shares) for shares in (True, False)]
     return found
 
 
 def laid_out(drawn: Drawn, rank: int) -> tuple[dict[int, tuple[Step, ...]], Mapping[int, MemoryPlan]]:
-    """The lanes that a rank knows of, and what it plans."""
+    """The lanes of all ranks, and what one of them plans."""
     _, schedule, lasting, shares = drawn
     ranks = range(len(schedule.machine.memories))
-    near = ranks if shares else (rank,)
-    storage = Storage(schedule, {rank: Memory(rank)}, lasting, near)
-    lanes = Layout(schedule, (rank,), near, storage.temporary).lanes()
-    storage.plan(lanes.lifetimes)
-    others: list[Lanes] = [Layout(schedule, (other,), near).lanes() for other in near if other != rank]
-    return together([lanes, *others]), storage.plans
+    near = ranks if shares else ()
+    holds = RankInstances(schedule, (rank,), lasting)
+    lanes = Layout(schedule, (rank,), near, holds.temporary).lanes()
+    others: list[Lanes] = [
+        Layout(schedule, (other,), ranks if shares else (other,)).lanes() for other in ranks if other != rank
+    ]
+    return together([lanes, *others]), holds.plan(lanes.lifetimes)
 
 
 def overlapping(schedule: Schedule, plan: MemoryPlan) -> Iterator[tuple[int, int]]:
@@ -111,16 +115,40 @@ def test_no_two_instances_that_may_be_alive_together_overlap() -> None:
     assert 2 * saved > kept, "much of the memory is used more than once"
 
 
+@dataclass(eq=False)
+class Moving:
+    """A movement of the ranks' copy engines in one run, while it is under way.
+
+    Args:
+        row: which.
+        run: of which run.
+        begun: the memories whose lanes have started it.
+        sent: its transfers that have left.
+        landed: those that have arrived.
+        folded: its folds that were made.
+        ended: the memories where all of it that concerns them is over.
+    """
+
+    row: int
+    run: int
+    begun: set[int] = field(default_factory=set)
+    sent: set[int] = field(default_factory=set)
+    landed: set[int] = field(default_factory=set)
+    folded: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+
+
 class Execution:
     """Runs of lanes whose steps begin and end in an order that is drawn, on bytes that know whose they are.
 
     Every instance takes its bytes when a step of a run uses it first; whoever uses it after that must find them as they
-    were left. A movement of the copy engine goes on after its lane, and ends at any time.
+    were left. What a copy engine moves goes on after its lane: a tile leaves at any time once its sender has started,
+    and lands at any time after that once its receiver has.
 
     Args:
         drawn: what runs.
         rank: whose memory is watched.
-        lanes: with waits.
+        lanes: with waits, of all ranks.
         plan: where instances lie.
         chance: draws.
     """
@@ -133,37 +161,45 @@ class Execution:
         self.taken: set[tuple[int, int]] = set()
         self.counts: dict[int, int] = dict.fromkeys(lanes, 0)
         self.moved: dict[tuple[int, int], int] = {}
-        self.moving: list[tuple[int, Step, int]] = []
+        self.moving: dict[tuple[int, int], Moving] = {}
         self.faults: set[str] = set()
+        self.lengths = {lane: len(steps) for lane, steps in lanes.items()}
+        self.under_way: dict[int, tuple[Step, int]] = {}
+        self.parts = {step.row: self.parts_of(step.row) for steps in lanes.values() for step in steps}
+
+    def parts_of(self, row: int) -> tuple[tuple[Transfer, ...], list[tuple[int, int]], tuple[Piece, ...]]:
+        """The transfers of a row, between which memories they are, and its folds."""
+        transfers = self.schedule.transfers(row) if row >= 0 else ()
+        memory_of = [instance.memory for instance in self.schedule.instances]
+        places = [(memory_of[push.source], memory_of[push.target]) for push in transfers]
+        return transfers, places, self.schedule.pieces.get(row, ())
 
     def used(self, step: Step) -> list[int]:
-        """The instances of the watched memory that a step uses."""
-        if step.kind == StepKind.START:
-            found = [access.instance for access in self.schedule.accesses(step.row)]
-        else:
-            found = [instance for instance, _, _ in touches(self.schedule, step, self.rank)]
-        return [instance for instance in found if instance in self.plan.offsets]
+        """The instances that a step uses by itself."""
+        return [] if step.kind == StepKind.START else [use[0] for use in touches(self.schedule, step, self.rank)]
 
-    def begin(self, step: Step, run: int) -> None:
-        for instance in self.used(step):
-            start = self.plan.offsets[instance] // 8
-            if (instance, run) not in self.taken:
+    def begin(self, instances: Iterable[int], row: int, run: int) -> None:
+        """Let some instances take their bytes, where they are used first."""
+        for instance in instances:
+            if instance in self.plan.offsets and (instance, run) not in self.taken:
                 self.taken.add((instance, run))
-                size = -(-size_of(self.schedule, instance) // 8)
+                start, size = self.plan.offsets[instance] // 8, -(-size_of(self.schedule, instance) // 8)
                 self.owner[start : start + size] = [(instance, run)] * size
-        self.look(step, run)
+        self.look(instances, row, run)
 
-    def look(self, step: Step, run: int) -> None:
-        for instance in self.used(step):
+    def look(self, instances: Iterable[int], row: int, run: int) -> None:
+        """See that the bytes of some instances are theirs."""
+        for instance in instances:
+            if instance not in self.plan.offsets:
+                continue
             start, size = self.plan.offsets[instance] // 8, -(-size_of(self.schedule, instance) // 8)
             if any(owner != (instance, run) for owner in self.owner[start : start + size]):
-                self.faults.add(f"{self.schedule.label(step.row)} of run {run} lost instance {instance}")
+                self.faults.add(f"{self.schedule.label(row)} of run {run} lost instance {instance}")
 
     def ready(self, lane: int, step: Step, run: int) -> bool:
-        lengths = {other: len(steps) for other, steps in self.lanes.items()}
         return all(
             (self.counts[other] if other >= 0 else self.moved.get((self.home(lane), -1 - other), 0))
-            >= run * lengths.get(other, 1) + value
+            >= run * self.lengths.get(other, 1) + value
             for other, value in step.waits
         )
 
@@ -171,38 +207,76 @@ class Execution:
         """The memory whose engine moves what a lane starts."""
         return self.schedule.machine.memory_of(lane)
 
+    def able(self, move: Moving) -> Iterator[Callable[[], None]]:
+        """What may happen next of a movement."""
+        transfers, ends, pieces = self.parts[move.row]
+        for number, (transfer, (source, target)) in enumerate(zip(transfers, ends, strict=True)):
+            comes = transfer.after < 0 or transfer.after in move.folded
+            if number not in move.sent and source in move.begun and comes:
+                yield partial(self.happen, move, move.sent, number, (transfer.source,))
+            if number in move.sent and number not in move.landed and target in move.begun:
+                yield partial(self.happen, move, move.landed, number, (transfer.target,))
+        for number, piece in enumerate(pieces):
+            fed = all(other in move.landed for other, transfer in enumerate(transfers) if transfer.feeds == number)
+            if number not in move.folded and piece.memory in move.begun and fed:
+                yield partial(self.happen, move, move.folded, number, (*piece.parts, piece.target))
+        for memory in move.begun - move.ended:
+            over = all(
+                (source != memory or number in move.sent) and (target != memory or number in move.landed)
+                for number, (source, target) in enumerate(ends)
+            )
+            if over and all(n in move.folded for n, piece in enumerate(pieces) if piece.memory == memory):
+                yield partial(self.end, move, memory)
+
+    def happen(self, move: Moving, done: set[int], number: int, instances: tuple[int, ...]) -> None:
+        """Do part of a movement."""
+        done.add(number)
+        self.begin(instances, move.row, move.run)
+
+    def end(self, move: Moving, memory: int) -> None:
+        """End a movement at a rank."""
+        move.ended.add(memory)
+        self.moved[memory, move.row] = self.moved.get((memory, move.row), 0) + 1
+        if len(move.ended) == len(self.schedule.memories(move.row)):
+            del self.moving[move.row, move.run]
+
+    def start(self, lane: int, step: Step, run: int) -> None:
+        """Begin a step."""
+        self.under_way[lane] = step, run
+        self.begin(self.used(step), step.row, run)
+        if step.kind == StepKind.START:
+            self.moving.setdefault((step.row, run), Moving(step.row, run)).begun.add(self.home(lane))
+
+    def finish(self, lane: int) -> None:
+        """End the step that a lane is at."""
+        step, run = self.under_way.pop(lane)
+        self.look(self.used(step), step.row, run)
+        self.counts[lane] += 1
+
+    def next_of(self, lane: int) -> Iterator[Callable[[], None]]:
+        """What may happen next in a lane."""
+        if lane in self.under_way:
+            yield partial(self.finish, lane)
+        elif self.counts[lane] < RUNS * len(self.lanes[lane]):
+            run, index = divmod(self.counts[lane], len(self.lanes[lane]))
+            if self.ready(lane, self.lanes[lane][index], run):
+                yield partial(self.start, lane, self.lanes[lane][index], run)
+
     def run(self) -> set[str]:
         """Take all steps of all runs, and tell what went wrong."""
-        at = dict.fromkeys(self.lanes, 0)
-        under_way: dict[int, tuple[Step, int]] = {}
-        while True:
-            able: list[tuple[str, int]] = [("end", lane) for lane in under_way]
-            able += [("land", number) for number in range(len(self.moving))]
-            for lane, steps in self.lanes.items():
-                if lane not in under_way and at[lane] < RUNS * len(steps):
-                    run, index = divmod(at[lane], len(steps))
-                    if self.ready(lane, steps[index], run):
-                        able.append(("begin", lane))
-            if not able:
-                break
-            what, which = self.chance.choice(able)
-            if what == "land":
-                lane, step, run = self.moving.pop(which)
-                self.look(step, run)
-                engine = self.home(lane), step.row
-                self.moved[engine] = self.moved.get(engine, 0) + 1
-            elif what == "begin":
-                run, index = divmod(at[which], len(self.lanes[which]))
-                under_way[which] = self.lanes[which][index], run
-                self.begin(self.lanes[which][index], run)
-            else:
-                step, run = under_way.pop(which)
-                self.look(step, run)
-                if step.kind == StepKind.START:
-                    self.moving.append((which, step, run))
-                at[which] += 1
-                self.counts[which] += 1
-        assert all(at[lane] == RUNS * len(steps) for lane, steps in self.lanes.items())
+        able = True
+        while able:
+            able = False
+            actors: list[int | Moving] = [*self.lanes, *self.moving.values()]
+            self.chance.shuffle(actors)
+            for actor in actors:
+                found = [*(self.able(actor) if isinstance(actor, Moving) else self.next_of(actor))]
+                if found:
+                    able = True
+                    self.chance.choice(found)()
+                    break
+        assert all(self.counts[lane] == RUNS * len(steps) for lane, steps in self.lanes.items())
+        assert not self.moving
         return self.faults
 
 
@@ -223,8 +297,11 @@ def by_program_order(schedule: Schedule, alive: Lifetimes, plan: MemoryPlan) -> 
     for row in range(len(schedule)):
         for access in schedule.accesses(row):
             rows.setdefault(access.instance, []).append(row)
-    spans = torch.tensor([[min(rows[number]), max(rows[number])] for number in alive.numbers]).numpy()
-    wrong = replace(alive, first=spans[:, :1], ended=spans[:, 1:] + 1, renewed=spans[:, :1] * 0)
+    spans = np.asarray([[min(rows[number]), max(rows[number])] for number in alive.numbers])
+    begins = np.stack([0 * spans[:, 0], spans[:, 0]] * 2, axis=1)
+    ended = (spans[:, 1:] + 1).astype(np.int32)
+    starts = np.arange(len(spans) + 1)
+    wrong = replace(alive, starts=starts, begins=begins, ended=ended, renewed=0 * ended)
     return plan_memory(wrong, {number: size_of(schedule, number) for number in plan.offsets})
 
 
@@ -234,8 +311,7 @@ def test_the_order_of_the_program_is_not_the_order_of_the_steps() -> None:
     for turn, drawn in enumerate(schedules()):
         schedule = drawn[1]
         lanes, found = laid_out(drawn, 0)
-        storage = Storage(schedule, {0: Memory(0)}, drawn[2], (0,))
-        alive = Layout(schedule, (0,), (0,), storage.temporary).lanes().lifetimes
+        alive = Layout(schedule, (0,), (0,), RankInstances(schedule, (0,), drawn[2]).temporary).lanes().lifetimes
         wrong = by_program_order(schedule, alive, found[0])
         executions += bool(executed(drawn, 0, turn, wrong))
         raced += drawn[3] and bool(alive_together(schedule, lanes, wrong))
@@ -250,7 +326,7 @@ def train(
         found = mp.search(NETWORKS[name].graph("float32"), host_machine(world), strategy=strategy, seed=5)
         return trained(NETWORKS[name], "float32", found, world)
 
-    monkeypatch.setattr(binding, "plan_memory", plan)
+    monkeypatch.setattr(rank_instances, "plan_memory", plan)
     return run_on_worlds(worlds, body)[0]
 
 

@@ -11,7 +11,7 @@ from maniple.mappers.load_balancing import LoadBalancingMapper
 from maniple.mappers.memory_aware import MemoryAwareMapper
 from maniple.mappers.plan_mapper import PlanMapper
 from maniple.mappers.round_robin import RoundRobinMapper
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ
 from maniple.regions.rectangle import Rect

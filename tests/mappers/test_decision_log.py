@@ -11,7 +11,7 @@ from maniple.mappers.decision_log import LoggingMapper, ReplayMapper
 from maniple.mappers.load_balancing import LoadBalancingMapper
 from maniple.mappers.registry import make_mapper
 from maniple.mappers.round_robin import RoundRobinMapper
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.mapper import CopyView, LaunchView, Mapper, TaskMapping, TaskView, TunableView
 from maniple.runtime.program.mapping import Mapping, ask_tunable, map_launch, rank_sources

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maniple.process.error import RequestError
 from maniple.regions.dependent import by_field, image, preimage
-from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace, RectSet
 from maniple.regions.partition import blocks, rectangles
 from maniple.regions.rectangle import Rect

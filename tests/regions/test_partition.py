@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.partition import Partition, Partitioning, blocks, halo, rectangles, replicate
 from maniple.regions.rectangle import Rect
 

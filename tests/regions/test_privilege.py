@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Coherence, Privilege, ReductionOp, reduce
 
 FOLDS = {"+": np.add, "*": np.multiply, "min": np.minimum, "max": np.maximum}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect, merge, overlapping
 
 settings.register_profile("regions", derandomize=True, deadline=None, max_examples=300)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.index_space import IndexSpace, RectSet, simplest
 from maniple.regions.partition import blocks, halo, rectangles, restriction, weights
 from maniple.regions.rectangle import Rect

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maniple.process.error import RequestError
 from maniple.regions import movement_plan
-from maniple.regions.error import RequestError
 from maniple.regions.index_space import IndexSpace, RectSet, by_place, meets, simplest
 from maniple.regions.movement_plan import MOST_PENDING
 from maniple.regions.partition import blocks, halo

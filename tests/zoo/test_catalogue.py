@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.zoo.catalogue import ENTRIES, entry
 
 IDS = (

@@ -17,7 +17,7 @@ from maniple.operators.operator.operator import (
 )
 from maniple.operators.rules.rule import Rule, Shape
 from maniple.operators.rules.tile import Tile
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 @final

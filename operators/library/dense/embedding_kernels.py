@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from torch import Tensor
 
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 if TYPE_CHECKING:
     from maniple.operators.library.dense.embedding import Embedding

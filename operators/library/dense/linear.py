@@ -9,7 +9,7 @@ from maniple.operators.operator.axes import activation_axes, check_at_least, pre
 from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Initial, Kernels, ParameterSpec
 from maniple.operators.rules.rule import Rule, Shape
 from maniple.operators.rules.tile import Tile
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 @final

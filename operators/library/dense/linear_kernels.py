@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import torch
 
-from maniple.operators.operator.kernel_scratch import Steps, in_matrix, out_matrix
+from maniple.operators.operator.kernel_scratch import CallSequence, in_matrix, out_matrix
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 
 def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
     """``x W^T + b``."""
     weight, bias = tensors.operand(1), tensors.operands[2]
-    before, after = Steps(), Steps()
+    before, after = CallSequence(), CallSequence()
     rows, matrix = in_matrix(tensors.operand(0), before), out_matrix(tensors.results[0], after)
     transposed = weight.t()
     if bias is None:
@@ -27,7 +27,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     """``g W``, ``g^T x`` and ``g^T 1``."""
     x, weight, _ = tensors.operands
     x_gradient, weight_gradient, bias_gradient = tensors.operand_gradients
-    steps = Steps()
+    steps = CallSequence()
     gradient = in_matrix(tensors.gradient(), steps)
     transposed = gradient.t()
     if weight_gradient is not None and x is not None:
@@ -37,7 +37,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         ones = torch.ones(gradient.shape[0], dtype=gradient.dtype)
         steps.then(lambda: torch.mv(transposed, ones, out=bias_gradient))
     if x_gradient is not None and weight is not None:
-        after = Steps()
+        after = CallSequence()
         matrix, used = out_matrix(x_gradient, after), weight
         steps.then(lambda: torch.mm(gradient, used, out=matrix)).then(after)
     return steps.bind()

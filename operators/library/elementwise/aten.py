@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, final
 from maniple.operators.operator.operator import BackwardReads
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Halo, Rule, Shape
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 from maniple.operators.operator.axes import activation_axes, present_shape
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Shape
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor

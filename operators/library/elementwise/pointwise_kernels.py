@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from maniple.operators.operator.aten_overload import threshold_backward
-from maniple.operators.operator.kernel_scratch import Steps
+from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 
@@ -31,7 +31,7 @@ def bind_add(context: TileContext, tensors: ForwardTensors) -> Callable[[], None
 
 def bind_add_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
     """The gradient to each operand."""
-    steps, gradient = Steps(), tensors.gradient()
+    steps, gradient = CallSequence(), tensors.gradient()
     for target in tensors.operand_gradients:
         if target is not None:
             steps.then(lambda copy=target.copy_: copy(gradient))  # type: ignore[misc]

@@ -9,7 +9,7 @@ from maniple.operators.operator.axes import activation_axes, present_shape
 from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Kernels, float_dtype
 from maniple.operators.rules.rule import Rule, Saved, Shape
 from maniple.operators.rules.tile import Tile
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor

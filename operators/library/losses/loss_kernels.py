@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from maniple.operators.library.losses import cross_entropy_kernels
 from maniple.operators.operator.compiled_kernel import compile_kernel
-from maniple.operators.operator.kernel_scratch import Steps, in_matrix, in_row, out_matrix, out_row
+from maniple.operators.operator.kernel_scratch import CallSequence, in_matrix, in_row, out_matrix, out_row
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Read:
     """
 
     def __init__(
-        self, context: TileContext, operands: tuple[Tensor | None, ...], steps: Steps, bind_share: BindShare
+        self, context: TileContext, operands: tuple[Tensor | None, ...], steps: CallSequence, bind_share: BindShare
     ) -> None:
         logits, labels, every, weights = operands
         if logits is None or labels is None:
@@ -81,7 +81,7 @@ def kernels_of(bind_share: BindShare, forward: Forward, backward: Backward) -> K
     """
 
     def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
-        steps, after = Steps(), Steps()
+        steps, after = CallSequence(), CallSequence()
         read = Read(context, tensors.operands, steps, bind_share)
         logarithms = out_row(tensors.saved[0], after)
         steps.then(forward(context, read, logarithms, tensors.results[0]))
@@ -89,7 +89,7 @@ def kernels_of(bind_share: BindShare, forward: Forward, backward: Backward) -> K
 
     def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
         gradient, target = tensors.gradient(), tensors.target()
-        steps, after = Steps(), Steps()
+        steps, after = CallSequence(), CallSequence()
         read = Read(context, tensors.operands, steps, bind_share)
         rows, logarithms = out_matrix(target.movedim(1, -1), after), in_row(tensors.saved[0], steps)
         steps.then(backward(context, read, logarithms, gradient, rows))

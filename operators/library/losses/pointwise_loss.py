@@ -10,7 +10,7 @@ from maniple.operators.operator.axes import activation_axes, present_shape
 from maniple.operators.operator.operator import float_dtype
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Shape
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from maniple.operators.operator.axes import activation_axes, check_at_least, pre
 from maniple.operators.operator.operator import ParameterSpec
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Shape
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from maniple.operators.operator.axes import activation_axes, present_shape
 from maniple.operators.operator.operator import AbstractOperator, Initial, ParameterSpec
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Shape
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

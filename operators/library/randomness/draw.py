@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, final
 from maniple.operators.operator.operator import FLOAT_DTYPES, BackwardReads
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Shape
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from maniple.operators.operator.operator import AbstractOperator, BackwardReads,
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Shape
 from maniple.operators.rules.tile import Tile
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from maniple.operators.library.randomness.dropout_kernels import (
     philox,
     runs,
 )
-from maniple.operators.operator.kernel_scratch import Steps, in_row, out_row
+from maniple.operators.operator.kernel_scratch import CallSequence, in_row, out_row
 from maniple.operators.operator.operator import TileContext
 from maniple.regions.rectangle import Rect
 from maniple.runtime.devices.cuda_kernels import DeviceArray, bind_launch, cuda, current_stream, flat
@@ -73,7 +73,7 @@ def bind_dropout(
 
 def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
     mask, shape, clock = drawn_of(context)
-    before, after = Steps(), Steps()
+    before, after = CallSequence(), CallSequence()
     given, made = in_row(source, before), out_row(target, after)
     rect = context.tile.result_rects[0]
     return before.then(bind_dropout(mask, shape, rect, clock, given, made, current_stream())).then(after).bind()

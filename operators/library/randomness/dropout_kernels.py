@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from maniple.operators.operator.compiled_kernel import compile_kernel
-from maniple.operators.operator.kernel_scratch import Steps
+from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.regions.rectangle import Rect
 
@@ -167,7 +167,7 @@ def bind_dropout(
         target: Written entirely.
     """
     starts, length = runs(shape, rect)
-    before, after = Steps(), Steps()
+    before, after = CallSequence(), CallSequence()
     if (rows := _as_runs(source, length)) is None:
         kept = torch.empty(source.shape, dtype=source.dtype)
         before.then(lambda: kept.copy_(source))

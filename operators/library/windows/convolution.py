@@ -11,7 +11,7 @@ from maniple.operators.operator.operator import AbstractOperator, BackwardReads,
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Halo, Rule, Shape, TransposedHalo
 from maniple.operators.rules.tile import Tile
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

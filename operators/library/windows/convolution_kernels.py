@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, conv3d
 
 from maniple.operators.operator.aten_overload import convolution_backward
-from maniple.operators.operator.kernel_scratch import Steps
+from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     padding = _torch_padding(context)
     if padding is not None and x is not None:
         return lambda: copy(forward(x, weight, bias, stride, padding, dilation, groups))  # type: ignore[return-value]
-    steps = Steps()
+    steps = CallSequence()
     scratch, interior = _pad(context, result.dtype)
     if x is not None and x.numel():
         steps.then(lambda: interior.copy_(x))
@@ -95,7 +95,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     gradient, x, weight = tensors.gradient(), tensors.operands[0], tensors.operand(1)
     operator = _operator(context)
     padding = _torch_padding(context)
-    steps = Steps()
+    steps = CallSequence()
     if padding is not None and x is not None:
         source = x
     else:
@@ -131,7 +131,7 @@ Crop = tuple[slice, ...] | None
 
 
 def _targets(
-    context: TileContext, gradients: tuple[Tensor | None, ...], steps: Steps, *, unpadded: bool
+    context: TileContext, gradients: tuple[Tensor | None, ...], steps: CallSequence, *, unpadded: bool
 ) -> tuple[tuple[Tensor, Crop] | None, ...]:
     """For every operand, where its gradient goes and which part of torch's gradient that is; None: not wanted.
 

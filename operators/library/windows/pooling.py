@@ -9,7 +9,7 @@ from maniple.operators.operator.axes import check_pair
 from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Kernels
 from maniple.operators.rules.rule import Halo, Rule, Saved, Shape
 from maniple.operators.rules.tile import Tile
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from maniple.operators.operator.operator import BackwardTensors, ForwardTensors,
 
 if TYPE_CHECKING:
     from maniple.operators.library.windows.pooling import AvgPool2d, MaxPool2d
-    from maniple.runtime.process.numba_internals import Dispatcher
+    from maniple.process.compilation.numba_internals import Dispatcher
 
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
 Places = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 from maniple.operators.operator.axes import check_windows, present_shape, spatial_axes
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Halo, Rule, Shape
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import torch
 
 from maniple.operators.plan.plan import Plan
 from maniple.operators.training.optimizer import SGD
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.storage.copy_kernels import torch_dtype
 from maniple.search_loop import search

@@ -8,7 +8,7 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.control.control import RankStopped
 from maniple.runtime.control.loopback import ControlHub, LoopbackHub
 from maniple.runtime.control.stepper import Stepper
@@ -90,9 +90,9 @@ def local_worlds(
 
 def _sharing(ranks: range) -> list[SharedMemory]:
     """The memory of each of some ranks that share it."""
-    from maniple.runtime.transports.shared_memory import SharedMemory, bells, shared_files
+    from maniple.runtime.transports.shared_memory import SharedMemory, shared_files, wakeup_pipes
 
-    with shared_files(len(ranks)) as files, bells(len(ranks)) as pipes:
+    with shared_files(len(ranks)) as files, wakeup_pipes(len(ranks)) as pipes:
         of_ranks = dict(zip(ranks, files, strict=True)), dict(zip(ranks, pipes, strict=True))
         return [SharedMemory(rank, *of_ranks) for rank in ranks]
 

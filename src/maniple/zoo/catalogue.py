@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from maniple.regions.error import RequestError, nearest
+from maniple.process.error import RequestError, nearest
 from maniple.zoo.alexnet import AlexNet
 from maniple.zoo.densenet import DenseNet121
 from maniple.zoo.gpt import GPT

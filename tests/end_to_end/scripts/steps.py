@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.control import world
 
 fault = sys.argv[1] if len(sys.argv) > 1 else "none"

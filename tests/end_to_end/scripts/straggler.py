@@ -7,8 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
+from maniple.process import environment
 from maniple.runtime.control import world
-from maniple.runtime.process import environment
 
 launch = environment.read()
 if launch is None:

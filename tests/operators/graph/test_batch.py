@@ -7,7 +7,7 @@ import torch
 
 from maniple.operators.graph.batch import check_batch
 from maniple.operators.graph.graph import Graph
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 @pytest.fixture

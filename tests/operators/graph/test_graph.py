@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from maniple.operators.graph.graph import Graph
 from maniple.operators.graph.graph_file import from_json, to_json
 from maniple.operators.operator.operator import Initial
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 def digits(batch: int = 64) -> Graph:

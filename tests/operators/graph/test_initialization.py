@@ -13,7 +13,7 @@ from maniple.operators.graph.initialization import initial
 from maniple.operators.graph.node import TensorInfo
 from maniple.operators.operator.operator import Initial
 from maniple.operators.operator.philox import philox, uniform
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 
 ONES = 0xFFFFFFFF

@@ -11,7 +11,7 @@ from torch import Tensor
 import maniple as mp
 from maniple.operators.graph.graph import Graph
 from maniple.operators.operator.builder import Tensor as Handle
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 TOLERANCE = 1e-12  # of float64, after one step
 

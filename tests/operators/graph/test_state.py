@@ -7,7 +7,7 @@ import torch
 
 import maniple as mp
 from maniple.operators.operator.operator import Initial
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 
 
 def network() -> mp.Graph:

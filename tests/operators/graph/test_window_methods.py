@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 KINDS = {"conv": "Conv", "conv_transpose": "ConvTranspose", "max_pool": "MaxPool", "avg_pool": "AvgPool"}
 NAMES = [f"{kind}{count}d" for kind in KINDS for count in (1, 2, 3)]

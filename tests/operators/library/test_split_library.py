@@ -30,7 +30,7 @@ from maniple.operators.library.windows.window_pooling import AdaptivePool, Windo
 from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, TileContext
 from maniple.operators.operator.random_stream import RandomStream
 from maniple.operators.rules.rule import BoundRule, Tile
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.regions.rectangle import Rect
 
 TOLERANCE = 1e-11  # of float64: |a - b| <= TOLERANCE * max(1, max|b|)

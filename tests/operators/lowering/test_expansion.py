@@ -9,9 +9,8 @@ import pytest
 import maniple as mp
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.step_program import FragmentCache, Program, lower
-from maniple.operators.lowering.step_regions import used_part
 from maniple.operators.lowering.weight import Weight, weights
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
 from maniple.regions.rectangle import Rect
 from maniple.runtime.program.region_table import RegionTable
@@ -178,9 +177,3 @@ def test_a_graph_without_a_loss_has_no_step() -> None:
     expansion, held = expand(trained, mp.Machine.cpu(1))
     with pytest.raises(RequestError, match="graph 'g' has no loss"):
         Expansion(g, expansion.plan, expansion.machine, held, RegionTable()).training_step(PLAIN)
-
-
-def test_the_empty_rectangle_has_the_axes_of_the_region() -> None:
-    region = RegionTable().region("x", (3, 4), "float32")
-    assert used_part(None, region) == Rect((0, 0), (0, 0))
-    assert used_part(Rect((0, 1), (2, 3)), region) == Rect((0, 1), (2, 3))

@@ -9,7 +9,7 @@ import pytest
 
 import maniple as mp
 from maniple.operators.plan.mapper_placement import map_plan
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.program.mapper import LaunchView, Mapper, TaskView
 
 MACHINE = mp.Machine.cpu(2, ranks=2)

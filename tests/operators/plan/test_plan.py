@@ -13,7 +13,8 @@ from small_plans import GRAPH, MACHINE, cut, single, with_operator
 
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import OperatorPlan, Plan, Predicted, StagePlan, WeightPlan
-from maniple.regions.error import RequestError
+from maniple.operators.rules.task_placement import processors_by_point
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ def test_points_are_row_major_with_replicas_next_to_each_other() -> None:
     assert [plan.of_point(point) for point in range(plan.points)] == [(0, 1), (2, 3)]
     assert plan.degree("b") == 2
     home = WeightPlan((2, 1), (3, 2, 1, 0), replicas=2)
-    assert [home.of_block(block) for block in range(2)] == [(3, 2), (1, 0)]
+    assert processors_by_point(home).tolist() == [[3, 2], [1, 0]]
 
 
 def test_the_table_and_the_explanation() -> None:

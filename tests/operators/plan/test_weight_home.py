@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_plans import GRAPH, MACHINE, cut, single, with_operator
 
 from maniple.operators.plan.plan import WeightPlan, default_home
-from maniple.regions.error import RequestError
+from maniple.operators.plan.weight_home import planned_home
+from maniple.operators.rules.bounds import rects_of
+from maniple.process.error import RequestError
 from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
 from maniple.runtime.machine.machine import Machine
+from maniple.runtime.schedule.launch import Point
 
 #       using operators                          parameter        home
 HOMES = [
@@ -77,7 +81,7 @@ def test_a_home_holds_every_element_once_among_its_users(data: st.DataObject) ->
                     users.setdefault(element, set()).add(processor)
         everyone = set().union(*users.values())
         held = [
-            (element, home.of_block(block)[0])
+            (element, home.processors[block])
             for block, rect in enumerate(blocks(home.degrees).bind(Rect.of_shape(tensor.shape)).tiles)
             for element in rect.points()
         ]
@@ -86,6 +90,27 @@ def test_a_home_holds_every_element_once_among_its_users(data: st.DataObject) ->
         alone = {rect for tile in tiles if (rect := tile.operand_rects[place]) is not None}
         if sum(rect.volume for rect in alone) == len(users) and all(len(found) == 1 for found in users.values()):
             assert all(users[element] == {processor} for element, processor in held)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_every_memory_that_a_plan_names_holds_and_updates_a_block_once(data: st.DataObject) -> None:
+    """Blocks without elements have no task; of replicas in one memory the first one stays."""
+    memory_of = np.asarray([0, 0, 1, 1, 2])
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=3)))
+    degrees = tuple(data.draw(st.integers(1, 3)) for _ in shape)
+    replicas = data.draw(st.integers(1, 4))
+    partition = blocks(degrees).bind(Rect.of_shape(shape))
+    chosen = [data.draw(st.permutations(range(5)))[:replicas] for _ in partition.tiles]
+    home = planned_home(shape, WeightPlan(degrees, tuple(np.concatenate(chosen).tolist()), replicas), memory_of)
+    expected = []
+    for color, rect, processors in zip(partition.colors.points(), partition.tiles, chosen, strict=True):
+        first = {int(memory_of[processor]): processor for processor in reversed(processors)}
+        kept = [processor for processor in processors if first[int(memory_of[processor])] == processor]
+        if not rect.is_empty:
+            expected += [(Point(color, processor, number), rect) for number, processor in enumerate(kept)]
+    assert list(zip(home.points(), rects_of(home.blocks), strict=True)) == expected
+    assert home.memories.tolist() == [memory_of[point.processor] for point, _ in expected]
 
 
 def test_homes_of_what_is_not_there() -> None:

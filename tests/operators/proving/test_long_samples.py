@@ -15,7 +15,7 @@ from maniple.operators.proving.prover import Verdict, prove
 from maniple.operators.proving.sample import LENGTHS, long_samples, samples
 from maniple.operators.proving.user_operator import OperatorFunction, operator
 from maniple.operators.rules.window import Halo, TransposedHalo
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 KERNEL, DILATION = 4, 8
 NUMBERS = count()

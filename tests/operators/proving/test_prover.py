@@ -14,7 +14,7 @@ from maniple.operators.proving.prover import Verdict, prove
 from maniple.operators.proving.sample import samples
 from maniple.operators.proving.user_operator import OperatorFunction, operator
 from maniple.operators.rules.window import Halo
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 
 
 def verdict(function: OperatorFunction, count: int = 4) -> Verdict:

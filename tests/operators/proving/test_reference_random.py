@@ -13,7 +13,7 @@ import maniple as mp
 from maniple.operators.library.randomness.draw import Draw
 from maniple.operators.operator.operator import TileContext
 from maniple.operators.operator.random_stream import RandomStream
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 class Block(nn.Module):

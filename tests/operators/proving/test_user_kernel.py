@@ -13,7 +13,7 @@ from maniple.operators.operator.given_kernel import BackwardKernel, ForwardKerne
 from maniple.operators.proving.prover import Verdict, prove
 from maniple.operators.proving.sample import long_samples, samples
 from maniple.operators.proving.user_operator import OperatorFunction
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 SEED = 3
 

@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import maniple as mp
+from maniple.operators.library.catalogue import OPERATORS
 from maniple.operators.operator.operator import Initial, TileContext
 from maniple.operators.proving.user_operator import OperatorFunction
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 SEED = 2
 
@@ -36,6 +37,10 @@ def fade(x: Tensor, *, rate: float = 0.5, tile: TileContext) -> Tensor:
 
 def doubled(x: Tensor) -> Tensor:
     return x * 2
+
+
+def tripled(x: Tensor) -> Tensor:
+    return x * 3
 
 
 def network() -> mp.Graph:
@@ -123,6 +128,13 @@ def test_a_cell_that_runs_again_replaces_its_operator() -> None:
     again = second(g.input("x", (3,)))
     assert isinstance(again, mp.Tensor)
     assert again.name == "again"
+
+
+def test_another_function_is_refused_a_name_that_is_taken() -> None:
+    mp.operator("b -> b", name="taken")(doubled)
+    with pytest.raises(RequestError, match=r"'taken' .*belongs to .*:doubled; register .*:tripled under another name"):
+        mp.operator("b -> b", name="taken")(tripled)
+    assert OPERATORS.origin("taken").endswith(":doubled")
 
 
 PACKAGE = """

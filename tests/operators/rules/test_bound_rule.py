@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.operators.rules.rule import Halo, Rule
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 IMAGES = Rule.parse("b (c d) y~ -> b c d y", {"y": Halo(3, 1, 1)}, sizes={"d": 2})
 
@@ -19,9 +19,9 @@ def test_some_tiles_are_those_of_the_whole_split(data: st.DataObject) -> None:
     bound = IMAGES.bind(((3, 8, 5),))
     degrees = tuple(data.draw(st.integers(1, 4 if factor.splittable else 1)) for factor in bound.factors)
     tiles = bound.tiles(dict(zip((factor.name for factor in bound.factors), degrees, strict=True)))
-    wanted = data.draw(st.lists(st.sampled_from([tile.index for tile in tiles]), max_size=4))
-    found = {tile.index: tile for tile in tiles}
-    assert bound.tiles_at(degrees, wanted) == [found[index] for index in wanted]
+    table = bound.table(degrees)
+    wanted = data.draw(st.lists(st.integers(0, len(tiles) - 1), max_size=4))
+    assert table.tiles(wanted) == [tiles[number] for number in wanted]
 
 
 def test_shapes_and_sizes_give_every_extent() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from maniple.operators.rules.ellipsis import expand_ellipsis
 from maniple.operators.rules.rule import Rule
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 Shape = tuple[int, ...]
 

@@ -13,7 +13,7 @@ from maniple.operators.graph.graph import Graph
 from maniple.operators.proving.user_operator import operator
 from maniple.operators.rules.rule import Halo, Rule, TransposedHalo
 from maniple.operators.rules.window import Window
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.operators.rules.pattern import Dimension, Pattern, Term, check_patterns, parse_pattern, parse_patterns
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 NAMES = st.sampled_from(["b", "k", "d0", "Rows", "y_2"])
 TERMS = st.tuples(NAMES, st.sampled_from(["", "!", "?"])).map("".join)

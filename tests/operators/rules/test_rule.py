@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.operators.rules.rule import BoundRule, Halo, Rule, Saved, split_range
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 
 CONV = "b i y~ x~, o i u! v!, [o]@i -> b o y x"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import maniple as mp
 from maniple.operators.library.elementwise.aten import AtenLinear
 from maniple.operators.operator.pattern_text import broadcast, reshape_rule
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 class Tied(nn.Module):

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import maniple as mp
 from maniple.operators.torch_import.hooks import check_gradients
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 
 class Sevenfold(torch.autograd.Function):

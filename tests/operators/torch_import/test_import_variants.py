@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 TOLERANCE = 1e-11  # of float64, after one step
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from maniple.operators.training.optimizer import SGD
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 
 SETTINGS: list[dict[str, Any]] = [
     {"lr": 0.1},

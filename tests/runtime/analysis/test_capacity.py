@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.index_space import RectSet
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect

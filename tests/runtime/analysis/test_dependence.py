@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.index_space import IndexSpace, RectSet, meets, simplest
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce

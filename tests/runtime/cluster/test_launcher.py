@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process import environment
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.cluster import launcher, log_folder
 from maniple.runtime.cluster.launcher import LaunchRequest
 from maniple.runtime.cluster.run import command
-from maniple.runtime.process import environment
 
 
 @pytest.fixture

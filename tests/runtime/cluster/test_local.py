@@ -11,7 +11,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.cluster.launcher import Launcher, LaunchRequest, RankCommand, Streams
 from maniple.runtime.cluster.local import LocalLauncher, LocalProcess
 from maniple.runtime.cluster.registry import LAUNCHERS, make_launcher

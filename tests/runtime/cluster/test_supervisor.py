@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from stranger import Stranger
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.cluster import supervisor
 from maniple.runtime.cluster.coordinator import Coordinator, Phase
 from maniple.runtime.cluster.launcher import Launcher, RankCommand, RankProcess, Streams

@@ -132,6 +132,18 @@ def test_where_all_wait_nobody_is_to_blame() -> None:
     )
 
 
+def test_an_end_may_have_ended_a_wait_of_others() -> None:
+    """Their word of that is on its way; one that waits on, alone, is told after as long again."""
+    watch = Watch(2, hang_s=4.0)
+    watch.does = ["waits", "works"]
+    watch.patience[1] = 60.0
+    assert watch.run(6.0) is None
+    watch.vigil.end(1)
+    watch.does[1] = "ended"
+    assert watch.run(3.5) is None
+    assert watch.run(4.0) is not None
+
+
 def test_a_rank_alone_and_ranks_after_the_end_are_left_alone() -> None:
     watch = Watch(1)
     watch.does = ["waits"]

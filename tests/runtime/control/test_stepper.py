@@ -9,7 +9,7 @@ import torch
 from launched import on_ranks
 
 import maniple as mp
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.mapper import Mapper

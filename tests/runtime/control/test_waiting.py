@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.control.waiting import Waiting
 from maniple.runtime.control.world import World
 from maniple.testing import local_worlds

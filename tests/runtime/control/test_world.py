@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from maniple.process.inventory import available_cores
 from maniple.runtime.control.control import SoloControl
 from maniple.runtime.control.world import World
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.machine.world_machine import host_machine
-from maniple.runtime.process.inventory import available_cores
 from maniple.testing import local_worlds
 
 

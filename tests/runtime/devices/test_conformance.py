@@ -8,16 +8,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 
 import pytest
 import torch
 
-from maniple.regions.error import RequestError, RunError
+import maniple as mp
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.devices import conformance
 from maniple.runtime.devices.conformance import DEVICE_LAWS, check_device_laws
 from maniple.runtime.devices.cuda_device import CudaDevice
 from maniple.runtime.devices.device import Device, Stream
-from maniple.runtime.devices.event import Event, Signal
+from maniple.runtime.devices.event import DONE, Event, Signal
 from maniple.runtime.devices.host_device import Cpu, HostDevice, InlineStream
 from maniple.runtime.devices.null_device import NullDevice
 from maniple.runtime.devices.processor import inside_task
@@ -134,6 +136,42 @@ class Restless(HostDevice):
         work()
 
 
+class OwnThread(Stream):
+    """Does work in order, on threads that nobody told what they run."""
+
+    def __init__(self) -> None:
+        self.last: Event = DONE
+
+    def submit(self, work: Callable[[], object], events: Iterable[Event] = ()) -> Event:
+        end, after = Signal(), (self.last, *events)
+
+        def run() -> None:
+            failure: BaseException | None = None
+            try:
+                for event in after:
+                    event.wait()
+                end.begun_ns = perf_counter_ns()
+                self.call(work)
+            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+                failure = error
+            end.set(failure)
+
+        self.last = end
+        threading.Thread(target=run, daemon=True).start()
+        return end
+
+    def call(self, work: Callable[[], object]) -> None:
+        work()
+
+
+class ToldThread(OwnThread):
+    """The same, whose threads are told."""
+
+    def call(self, work: Callable[[], object]) -> None:
+        with mp.plugins.run_as_task():
+            work()
+
+
 def with_streams(stream: type[Stream]) -> Callable[[int, int], Device]:
     def make(local: int, capacity: int) -> Device:
         made = HostDevice(local, capacity)
@@ -154,15 +192,29 @@ def with_streams(stream: type[Stream]) -> Callable[[int, int], Device]:
         (Forgetful, "room"),
         (Skewed, "views"),
         (Restless, "taking"),
+        (with_streams(OwnThread), "body"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_what_breaks_the_law_is_told_which(
     make: Callable[[int, int], Device], law: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opened, closed = list[Device](), list[Device]()
+
+    def watched(local: int, capacity: int) -> Device:
+        device = make(local, capacity)
+        opened.append(device)
+        monkeypatch.setattr(device, "close", lambda: closed.append(device))
+        return device
+
     monkeypatch.setattr(conformance, "PATIENCE_S", 0.5)
     with pytest.raises(RunError, match=law):
-        check_device_laws(make)
+        check_device_laws(watched)
+    assert closed == opened
+
+
+def test_a_stream_with_a_thread_of_its_own_keeps_the_law() -> None:
+    check_device_laws(with_streams(ToldThread))
 
 
 # ------------------------------------------------------------------------------------------------------------ the names

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.devices import cuda_device
 from maniple.runtime.devices.cuda_device import CudaStream, check_cuda
 from maniple.runtime.devices.event import Signal

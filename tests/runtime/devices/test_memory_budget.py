@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.devices.memory_budget import PATIENCE_S, MemoryBudget
 
 

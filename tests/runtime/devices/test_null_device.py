@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.devices.event import DONE, Signal, when_all
 from maniple.runtime.devices.null_device import NullDevice, NullTensor
 

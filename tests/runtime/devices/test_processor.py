@@ -9,8 +9,8 @@ import pytest
 import torch
 from interrupted import interruptions
 
+from maniple.process.interruption import Hold
 from maniple.runtime.devices.processor import CpuProcessor, Processor
-from maniple.runtime.process.interruption import Hold
 from maniple.testing import Stepper
 
 TIMEOUT_S = 30.0
@@ -138,7 +138,7 @@ class Lane:
         self.by.append(threading.get_ident())
         self.done.set()
 
-    def lend(self) -> bool:
+    def take_without_waiting(self) -> bool:
         self.by.append(threading.get_ident())
         return self.whole
 
@@ -152,10 +152,10 @@ def turns(failures: Failures) -> CpuProcessor:
 def test_a_thread_that_waits_does_what_comes_first_if_any_may_do_it(turns: CpuProcessor) -> None:
     lane, task, later, me = Lane(), Lane(), Lane(), threading.get_ident()
     turns.enqueue(task, 0)
-    turns.enqueue(later, 0, later.lend)
+    turns.enqueue(later, 0, later.take_without_waiting)
     turns.help()
     assert task.by == later.by == []
-    turns.enqueue(lane, 1, lane.lend)
+    turns.enqueue(lane, 1, lane.take_without_waiting)
     turns.help()
     turns.help()
     assert (lane.by, task.by, later.by) == ([me], [], [])
@@ -168,7 +168,7 @@ def test_a_thread_that_waits_does_what_comes_first_if_any_may_do_it(turns: CpuPr
 def test_what_is_left_of_lent_work_comes_first_again(turns: CpuProcessor) -> None:
     lane, later = Lane(whole=False), Lane()
     for work in (lane, later):
-        turns.enqueue(work, 0, work.lend)
+        turns.enqueue(work, 0, work.take_without_waiting)
     turns.help()
     assert (len(lane.by), later.by) == (1, [])
     assert turns.turn()
@@ -190,14 +190,14 @@ def test_a_processor_that_is_not_woken_for_lent_work_finds_it(
 
     monkeypatch.setattr(arrived, "wait", looked)
     with arrived:  # the processor's thread is woken, and comes second
-        processor.enqueue(helped, 0, helped.lend)
+        processor.enqueue(helped, 0, helped.take_without_waiting)
         processor.help()
     assert helped.by == [threading.get_ident()]
     assert looks.wait(TIMEOUT_S)
     with monkeypatch.context() as within:
         woken = list[bool]()
         within.setattr(arrived, "notify", lambda: woken.append(True))
-        processor.enqueue(left, 0, left.lend)
+        processor.enqueue(left, 0, left.take_without_waiting)
         assert woken == []
     assert left.done.wait(TIMEOUT_S)
     assert left.by == [processor._thread.ident]
@@ -208,7 +208,7 @@ def test_an_interrupt_at_any_instruction_leaves_lent_work_done_or_queued(failure
 
     def attempt() -> Callable[[], None]:
         turns, lane = CpuProcessor(3, 1, failures.take, Stepper()), Lane()
-        turns.enqueue(lane, 0, lane.lend)
+        turns.enqueue(lane, 0, lane.take_without_waiting)
 
         def check() -> None:
             assert not turns._busy

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.barrier import Barrier
 from maniple.runtime.execution.rank import RankRuntime

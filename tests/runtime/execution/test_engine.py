@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.devices.event import at_once
 from maniple.runtime.execution.engine import HEADER, SLACK, CopyEngine

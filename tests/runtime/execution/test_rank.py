@@ -10,7 +10,7 @@ import torch
 
 import maniple as mp
 from maniple.operators.lowering.step_program import FragmentCache, Program, lower
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import WRITE_DISCARD
 from maniple.regions.rectangle import Rect
@@ -38,7 +38,7 @@ def test_a_world_has_one_runtime() -> None:
 def test_a_runtime_that_failed_is_replaced_in_a_world_of_one() -> None:
     world = World.solo()
     failed = RankRuntime.of(world)
-    failed.employ(Machine.cpu(2))
+    failed.start_processors(Machine.cpu(2))
     threads = [processor._thread for processor in failed.processors.values()]
     failed.fail(RunError("broken"))
     with pytest.raises(RunError, match="broken"):  # nothing is replaced before somebody was told
@@ -97,22 +97,22 @@ def test_a_stop_of_the_run_is_a_failure_of_every_rank() -> None:
 
 def test_processors_are_kept_unless_their_cores_change() -> None:
     runtime = RankRuntime(World.solo())
-    runtime.employ(Machine.cpu(2, cores=1))
+    runtime.start_processors(Machine.cpu(2, cores=1))
     first = dict(runtime.processors)
-    runtime.employ(Machine.cpu(3, cores=1))
+    runtime.start_processors(Machine.cpu(3, cores=1))
     assert sorted(runtime.processors) == [0, 1, 2]
     assert all(runtime.processors[number] is first[number] for number in first)
-    runtime.employ(Machine.cpu(1, cores=2))
+    runtime.start_processors(Machine.cpu(1, cores=2))
     assert runtime.processors[0] is not first[0]
     assert runtime.processors[0].cores == 2
     runtime.close()
     assert runtime.processors == {}
 
 
-def test_a_rank_employs_its_own_processors_only() -> None:
+def test_a_rank_starts_its_own_processors_only() -> None:
     worlds = local_worlds(2)
     runtime = RankRuntime.of(worlds[1])
-    runtime.employ(Machine.cpu(2, ranks=2))
+    runtime.start_processors(Machine.cpu(2, ranks=2))
     assert sorted(runtime.processors) == [2, 3]
     runtime.close()
 

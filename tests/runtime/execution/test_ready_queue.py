@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import WRITE_DISCARD, reduce
 from maniple.regions.rectangle import Rect
@@ -27,7 +27,7 @@ REGION = LogicalRegion(0, "x", WHOLE, "float32")
 @pytest.fixture
 def runtime() -> Iterator[RankRuntime]:
     made = RankRuntime(World.solo(processors=2, cores=1))
-    made.employ(Machine.cpu(2))
+    made.start_processors(Machine.cpu(2))
     yield made
     made.close()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.devices.event import DONE as OVER
 from maniple.runtime.execution import ready_row
 from maniple.runtime.execution.ready_row import (

@@ -10,7 +10,7 @@ import torch
 from thread_ranks import run_on_ranks
 
 from maniple.mappers.default import DefaultMapper
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.partition import blocks
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime

@@ -9,7 +9,7 @@ import pytest
 from launched import Place, add, explode, made, on_ranks, summed
 
 import maniple as mp
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.control.world import World, current
 from maniple.runtime.execution import recovery
 from maniple.runtime.execution.rank import RankRuntime

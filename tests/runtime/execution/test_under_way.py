@@ -23,7 +23,7 @@ TIMEOUT_S = 30.0
 @pytest.fixture
 def runtime() -> Iterator[RankRuntime]:
     made = RankRuntime(World.solo(processors=2, cores=1))
-    made.employ(Machine.cpu(2))
+    made.start_processors(Machine.cpu(2))
     yield made
     made.close()
 

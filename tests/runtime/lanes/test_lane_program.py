@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from launched import TIMEOUT_S, made, on_ranks
 
 import maniple as mp
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.lanes.compiled_lane import CompiledLane
 from maniple.runtime.lanes.lane_kernel import COPY_AXES, copy_box

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.lanes import progress
 from maniple.runtime.lanes.progress import TABLES, Progress
 from maniple.runtime.machine.machine import Machine
@@ -25,7 +25,7 @@ def pair(check: Callable[[], None] = calm) -> list[Progress]:
         memories = [SharedMemory(rank, dict(enumerate(files))) for rank in range(2)]
     found = [Progress(memory, memory.rank, roomy=False, check=check) for memory in memories]
     for one in found:
-        one.employ(Machine.cpu(2, ranks=2))
+        one.find_counters(Machine.cpu(2, ranks=2))
     return found
 
 
@@ -81,7 +81,7 @@ def test_a_wait_ends_when_the_run_has_failed(roomy: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(progress, "sleep", sleep)
     monkeypatch.setattr(progress, "perf_counter", lambda: clock.__setitem__(0, clock[0] + 1e-4) or clock[0])
     one = Progress(None, 0, roomy=roomy, check=check)
-    one.employ(Machine.cpu(2))
+    one.find_counters(Machine.cpu(2))
     with pytest.raises(RunError, match="gone"):
         one.wait(one.processor(1), 1)
     least, most = progress.NAP_S
@@ -91,6 +91,6 @@ def test_a_wait_ends_when_the_run_has_failed(roomy: bool, monkeypatch: pytest.Mo
 
 def test_a_processor_that_is_alone_tells_nobody() -> None:
     one = Progress(None, 0, roomy=True, check=calm)
-    one.employ(Machine.cpu(1))
+    one.find_counters(Machine.cpu(1))
     assert one.publisher(0)(3) is None
     assert "_counter" not in vars(one)  # nothing compiled was loaded

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process import environment
+from maniple.process.error import RequestError, RunError
+from maniple.process.inventory import Inventory, announce, take_inventory
 from maniple.runtime.machine import machine as machine_module
 from maniple.runtime.machine.machine import BETWEEN_HOSTS, CORE_BANDWIDTH, CORE_FLOPS_PER_S, WITHIN_HOST, Machine
 from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor, Rate
-from maniple.runtime.process import environment
-from maniple.runtime.process.inventory import Inventory, announce, take_inventory
 
 SIZES = st.integers(1, 4)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.machine.preset import GPUS
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine_part import Link, Memory, Rate
 from maniple.runtime.machine.route import ROUTED_BYTES, Routes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.cluster.launcher import LaunchRequest
 from maniple.runtime.cluster.run import command
 from maniple.runtime.machine.machine_part import Host, Memory, Processor

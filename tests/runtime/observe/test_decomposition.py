@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.observe.decomposition import Terms, decompose, whole_step
 from maniple.runtime.observe.timeline import Event, Kind, Timeline
 

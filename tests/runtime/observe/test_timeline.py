@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.observe.timeline import Event, Kind, Timeline
 
 

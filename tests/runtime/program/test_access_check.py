@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.regions.index_space import RectSet
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import Rect

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 from maniple.runtime.program.body import TaskBinder
-from maniple.runtime.program.call import PENDING, Call, Calls, Frames
+from maniple.runtime.program.launch_execution import PENDING, Call, Calls, Frames
 from maniple.runtime.program.task import Task
 from maniple.runtime.schedule.launch import Point, Requirement
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.mapper import LaunchView, Mapper, TaskMapping, TaskView
 from maniple.runtime.program.mapping import Mapping, map_launch

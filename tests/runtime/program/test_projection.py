@@ -7,7 +7,7 @@ import torch
 from launched import fill, on_ranks, summed
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.program.projection import Shift, UserProjection
 from maniple.runtime.session.session import Session

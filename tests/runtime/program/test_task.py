@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
 from maniple.runtime.program.task import Parameter
 from maniple.runtime.session.session import Session

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from maniple.operators.lowering.step_program import FragmentCache, Program, lower
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import WRITE_DISCARD
 from maniple.regions.rectangle import Rect

@@ -5,66 +5,92 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.regions.rectangle import Rect
-from maniple.runtime.schedule.lifetime import lifetimes
+from maniple.runtime.schedule.lifetime import Lifetimes, lifetimes
+from maniple.runtime.schedule.step_table import StepTable
 
-ALL = Rect((0,), (1,))
 RUNS = 2
+Use = tuple[int, int, int, int, int]
+Node = tuple[int, str, int, bool]  # run, what, its number, whether its end
 
 
-@dataclass(eq=False)
-class Taken:
-    """A step of a lane; `needs` are filled in once all steps are there."""
+@dataclass
+class Drawn:
+    """Steps as they are drawn; lane -1 is that of the ends of movements."""
 
-    processor: int
-    index: int
-    instances: tuple[int, ...] = ()
-    begins_only: bool = False
-    needs: list[tuple[Taken, bool]] = field(default_factory=list)
+    lanes: list[int] = field(default_factory=list)
+    waits: list[tuple[int, int, bool]] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
 
-    @property
-    def touches(self) -> Sequence[tuple[int, Rect, bool]]:
-        return [(instance, ALL, True) for instance in self.instances]
+    def add(self, lane: int, *needs: int) -> int:
+        """Add a step that waits for others."""
+        step = len(self.lanes)
+        self.lanes.append(lane)
+        self.waits += [(step, need, False) for need in needs]
+        return step
+
+    def use(self, step: int, *instances: int) -> None:
+        """Have a step use some instances."""
+        self.uses += [(instance, *(step,) * 4) for instance in instances]
+
+    def lifetimes(self, instances: Sequence[int]) -> Lifetimes:
+        """When the instances are alive."""
+        places = [self.lanes[:step].count(lane) for step, lane in enumerate(self.lanes)]
+        lanes = np.asarray(self.lanes, np.int64)
+        waits, uses = (
+            np.asarray(rows, np.int64).reshape(-1, width) for rows, width in ((self.waits, 3), (self.uses, 5))
+        )
+        return lifetimes(StepTable(1 + max(self.lanes), lanes, np.asarray(places, np.int64), waits, uses), instances)
 
 
 @st.composite
-def orders(draw: st.DrawFn) -> list[Taken]:
-    """Steps of up to three lanes, each after those of its run that it needs."""
-    lanes = draw(st.integers(1, 3))
-    counts = [0] * lanes
-    order: list[Taken] = []
+def orders(draw: st.DrawFn) -> Drawn:
+    """Steps of up to three lanes, each after those of its run that it needs, and tiles that go from one to another."""
+    lanes, drawn = draw(st.integers(1, 3)), Drawn()
+    instances = st.integers(0, 4)
     for _ in range(draw(st.integers(1, 9))):
-        lane = draw(st.integers(0, lanes - 1))
-        instances = draw(st.lists(st.integers(0, 4), max_size=2, unique=True))
-        step = Taken(lane, counts[lane], tuple(instances), draw(st.integers(0, 4)) == 0)
-        counts[lane] += 1
-        if order:
-            step.needs += [(need, False) for need in draw(st.lists(st.sampled_from(order), max_size=2))]
-        order.append(step)
-    for step in order:
-        step.needs += [(need, True) for need in draw(st.lists(st.sampled_from(order), max_size=1))]
-    return order
+        known = range(len(drawn.lanes))
+        needs = draw(st.lists(st.sampled_from(known), max_size=2)) if known else []
+        step = drawn.add(draw(st.integers(0, lanes - 1)), *needs)
+        own = [before for before in known if drawn.lanes[before] >= 0]
+        if own and draw(st.integers(0, 3)) == 0:
+            there = draw(st.sampled_from(own))
+            ends = drawn.add(-1, step), drawn.add(-1, step, there)
+            drawn.uses.append((draw(instances), step, step, *ends))
+            drawn.uses.append((draw(instances), there, step, ends[1], ends[1]))
+        else:
+            drawn.use(step, *draw(st.lists(instances, max_size=2, unique=True)))
+    for step in range(len(drawn.lanes)):
+        needs = draw(st.lists(st.sampled_from(range(len(drawn.lanes))), max_size=1))
+        drawn.waits += [(step, need, True) for need in needs if drawn.lanes[step] >= 0]
+    return drawn
 
 
-def reached(order: list[Taken]) -> dict[tuple[int, int, bool], set[tuple[int, int, bool]]]:
-    """For every (run, step, whether its end) what comes later for certain."""
-    place = {id(step): number for number, step in enumerate(order)}
-    after: dict[tuple[int, int, bool], set[tuple[int, int, bool]]] = {
-        (run, number, end): set() for run in range(RUNS) for number in range(len(order)) for end in (False, True)
+def reached(drawn: Drawn) -> dict[Node, set[Node]]:
+    """For every beginning and end of a step or a use what comes later for certain."""
+    after: dict[Node, set[Node]] = {
+        (run, what, number, end): {(run, what, number, True)} - {(run, what, number, end)}
+        for run in range(RUNS)
+        for what, count in (("step", len(drawn.lanes)), ("use", len(drawn.uses)))
+        for number in range(count)
+        for end in (False, True)
     }
-    latest: dict[int, tuple[int, int, bool]] = {}
+    latest: dict[int, Node] = {}
     for run in range(RUNS):
-        for number, step in enumerate(order):
-            after[run, number, False].add((run, number, True))
-            if step.processor in latest:
-                after[latest[step.processor]].add((run, number, False))
-            latest[step.processor] = (run, number, not step.begins_only)
-            for need, carried in step.needs:
-                if run >= carried:
-                    after[run - carried, place[id(need)], True].add((run, number, False))
+        for step, lane in enumerate(drawn.lanes):
+            if lane in latest and lane >= 0:
+                after[latest[lane]].add((run, "step", step, False))
+            latest[lane] = run, "step", step, True
+        for step, need, carried in drawn.waits:
+            if run >= carried:
+                after[run - carried, "step", need, True].add((run, "step", step, False))
+        for number, (_, begin, or_begin, end, or_end) in enumerate(drawn.uses):
+            for step in (begin, or_begin):
+                after[run, "step", step, False].add((run, "use", number, False))
+            after[run, "use", number, True] |= {(run, "step", step, True) for step in (end, or_end)}
     changed = True
     while changed:
         changed = False
@@ -76,49 +102,52 @@ def reached(order: list[Taken]) -> dict[tuple[int, int, bool], set[tuple[int, in
 
 
 @given(orders())
-def test_instances_clash_exactly_where_they_may_be_alive_together(order: list[Taken]) -> None:
-    after = reached(order)
-    users = {
-        instance: [number for number, step in enumerate(order) if instance in step.instances]
-        for instance in sorted({instance for step in order for instance in step.instances})
-    }
+def test_instances_clash_exactly_where_they_may_be_alive_together(drawn: Drawn) -> None:
+    after = reached(drawn)
+    users: dict[int, list[int]] = {}
+    for number, use in enumerate(drawn.uses):
+        users.setdefault(use[0], []).append(number)
 
     def through(one: int, other: int, later: int) -> bool:
         """Whether all uses of one instance have ended before any of another in the same run or the next."""
-        return all((later, b, False) in after[0, a, True] for a in users[one] for b in users[other])
+        return all((later, "use", b, False) in after[0, "use", a, True] for a in users[one] for b in users[other])
 
-    alive = lifetimes(order, users)
-    rows = range(len(users))
-    for row, one in enumerate(users):
-        found = dict(zip(users, alive.clashes(row, rows).tolist(), strict=True))
-        for other in users:
+    alive = drawn.lifetimes(sorted(users))
+    found = alive.clashes(range(len(users)))
+    assert not found.diagonal().any()
+    for row, one in enumerate(alive.numbers):
+        for column, other in enumerate(alive.numbers):
             if other != one:
                 turns = (through(one, other, 0) and through(other, one, 1)) or (
                     through(other, one, 0) and through(one, other, 1)
                 )
-                assert found[other] == (not turns), (one, other)
+                assert found[row, column] == (not turns), (one, other)
 
 
-def example(*, waits: bool) -> list[Taken]:
+def example(*, waits: bool) -> Drawn:
     """The steps of the table in the module."""
-    a, b = Taken(0, 0, (0,)), Taken(1, 0, (1,))
-    c, d = Taken(0, 1, (0, 1, 2)), Taken(0, 2, (2, 3))
-    b.needs += [(a, False)] if waits else []
-    b.needs.append((c, True))
-    c.needs.append((b, False))
-    return [a, b, c, d]
+    drawn = Drawn()
+    a = drawn.add(0)
+    b = drawn.add(1, *([a] if waits else []))
+    c = drawn.add(0, b)
+    d = drawn.add(0)
+    drawn.waits.append((b, c, True))
+    for step, instances in ((a, (0,)), (b, (1,)), (c, (0, 1, 2)), (d, (2, 3))):
+        drawn.use(step, *instances)
+    return drawn
 
 
 def test_the_table_of_the_module() -> None:
     a, x, c, d = range(4)
     for waits, clash in ((True, False), (False, True)):
-        alive = lifetimes(example(waits=waits), range(4))
-        assert alive.clashes(d, [a, x, c]).tolist() == [False, clash, True]
-        assert alive.clashes(a, [x, c]).tolist() == [True, True]
+        alive = example(waits=waits).lifetimes(range(4))
+        assert alive.clashes([d, a, x, c])[0].tolist() == [False, False, clash, True]
+        assert alive.clashes([a, x, c])[0].tolist() == [False, True, True]
 
 
 def test_the_peak_counts_what_is_alive_one_step_after_another() -> None:
     """a holds A; b adds X; c uses A, X and C; d uses C and D."""
-    alive = lifetimes(example(waits=True), range(4))
-    assert alive.peak([100, 10, 1, 1000]) == 1001
-    assert alive.peak([100, 10, 1, 50]) == 111
+    alive = example(waits=True).lifetimes(range(4))
+    assert alive.peak(range(4), np.asarray([100, 10, 1, 1000])) == 1001
+    assert alive.peak(range(4), np.asarray([100, 10, 1, 50])) == 111
+    assert alive.peak([1, 2], np.asarray([10, 1])) == 11

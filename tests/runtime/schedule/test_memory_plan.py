@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.runtime.schedule import memory_plan
-from maniple.runtime.schedule.lifetime import NEVER, Lifetimes
-from maniple.runtime.schedule.memory_plan import ALIGNMENT, pack, plan_memory
+from maniple.runtime.schedule.lifetime import Lifetimes, lifetimes
+from maniple.runtime.schedule.memory_plan import ALIGNMENT, plan_memory
+from maniple.runtime.schedule.packing import pack
+from maniple.runtime.schedule.step_table import NEVER, StepTable
 
 Bits = np.typing.NDArray[np.bool_]
 
@@ -28,27 +28,37 @@ def problems(draw: st.DrawFn) -> tuple[list[int], Bits]:
 
 
 def offsets_of(sizes: list[int], clashes: Bits) -> list[int]:
-    def clash(one: int, others: Sequence[int]) -> Bits:
-        return np.asarray(clashes[one, list(others)], np.bool_)
-
-    return pack(sizes, clash)
+    offsets: list[int] = pack(np.asarray(sizes, np.int64), clashes).tolist()
+    return offsets
 
 
-@pytest.mark.parametrize("sharing", [memory_plan.SHARING, 3])
-def test_no_two_that_clash_overlap(sharing: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_plan, "SHARING", sharing)
+@given(problems())
+def test_no_two_that_clash_overlap(problem: tuple[list[int], Bits]) -> None:
+    sizes, clashes = problem
+    offsets = offsets_of(sizes, clashes)
+    for one, size in enumerate(sizes):
+        for other in range(one):
+            apart = offsets[one] + size <= offsets[other] or offsets[other] + sizes[other] <= offsets[one]
+            assert apart or not clashes[one, other]
+    assert max((o + s for o, s in zip(offsets, sizes, strict=True)), default=0) <= sum(sizes)
 
-    @given(problems())
-    def check(problem: tuple[list[int], Bits]) -> None:
-        sizes, clashes = problem
-        offsets = offsets_of(sizes, clashes)
-        for one, size in enumerate(sizes):
-            for other in range(one):
-                apart = offsets[one] + size <= offsets[other] or offsets[other] + sizes[other] <= offsets[one]
-                assert apart or not clashes[one, other]
-        assert max((o + s for o, s in zip(offsets, sizes, strict=True)), default=0) <= sum(sizes)
 
-    check()
+def test_beyond_so_many_each_has_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All five could lie in one place; the two largest do."""
+    alive = in_turn(5)
+    sizes = {0: 64, 1: 640, 2: 128, 3: 320, 4: 192}
+    assert plan_memory(alive, sizes).size == 640
+    monkeypatch.setattr(memory_plan, "SHARING", 2)
+    plan = plan_memory(alive, sizes)
+    assert dict(plan.offsets) == {1: 0, 3: 0, 4: 640, 2: 832, 0: 960}
+    assert plan.size == 1024
+
+
+def in_turn(count: int) -> Lifetimes:
+    """Instances of which each is used by one step of a lane."""
+    places = np.arange(count)
+    uses = np.stack([places] * 5, axis=1)
+    return lifetimes(StepTable(1, 0 * places, places, np.empty((0, 3), np.int64), uses), range(count))
 
 
 def test_the_table_of_the_module() -> None:
@@ -66,10 +76,10 @@ def test_the_smallest_gap_that_holds_it_is_taken() -> None:
 
 def test_a_plan_rounds_to_cache_lines_and_says_what_it_saves() -> None:
     """Two that take turns in one lane, and one that nobody is known to be through with."""
-    first = np.asarray([[0], [2], [0]], np.int32)
+    begins = np.asarray([[0, 0, 0, 0], [0, 2, 0, 2], [0, 0, 0, 0]])
     ended = np.asarray([[2], [3], [NEVER]], np.int32)
     renewed = np.asarray([[0], [0], [NEVER]], np.int32)
-    alive = Lifetimes((5, 7, 9), first, ended, renewed, np.asarray([[0, 1], [2, 2], [0, 2]], np.int32))
+    alive = Lifetimes((5, 7, 9), np.arange(4), begins, ended, renewed, np.asarray([[0, 1], [2, 2], [0, 2]]))
     plan = plan_memory(alive, {5: 100, 7: 10, 9: 1})
     assert dict(plan.offsets) == {5: 0, 7: 0, 9: 128}
     assert (plan.size, plan.unshared, plan.bound) == (192, 256, 192)

@@ -1,74 +1,158 @@
-"""Traffic: the tables of the docstring, and collectives that load every link with all that crosses it."""
+"""Traffic: the table of the docstring, and movements of all kinds priced as their pushes are, one by one."""
 
 from __future__ import annotations
 
-from maniple.regions.index_space import RectSet
-from maniple.regions.rectangle import Rect
+from random import Random
+
+import numpy as np
+import pytest
+from naive_roofline import fold_ns
+from naive_traffic import traffic_price
+
+from maniple.regions.columns.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, NONE, TO, TOUCHED, Table
+from maniple.regions.columns.validity import ALL_GATHER, ALL_REDUCE, BROADCAST, COPY, FOLD, REDUCE_SCATTER
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.machine.machine_part import Link, Memory
-from maniple.runtime.machine.route import Routes
+from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor
 from maniple.runtime.schedule import traffic
-from maniple.runtime.schedule.traffic import ENGINE, LINE, Carrier, carriers, touched_bytes, traffic_ns
+from maniple.runtime.schedule.network import Network
+from maniple.runtime.schedule.traffic import price
 
 SECOND = 10**9
+Member = tuple[int, int, int]
+Hold = tuple[int, int]
 
 
-def star(rates: list[float], latency: float) -> Routes:
-    """Memories around a switch; the last memory's links have the last rate."""
+def star(rates: list[float], latency: float, kind: str = "gpu") -> Machine:
+    """Memories of one processor each around a switch; links from and to a memory have its rate."""
     links = []
     for memory, rate in enumerate(rates):
         links += [Link(memory, "s", latency, rate), Link("s", memory, latency, rate)]
-    return Routes("star", [Memory(m, m, 0, 1, 1.0) for m in range(len(rates))], ["s"], links, None, None)
+    count = range(len(rates))
+    memories = tuple(Memory(m, m, 0, 1, 2.0 / 0.7) for m in count)  # 2 B/s, as kernels reach them
+    processors = tuple(Processor(m, kind, m, 1, 1.0, f"p{m}") for m in count)
+    return Machine("star", (Host(0, "host"),), memories, processors, tuple(links), None, None, ("s",))
+
+
+def move(**columns: int) -> list[int]:
+    """A movement, of which some columns are given."""
+    names = {"kind": KIND, "by": BY, "elements": ELEMENTS, "source": FROM, "target": TO, "touched": TOUCHED}
+    row = [NONE] * (TOUCHED + 1)
+    for name, value in columns.items():
+        row[names[name]] = value
+    return row
+
+
+def collective(kind: int, members: list[Member]) -> tuple[list[int], list[Member]]:
+    pushed = sum(elements for _, elements, _ in members) * (len(members) - 1)
+    row = move(kind=kind, elements=pushed * (2 if kind == ALL_REDUCE else 1))
+    row[GROUP], row[GROUP_SIZE] = 0, len(members)
+    return row, members
+
+
+def table(rows: list[list[int]] | list[Member], width: int) -> Table:
+    return np.asarray(rows, dtype=np.int64).reshape(len(rows), width)
+
+
+def priced(
+    machine: Machine, rows: list[list[int]], members: list[Member], itemsize: int = 1
+) -> list[tuple[int, list[Hold]]]:
+    """The nanoseconds and the holds of each movement."""
+    found = price(Network.of(machine), itemsize, table(rows, TOUCHED + 1), table(members, 3))
+    assert found.starts[-1] == len(found.held)
+    holds = np.split(found.held[:, :2], found.starts[1:-1])
+    return [
+        (taken, list(map(tuple, held.tolist()))) for taken, held in zip(found.durations.tolist(), holds, strict=True)
+    ]
 
 
 def test_the_table_of_the_docstring() -> None:
-    duration, busy, held = traffic_ns(star([2.0, 1.0], 1.0), [(0, 1, 4, 4)], 1)
+    ((duration, held),) = priced(
+        star([2.0, 1.0], 1.0), [move(kind=COPY, elements=4, source=0, target=1, touched=4)], []
+    )
     assert [span for _, span in held] == [2 * SECOND, 4 * SECOND]
     assert duration == 6 * SECOND
-    assert busy == ()
     text = traffic.__doc__ or ""
     assert "0-s  ##..        held for 2 s" in text
     assert "s-1  ####        held for 4 s; the transfer ends at 6 s" in text
 
 
 def test_a_collective_loads_a_shared_link_with_the_sum() -> None:
-    pushes = [(source, target, 3, 3) for source in range(3) for target in range(3) if source != target]
-    duration, _, held = traffic_ns(star([1.0, 1.0, 1.0], 0.5), pushes, 2)
+    row, members = collective(ALL_GATHER, [(memory, 3, 3) for memory in range(3)])
+    ((duration, held),) = priced(star([1.0, 1.0, 1.0], 0.5), [row], members)
     assert {span for _, span in held} == {6 * SECOND}
-    assert duration == (6 + 2 * 1) * SECOND
+    assert duration == (6 + 1) * SECOND
 
 
 def test_a_movement_of_nothing_takes_a_nanosecond() -> None:
-    assert traffic_ns(star([1.0, 1.0], 0.0), [(0, 1, 0, 0)], 1)[0] == 1
+    row = move(kind=COPY, elements=0, source=0, target=1, touched=0)
+    assert priced(star([1.0, 1.0], 0.0), [row], []) == [(1, [])]
 
 
 def test_a_cpu_processor_copies_what_it_sends_and_folds_what_it_gets() -> None:
-    """Two memories send 4 bytes each, strewn over 16, and fold 12: processor 5 touches 44 at 2 B/s, the other none."""
-    carried = (Carrier(5, 2.0), Carrier(ENGINE, 1.0)), {0: 12, 1: 12}
-    duration, busy, held = traffic_ns(star([1.0, 1.0], 1.0), [(0, 1, 4, 16), (1, 0, 4, 16)], 1, carried)
-    assert busy == ((5, 22 * SECOND),)
-    assert {span for _, span in held} == {4 * SECOND}
-    assert duration == (22 + 2) * SECOND
+    """Processor 0 folds 4 bytes of each of two and writes them; the other sends it 4 bytes that are strewn over 16."""
+    row, members = collective(REDUCE_SCATTER, [(0, 4, 16), (1, 0, 0)])
+    ((duration, held),) = priced(star([1.0, 1.0], 1.0, "cpu"), [row], members)
+    assert held[:2] == [(0, 6 * SECOND), (1, 16 * SECOND)]
+    assert {span for _, span in held[2:]} == {4 * SECOND}
+    assert duration == (16 + 2) * SECOND
 
 
-def test_gpus_have_engines_and_cpus_do_not() -> None:
-    assert {carrier.processor for carrier in carriers(Machine.preset("p100x4"))} == {ENGINE}
-    assert [carrier.processor for carrier in carriers(Machine.preset("cpu:2x2"))] == [0, 2]
+def test_a_fold_holds_its_processor() -> None:
+    machine = Machine.preset("cpu:2x2")
+    nanoseconds = fold_ns(4000, machine, machine.processors[3])
+    assert priced(machine, [move(kind=FOLD, by=3, elements=1000)], [], 4) == [(nanoseconds, [(3, nanoseconds)])]
 
 
-def test_the_table_of_lines() -> None:
-    shown = [Rect((0, 2), (8, 4)), Rect((2, 0), (4, 8)), Rect((0, 0), (8, 8))]
-    assert [touched_bytes(tile, Rect((0, 0), (8, 8)), 4) for tile in shown] == [512, 64, 256]
-    text = traffic.__doc__ or ""
-    assert "a fourth by x (the inner axis)                    8 of 8 bytes   64        512" in text
-    assert "a fourth by y                                     1 of 64        64        64" in text
-    assert "all                                               1 of 256       256       256" in text
+def naive(machine: Machine, row: list[int], members: list[Member], itemsize: int) -> tuple[int, list[Hold]]:
+    """A movement priced push by push."""
+    kind = row[KIND]
+    if kind == FOLD:
+        nanoseconds = fold_ns(row[ELEMENTS] * itemsize, machine, machine.processor(row[BY]))
+        return nanoseconds, [(row[BY], nanoseconds)]
+    if kind == COPY:
+        pushes = [(row[FROM], row[TO], row[ELEMENTS] * itemsize, row[TOUCHED])]
+        return traffic_price(machine, pushes, 1, {})
+    group = [member for member in members[row[GROUP] : row[GROUP] + row[GROUP_SIZE]] if member[1]]
+    memories = [memory for memory, _, _ in members[row[GROUP] : row[GROUP] + row[GROUP_SIZE]]]
+    pushes, folded = [], {}
+    for owner, elements, touched in group:
+        for other in memories:
+            if other != owner and kind in (ALL_REDUCE, REDUCE_SCATTER):
+                pushes.append((other, owner, elements * itemsize, touched))
+            if other != owner and kind != REDUCE_SCATTER:
+                pushes.append((owner, other, elements * itemsize, touched))
+        if kind in (ALL_REDUCE, REDUCE_SCATTER):
+            folded[owner] = (len(memories) + 1) * elements * itemsize
+    return traffic_price(machine, pushes, 2 if kind == ALL_REDUCE else 1, folded)
 
 
-def test_a_tile_of_boxes_touches_a_line_for_each_run_or_all_its_bytes() -> None:
-    """Two strips of 8 runs; with a box that continues some of them, and in long runs."""
-    bounds, strips = Rect((0, 0), (8, 8)), [Rect((0, 0), (8, 2)), Rect((0, 4), (8, 6))]
-    assert touched_bytes(RectSet(strips), bounds, 4) == 16 * LINE
-    assert touched_bytes(RectSet([*strips, Rect((2, 6), (4, 8))]), bounds, 4) == 14 * LINE
-    assert touched_bytes(RectSet([Rect((0, 0), (4, 8)), Rect((5, 0), (7, 8))]), bounds, 4) == 6 * 8 * 4
-    assert touched_bytes(RectSet(), bounds, 4) == 0
+def drawn(chance: Random, machine: Machine) -> tuple[list[list[int]], list[Member]]:
+    """Movements of all kinds, more than there is room for at first."""
+    rows, members = [], list[Member]()
+    for _ in range(40):
+        kind = chance.choice([FOLD, COPY, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST])
+        if kind == FOLD:
+            rows.append(
+                move(kind=kind, by=chance.randrange(len(machine.processors)), elements=chance.randint(1, 1 << 30))
+            )
+            continue
+        group = sorted(chance.sample(range(len(machine.memories)), chance.randint(2, len(machine.memories))))
+        owned = [(memory, chance.randint(0, 1 << 30), chance.randint(1, 1 << 33)) for memory in group]
+        if kind == COPY:
+            (source, size, touched), (target, *_) = chance.sample(owned, 2)
+            rows.append(move(kind=kind, elements=size + 1, source=source, target=target, touched=touched))
+            continue
+        row, owned = collective(kind, [*owned[:-1], (owned[-1][0], 1, 64)])
+        row[GROUP] = len(members)
+        rows.append(row)
+        members += owned
+    return rows, members
+
+
+@pytest.mark.parametrize("name", ["cpu:2x1", "cpu:3x4", "p100x4", "k80x8", "h100x16"])
+@pytest.mark.parametrize("seed", range(4))
+def test_movements_cost_what_their_pushes_cost(name: str, seed: int) -> None:
+    chance, machine = Random(f"{name} {seed}"), Machine.preset(name)
+    rows, members = drawn(chance, machine)
+    itemsize = chance.choice([1, 4, 8])
+    assert priced(machine, rows, members, itemsize) == [naive(machine, row, members, itemsize) for row in rows]

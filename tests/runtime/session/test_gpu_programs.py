@@ -13,7 +13,7 @@ import torch
 
 import maniple as mp
 from maniple.mappers.registry import make_mapper
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.control.world import World
 from maniple.runtime.devices.null_device import NullDevice
 from maniple.runtime.execution.rank import RankRuntime

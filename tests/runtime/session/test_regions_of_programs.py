@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.regions.index_space import RectSet
 from maniple.regions.partition import weights
 from maniple.runtime.control.world import World
@@ -361,7 +361,7 @@ def test_what_is_remembered_of_reductions_that_nobody_reads_is_bounded() -> None
         most = 0
         for _ in range(1_500):
             session.index_launch(contribute, 2, 1.0, x[mp.replicate(2)])
-            live = session.untraced.live(x.logical.id)
+            live = session.dynamic.live(x.logical.id)
             session.fence()
             live.tidy()
             table = live.analysis.instances

@@ -13,7 +13,7 @@ import torch
 from launched import Place, add, explode, extremes, fill, made, on_ranks, summed, tell, total, wait, where
 
 import maniple as mp
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.control.waiting import Waiting
 from maniple.runtime.control.world import World
 from maniple.runtime.execution import rank
@@ -130,7 +130,7 @@ def test_many_launches_leave_little_behind(session: Session) -> None:
         if step % 50 == 0:
             assert sums.read().item() == 4.0
     assert sums.read().item() == 4.0
-    live = session.untraced.live(sums.logical.id)
+    live = session.dynamic.live(sums.logical.id)
     assert len(live.rows) + len(live.temporary) < 300
     session.fence()  # a read returns before its own row is done
     assert session.runtime.under_way.rows == 0

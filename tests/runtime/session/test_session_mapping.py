@@ -12,7 +12,7 @@ import torch
 from launched import TIMEOUT_S, Place, add, fill, made, on_ranks, summed, total
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.program.mapper import (

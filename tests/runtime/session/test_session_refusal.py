@@ -11,7 +11,7 @@ import torch
 from launched import Place, fill, liar, made, summed, wait, where
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.control.world import World
 from maniple.runtime.program.mapper import Mapper, TaskMapping
 from maniple.runtime.schedule.failure import TaskFailed, UnwrittenRegion

@@ -11,7 +11,7 @@ import torch
 from launched import add, explode, fill, on_ranks, summed, tell, total, wait
 
 import maniple as mp
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.schedule.failure import PoisonedRegion, TaskFailed
 from maniple.runtime.session.session import Session

@@ -41,7 +41,7 @@ def stepping(session: Session) -> Callable[[int], None]:
     x, y, sums = (session.region((100,) if name != "sums" else (), name=name) for name in ("x", "y", "sums"))
     x.write(torch.arange(100.0))
     y.fill(1.0)
-    shifted = Place(lambda index: (index + 1) % len(session.untraced.machine.processors))
+    shifted = Place(lambda index: (index + 1) % len(session.dynamic.machine.processors))
 
     def run(times: int) -> None:
         for _ in range(times):
@@ -206,7 +206,7 @@ def test_a_replay_makes_room_for_what_lives_within_it_and_for_scratch() -> None:
             assert len(besides) == 2
             assert besides[0] >= SIZE
             assert besides[1] > 0
-            here_too = 0 in session.untraced.live(beside.logical.id).analysis.instances.main
+            here_too = 0 in session.dynamic.live(beside.logical.id).analysis.instances.main
             assert sums.read()[0].item() == 201.0
             return sum(besides), here_too
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.index_space import RectSet
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege
 from maniple.regions.rectangle import Rect

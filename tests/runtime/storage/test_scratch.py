@@ -16,13 +16,13 @@ from trained_networks import NETWORKS, OPTIMIZER
 import maniple as mp
 from maniple import trainer as trainer_module
 from maniple.mappers.default import DefaultMapper
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
+from maniple.process.host_allocation import Taken, watch_host_run
 from maniple.runtime.control.world import World
 from maniple.runtime.devices.processor import CpuProcessor, Processor
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.lanes.binding import Binder
 from maniple.runtime.machine.world_machine import host_machine
-from maniple.runtime.process.host_allocation import Taken, watch_host_run
 from maniple.runtime.schedule.lane import Step
 from maniple.runtime.schedule.launch import Launch
 from maniple.runtime.schedule.schedule import RowKind

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.transports import shared_memory
 from maniple.runtime.transports.shared_memory import BOARD, GROWTH, LINE, SLOTS, SharedMemory, shared_files
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from maniple.regions.error import RequestError, RunError
+from maniple.process.error import RequestError, RunError
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.run_measurement import gather_bytes
@@ -76,6 +79,22 @@ def take(transport: Transport, count: int) -> list[Delivery]:
         found += transport.poll(TIMEOUT_S)
         assert monotonic() < end, f"{len(found)} of {count} arrived"
     return found
+
+
+def test_the_example_delivers_no_part_of_a_message() -> None:
+    """A socket is closed in the middle of a head, a header and a payload."""
+    whole = struct.pack("<IIq", 0, 2, 3) + b"hd" + b"abc"
+    for cut in range(1, len(whole)):
+        zero, one = example(2)
+        with closing(zero), closing(one), socket.socket(socket.AF_UNIX) as link:
+            link.connect(one.endpoint)
+            link.sendall(whole)
+            assert shown(take(one, 1)) == [(0, b"hd", b"abc")]
+            link.sendall(whole[:cut])
+            link.close()
+            for _ in range(2):
+                with pytest.raises(RunError, match=r"expected the rest of a message, .*messages were lost"):
+                    take(one, 1)
 
 
 def shown(deliveries: Sequence[Delivery]) -> list[tuple[int, bytes, bytes | None]]:

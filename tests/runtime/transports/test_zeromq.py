@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 import zmq
 
-from maniple.regions.error import RunError
+from maniple.process.error import RunError
 from maniple.runtime.transports.proof import be_sender
 from maniple.runtime.transports.transport import Delivery
 from maniple.runtime.transports.zeromq import (

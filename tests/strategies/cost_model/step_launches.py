@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from maniple.operators.graph.graph import Graph
-from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.weight import weights
+from maniple.operators.lowering.expansion import training_step
 from maniple.operators.training.optimizer import SGD
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.launch import Launch
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.named.data_parallel import DataParallel
@@ -18,8 +16,4 @@ LAUNCH_NS = round(1e9 * MACHINE.processor(0).launch_s)
 
 def launches(graph: Graph) -> dict[str, Launch]:
     plan = DataParallel().plan(Problem(graph, MACHINE))
-    table, optimizer = RegionTable(), SGD(lr=0.1)
-    held = weights(graph, plan, MACHINE, optimizer, table)
-    return {
-        launch.name: launch for launch in Expansion(graph, plan, MACHINE, held, table).training_step(optimizer).launches
-    }
+    return {launch.name: launch for launch in training_step(graph, plan, MACHINE, SGD(lr=0.1)).launches}

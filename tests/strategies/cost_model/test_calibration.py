@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.schedule.roofline import bandwidth
+from maniple.runtime.schedule.roofline import Rooflines
 from maniple.strategies.cost_model.calibration import (
     LinkFit,
     ProcessorRates,
@@ -50,7 +50,7 @@ def test_a_calibrated_machine_reaches_what_was_measured() -> None:
     machine = calibrate(
         Machine.cpu(2, ranks=2), ProcessorRates(7e9, 5e9, 1.2), LinkFit(1e-5, 2e9, 1.0, 0.0), launch_s=3e-6
     )
-    assert bandwidth(machine, machine.processors[0]) == pytest.approx(5e9)
+    assert Rooflines.of(machine).bandwidth[0] == pytest.approx(5e9)
     assert 0.7 * machine.processors[3].flops_per_s == pytest.approx(7e9)
     assert machine.processors[1].launch_s == 3e-6
     assert (machine.link(0, 1).latency_s, machine.link(0, 1).bandwidth) == (1e-5, 2e9)

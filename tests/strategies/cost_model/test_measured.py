@@ -12,14 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from naive_roofline import task_ns
 from step_launches import LAUNCH_NS, MACHINE, launches
 
 from maniple.models import model
 from maniple.operators.operator.formula import Formula
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.schedule.launch import Launch
-from maniple.runtime.schedule.roofline import task_ns
 from maniple.strategies.cost_model import measured as module
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.cost_model.measured import Measured

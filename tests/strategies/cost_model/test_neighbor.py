@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from maniple.runtime.process import inventory
-from maniple.runtime.process.inventory import bind_to, core_numbers, spare_cores
+from maniple.process import inventory
+from maniple.process.inventory import bind_to, core_numbers, spare_cores
 from maniple.strategies.cost_model import neighbor
 from maniple.strategies.cost_model.neighbor import neighbors
 

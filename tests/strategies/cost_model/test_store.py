@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.cost_model.measurement import Measurement, Measurements, Pass, TaskKey, write_measurements
 from maniple.strategies.cost_model.store import Store
 

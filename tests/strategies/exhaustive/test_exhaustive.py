@@ -14,7 +14,7 @@ import pytest
 
 import maniple as mp
 from maniple.models import model
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.exhaustive import layer_fragment
 from maniple.strategies.exhaustive.exhaustive import (
     FOREVER,

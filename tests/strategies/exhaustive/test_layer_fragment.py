@@ -10,7 +10,7 @@ import pytest
 import maniple as mp
 from maniple.models import model
 from maniple.operators.library.randomness.dropout import Dropout
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.exhaustive.exhaustive import Exhaustive, ExhaustiveLayers
 from maniple.strategies.exhaustive.layer_fragment import UNKNOWN, Fragments
 from maniple.strategies.interface.strategy import Problem
@@ -129,6 +129,6 @@ def test_what_belongs_to_no_group_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     first = (0,) * len(state.sizes)
     state.evaluation.move_to(state.layers.of(first))
     monkeypatch.setattr(Dropout, "random", False)
-    fragments = Fragments(state.cost.outline, state.layers, state.simulation.cache.network.lanes)
+    fragments = Fragments(state.cost.plan_free, state.layers, state.simulation.cache.network.lanes)
     with pytest.raises(RequestError, match=r"clock.input depends on the layers \(\)"):
         fragments.keep(first, state.simulation)

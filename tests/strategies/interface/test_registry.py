@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from maniple.regions.error import RequestError
-from maniple.runtime.process.registry import group
+from maniple.process.error import RequestError
+from maniple.process.registry import group
 from maniple.strategies.interface.registry import STRATEGIES, register_strategy
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.named.data_parallel import DataParallel

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import OperatorPlan, Plan, WeightPlan
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.placement import configure, follow, node_flops
 from maniple.strategies.interface.registry import STRATEGIES

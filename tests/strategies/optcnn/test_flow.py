@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import maniple as mp
+from maniple.regions.columns.history import USE
+from maniple.regions.columns.validity import READ
 from maniple.regions.rectangle import Rect
-from maniple.runtime.schedule.roofline import bandwidth
+from maniple.runtime.schedule.roofline import Rooflines
 from maniple.strategies.interface.equal_split import equal_splits
 from maniple.strategies.interface.space import Choice, Space
 from maniple.strategies.interface.strategy import Problem
-from maniple.strategies.lowering.history import USE
-from maniple.strategies.lowering.region_cache import RegionCache, RegionRows, Shapes, Use, boxes_of
-from maniple.strategies.lowering.validity import READ
 from maniple.strategies.optcnn.flow import Flows
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
+from maniple.strategies.simulation.region_cache import RegionCache, RegionRows, Shapes, Use, boxes_of
 
 pytestmark = pytest.mark.simulator
 
@@ -94,7 +94,7 @@ def test_the_table_of_the_docstring() -> None:
     links = [machine.routes.rate(link) for link in machine.routes.route(0, 1)]
     slowest, latency = min(rate[1] for rate in links), sum(rate[0] for rate in links)
     # Copying is the processors' work here: each line that a tile touches is read once and written once.
-    line = 2 * 64 / bandwidth(machine, machine.processors[0])
+    line = 2 * 64 / float(Rooflines.of(machine).bandwidth[0])
     assert line < 32 / slowest < 2 * line
     assert times[0, 0] == pytest.approx(1e9 * (2 * line + latency))
     assert times[0, 1] == 0

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 import maniple as mp
 from maniple.strategies.interface.equal_split import equal_splits
+from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.optcnn.elimination import total
 from maniple.strategies.optcnn.optcnn import OptCNN, OptCNNState
+from maniple.strategies.optcnn.placed_operators import PlacedOperators
 from maniple.strategies.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.simulator
@@ -69,6 +71,14 @@ def test_the_choices_are_equal_splits_into_divisors_of_the_processors() -> None:
     state = OptCNN().init(Problem(graph, mp.Machine.preset("cpu:4")))
     assert [prod(choice.degrees) for choice in state.choices[0]] == [1, 2, 4, 2, 4]
     assert all(choice.start == 0 and choice.stride == 1 and choice.replicas == 1 for choice in state.choices[0])
+
+
+def test_an_operator_turns_whose_backward_pass_reads_what_its_forward_pass_wrote() -> None:
+    """A relu reads its own result, cross-entropy what it saved; a layer reads its operands alone."""
+    graph = stack(1, 4, 3)
+    problem = Problem(graph, mp.Machine.preset("cpu:2"))
+    operators = PlacedOperators(problem, Space.of(graph, 2), OptCNN().init(problem).choices)
+    assert [operators.turns(node.id) for node in graph.nodes] == [False, True, True]
 
 
 def stack(layers: int, batch: int, width: int) -> mp.Graph:

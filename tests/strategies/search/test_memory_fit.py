@@ -9,7 +9,7 @@ import pytest
 import maniple as mp
 from maniple.models import model
 from maniple.operators.training.optimizer import SGD
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.named.data_parallel import DataParallel

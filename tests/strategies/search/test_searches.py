@@ -12,7 +12,7 @@ import pytest
 
 import maniple as mp
 from maniple.operators.plan.plan import Predicted
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import AbstractStrategy, Problem
 from maniple.strategies.named.data_parallel import DataParallel

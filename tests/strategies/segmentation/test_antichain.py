@@ -11,7 +11,7 @@ import torch
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import Plan
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch
 from maniple.strategies.cost_model.cost_model import Column

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions, Level

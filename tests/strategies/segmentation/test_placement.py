@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.dnn_partitioning.max_load import max_load
 from maniple.strategies.dnn_partitioning.placement_problem import Placement
 from maniple.strategies.dnn_partitioning.sample_latency import finish_s, path_bound_s, sample_latency

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode, natural
 from maniple.strategies.pipeline.profile import read_profile
 

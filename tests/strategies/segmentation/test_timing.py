@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.pipeline_timing import StageTimes, actions, pipeline_s
 from maniple.strategies.pipeline.problem import SegmentationProblem

@@ -6,15 +6,12 @@ from random import Random
 
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
-from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache, Program
-from maniple.operators.lowering.weight import weights
 from maniple.operators.plan.plan import Plan
 from maniple.operators.training.optimizer import SGD
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.program.region_table import RegionTable
-from maniple.runtime.schedule.order import order
 from maniple.runtime.schedule.schedule import Schedule
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
@@ -39,9 +36,7 @@ def drawn(seed: int) -> tuple[Random, Graph, Machine, Plan]:
 
 
 def expanded(graph: Graph, machine: Machine, plan: Plan) -> Program:
-    table = RegionTable()
-    held = weights(graph, plan, machine, OPTIMIZER, table)
-    return Expansion(graph, plan, machine, held, table).training_step(OPTIMIZER)
+    return training_step(graph, plan, machine, OPTIMIZER)
 
 
 def lowered(graph: Graph, machine: Machine, plan: Plan) -> tuple[Schedule, int]:
@@ -51,8 +46,8 @@ def lowered(graph: Graph, machine: Machine, plan: Plan) -> tuple[Schedule, int]:
     fragments = [cache.fragment(key) for key in program.keys(machine)]
     composer = ScheduleBuilder(machine, program.launches, program.regions(), fragments)
     schedule = composer.compose()
-    _, begin = order(composer.durations, composer.holds, schedule.successors)
-    return schedule, max(at + duration for at, duration in zip(begin, composer.durations, strict=True))
+    _, begin = composer.order(schedule.successors)
+    return schedule, int((begin + composer.durations).max())
 
 
 def assert_as_lowered(simulation: Simulation) -> None:

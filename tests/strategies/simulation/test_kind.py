@@ -85,12 +85,15 @@ def test_data_parallel_over_two_memories() -> None:
 
 
 def test_what_came_from_another_memory_is_exchange() -> None:
-    """The second processor has the second layer; what comes is the relu's result, and back its gradient and a loss."""
+    """The second processor has the second layer: the relu's result comes there, and there its gradient and a loss are.
+
+    Those were sent, and whether they have arrived is not known there. The first is fullest once it has used them.
+    """
     graph, machine = perceptron(6), Machine.preset("p100x2")
     placed = tuple((node.name, whole(graph, node, int(node.id > 1))) for node in graph.nodes)
     simulation = Simulation(graph, machine, complete(Problem(graph, machine), "manual", placed))
     hidden, logits, loss = 4 * 6 * 7, 4 * 6 * 3, 4
     assert told(simulation) == [
-        (FIRST, 0, FIRST, 4 * 6 * 5 + 2 * hidden, hidden + loss),
-        (SECOND, 0, SECOND, hidden + 2 * logits + 8 * 6 + 4 * 6 + loss, hidden),
+        (FIRST, FIRST, FIRST, 4 * 6 * 5 + 2 * hidden, 0),
+        (SECOND, SECOND, SECOND, hidden + logits + loss, hidden),
     ]

@@ -11,22 +11,20 @@ from hypothesis import strategies as st
 
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
-from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache, lower
-from maniple.operators.lowering.weight import weights
 from maniple.operators.plan.plan import Plan
 from maniple.operators.training.optimizer import SGD
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.memory_plan import ALIGNMENT
 from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
-from maniple.strategies.lowering.tables import DURATION, END, KEY
 from maniple.strategies.search.memory_fit import needed_bytes
 from maniple.strategies.simulation.allocation import allocated_bytes
 from maniple.strategies.simulation.liveness import Liveness
 from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.timing.tables import DURATION, END, KEY
 
 OPTIMIZER = SGD(lr=0.1, momentum=0.9)
 
@@ -66,7 +64,7 @@ def test_steps_and_peaks_are_those_of_every_instant(rows: list[tuple[int, int, i
 
 @pytest.mark.simulator
 def test_the_table_of_the_docstring() -> None:
-    """The first processor makes h and sends it away; the second has it from the beginning, as far as one can know."""
+    """The first processor makes h and sends it away; the second sends its gradient back, and hears of it no more."""
     graph, machine = Graph("sent"), Machine.preset("p100x2")
     x, y = graph.input("x", (8, 4)), graph.input("y", (8,), dtype="int64")
     first = graph.relu(graph.linear(x, 4))
@@ -81,8 +79,8 @@ def test_the_table_of_the_docstring() -> None:
     begins = {name: ends[name] - int(simulation.ledger.rows[row.number, DURATION]) for name, row in rows.items()}
     assert names == ["linear", "relu", "linear_1", "cross_entropy"]
     assert lives["linear", 0] == (begins["linear.forward"], max(ends["linear.forward"], ends["relu.forward"]))
-    assert lives["relu", 1] == (0, ends["linear_1.weight_gradient"])
-    assert lives["relu.grad", 1] == (0, step)
+    assert lives["relu", 1] == (begins["copy relu"], ends["linear_1.weight_gradient"])
+    assert lives["relu.grad", 1] == (begins["linear_1.backward"], step)
     assert lives["linear.weight", 0] == (0, step)
 
 
@@ -97,9 +95,7 @@ def lived(simulation: Simulation) -> dict[tuple[str, int], tuple[int, int]]:
 def lowered(simulation: Simulation) -> dict[tuple[str, int], tuple[int, int]]:
     """From the schedule of the runtime, with the simulated times: when regions are used in memories, first and last."""
     graph, machine, plan = simulation.graph, simulation.machine, simulation.plan
-    table = RegionTable()
-    held = weights(graph, plan, machine, OPTIMIZER, table)
-    program = Expansion(graph, plan, machine, held, table).training_step(OPTIMIZER)
+    program = training_step(graph, plan, machine, OPTIMIZER)
     schedule = lower(program, FragmentCache(machine))
     ledger = simulation.ledger
     rows = ledger.sequence[np.argsort(ledger.rows[ledger.sequence, KEY])]

@@ -9,7 +9,7 @@ import pytest
 from lowered_step import assert_as_lowered, planned
 
 from maniple.models import model
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor, Rate
 from maniple.strategies.simulation.simulation import Simulation

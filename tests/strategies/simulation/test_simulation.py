@@ -9,28 +9,33 @@ from random import Random
 import numpy as np
 import pytest
 from lowered_step import assert_as_lowered, drawn, expanded, lowered, planned
+from naive_order import in_order
+from naive_traffic import move_price
 
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.step_program import Program
 from maniple.operators.plan.weight_home import default_homes
+from maniple.process.error import RequestError
 from maniple.regions import movement_plan, privilege
-from maniple.regions.error import RequestError
+from maniple.regions.columns import merging
+from maniple.regions.columns.bit_sets import Column
+from maniple.regions.columns.history import ELEMENTS
+from maniple.regions.columns.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
-from maniple.runtime.analysis.fragment import Fragment, FragmentKey, analyse, distance
+from maniple.runtime.analysis.fragment import NODE, SPACE, Fragment, FragmentKey, HostDistance
+from maniple.runtime.analysis.move_table import tabulate
 from maniple.runtime.analysis.placed_use import PlacedUse
-from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
+from maniple.runtime.analysis.step_analysis import analyse_by_use
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch, Requirement
+from maniple.runtime.schedule.network import Network
+from maniple.runtime.schedule.order import first_come
 from maniple.runtime.schedule.schedule import RowKind
-from maniple.strategies.lowering import merging
-from maniple.strategies.lowering.bit_sets import Column
-from maniple.strategies.lowering.history import ELEMENTS
-from maniple.strategies.lowering.region_cache import NOWHERE, RegionCache, RegionRows, Shapes, Use, boxes_of
-from maniple.strategies.lowering.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
+from maniple.runtime.schedule.traffic import price
+from maniple.strategies.simulation.region_cache import NOWHERE, RegionCache, RegionRows, Shapes, Use, boxes_of
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.timing.full import first_come, in_order
 
 pytestmark = pytest.mark.simulator
 SHAPES = Shapes()
@@ -80,6 +85,16 @@ def test_many_contributions_of_one_memory_are_merged(machine: str) -> None:
     schedule, _ = lowered(graph, world, planned(graph, world, "data_parallel", 0))
     merges = [row for row in range(len(schedule)) if schedule.label(row) == "fold w.grad"]
     assert len(merges) > 1
+
+
+def test_a_layer_whose_weight_is_not_trained_is_simulated_as_it_is_lowered() -> None:
+    """Half of the operations of its backward pass are those of a gradient that nobody wants."""
+    graph, machine = Graph("frozen"), Machine.preset("cpu:2x1")
+    x, y = graph.input("x", (64, 512)), graph.input("y", (64,), dtype="int64")
+    frozen = graph.parameter("w", (512, 512), requires_grad=False)
+    h = graph.linear(graph.linear(x, 512), 512, weight=frozen, bias=False)
+    graph.loss(graph.cross_entropy(h, y))
+    assert_as_lowered(Simulation(graph, machine, planned(graph, machine, "data_parallel", 0)))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -151,27 +166,6 @@ def test_caches_keep_so_much_and_no_more() -> None:
     assert len({first.number, other.number, again.number}) == 3
 
 
-def implied(edges: list[tuple[int, int]], size: int) -> list[frozenset[int]]:
-    """What waits for each node, directly or not."""
-    after: list[set[int]] = [set() for _ in range(size)]
-    before = [0] * size
-    for first, second in set(edges):
-        after[first].add(second)
-        before[second] += 1
-    found: list[frozenset[int]] = [frozenset()] * size
-    ready = [node for node in range(size) if not before[node]]
-    ranked = []
-    while ready:
-        ranked.append(ready.pop())
-        for node in after[ranked[-1]]:
-            before[node] -= 1
-            if not before[node]:
-                ready.append(node)
-    for node in reversed(ranked):
-        found[node] = frozenset(after[node].union(*(found[other] for other in after[node])))
-    return found
-
-
 def placed(launch: Launch, requirement: Requirement) -> Use:
     """A use as arrays."""
     points = [point for point, rect in enumerate(requirement.rects) if rect.volume]
@@ -203,40 +197,37 @@ def assert_region_as_analysed(
 
 
 def assert_as_analysed(rows: RegionRows, fragment: Fragment) -> None:
-    served = zip(fragment.serves, fragment.moves, strict=True)
-    expected = [(use, int(move.kind), move.processor) for use, move in served]
-    assert [tuple(row) for row in rows.moves[:, :3].tolist()] == expected
-    for row, move in zip(rows.moves, fragment.moves, strict=True):
-        folded = sum(access.rect.volume for access in move.accesses)
-        assert row[ELEMENTS] == (folded if move.kind == RowKind.FOLD else move.elements)
-    nodes = {tuple(task): number for number, task in enumerate(rows.tasks.tolist())}
-    size = len(nodes) + len(expected)
-    edges = [
-        tuple(len(nodes) + node.item if node.use < 0 else nodes[node.use, node.item] for node in pair)
-        for pair in fragment.edges
-    ]
-    found = [(first, second) for first, second in rows.edges.tolist() if first != second]
-    assert implied(found, size) == implied([(a, b) for a, b in edges if a != b], size)
+    columns = (fragment.serves, fragment.kinds, fragment.processors)
+    assert rows.moves[:, :3].tolist() == np.column_stack(columns).tolist()
+    volumes = fragment.volumes
+    folded = np.bincount(fragment.accesses[:, NODE], volumes[fragment.accesses[:, SPACE]], len(fragment.kinds))
+    expected = np.where(fragment.kinds == RowKind.FOLD, folded, fragment.elements)
+    assert rows.moves[:, ELEMENTS].tolist() == expected.tolist()
+    assert rows.tasks.tolist() == fragment.tasks[:, :2].tolist()
+    found = {(first, second) for first, second in rows.edges.tolist() if first != second}
+    assert found == {(first, second) for first, second in fragment.edges.tolist()}
 
 
 def assert_as_charged(rows: RegionRows, machine: Machine, region: LogicalRegion, fragment: Fragment) -> None:
     """Every movement takes as long, and holds every lane as long, as in the schedule that the runtime would run."""
-    composer = ScheduleBuilder(machine, (), [region], [fragment])
+    moves, members = tabulate(fragment, region.bounds, region.itemsize, Network.of(machine).line)
+    prices = price(Network.of(machine), region.itemsize, moves, members)
     held = np.split(rows.held[:, :2], np.cumsum(rows.columns[:, 2]))
-    for number, move in enumerate(fragment.moves):
-        expected = composer._layout(0, move)
-        assert rows.columns[number, 1] == expected.duration
-        assert [tuple(hold) for hold in held[number].tolist()] == list(expected.holds)
+    assert rows.columns[:, 1].tolist() == prices.durations.tolist()
+    assert rows.held.tolist() == prices.held.tolist()
+    for number in range(len(fragment.kinds)):
+        expected = move_price(machine, fragment, number, region.bounds, region.itemsize)
+        assert (rows.columns[number, 1], [tuple(hold) for hold in held[number].tolist()]) == expected
 
 
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_compiled_analysis_finds_what_the_runtime_finds(seed: int) -> None:
-    """The same movements in the same order, and the same dependences but for those that follow from others."""
+    """The same movements in the same order, and the same dependences: launches that come one by one are oracles."""
     _, graph, machine, plan = drawn(seed)
     program = expanded(graph, machine, plan)
-    cache, near = RegionCache(machine), distance(machine)
+    cache, near = RegionCache(machine), HostDistance.of(machine)
     for number, key in enumerate(program.keys(machine)):
-        assert_region_as_analysed(machine, cache, program, number, analyse(key, near))
+        assert_region_as_analysed(machine, cache, program, number, analyse_by_use(key, near))
 
 
 def tiles(chance: Random, bounds: tuple[int, ...]) -> list[Rect]:
@@ -275,7 +266,7 @@ def drawn_region(chance: Random, machine: Machine) -> tuple[RegionRows, LogicalR
         placed = [PlacedUse(point, (point,), by, memories[by], rect) for point, (rect, by) in tasks]
         key.append((PRIVILEGES[access], tuple(placed)))
     region = LogicalRegion(0, "drawn", Rect.of_shape(bounds), chance.choice(["int8", "float32", "int64"]))
-    fragment = analyse(FragmentKey(region.bounds, (), tuple(key)), distance(machine))
+    fragment = analyse_by_use(FragmentKey(region.bounds, (), tuple(key)), HostDistance.of(machine))
     return RegionCache(machine).rows((bounds, region.itemsize), NOWHERE, uses), region, fragment
 
 
@@ -309,9 +300,16 @@ def test_full_simulations_agree_with_the_delta_simulation(seed: int) -> None:
     duration, held, successors, lanes = simulation.columns()
     begin, sequence, makespan = first_come(duration, held, successors, lanes)
     assert makespan == simulation.makespan_ns
-    again, last = in_order(sequence, duration, held, successors, lanes)
-    assert (begin == again).all()
-    assert last == makespan
+    (starts, on, spans), (firsts, targets) = held, successors
+    bounds = zip(duration.tolist(), pairwise(starts.tolist()), strict=True)
+    rows = {
+        row: (taken, list(zip(on[first:last].tolist(), spans[first:last].tolist(), strict=True)))
+        for row, (taken, (first, last)) in enumerate(bounds)
+    }
+    pairs = zip(np.repeat(np.arange(len(duration)), np.diff(firsts)).tolist(), targets.tolist(), strict=True)
+    again = in_order(sequence.tolist(), rows, pairs)
+    assert {row: at + rows[row][0] for row, at in enumerate(begin.tolist())} == again
+    assert max(again.values()) == makespan
 
 
 def test_a_prediction_adds_up() -> None:

@@ -1,4 +1,4 @@
-"""Rounds: whoever makes the legs of a round, and in whatever order, the search is the same."""
+"""Rounds: whoever makes the items of a round, and in whatever order, the search is the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import maniple as mp
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.soap.chains import Tempering
@@ -51,7 +51,7 @@ def after(strategy: AbstractRoundStrategy[RoundState], state: RoundState, propos
 
 @settings(max_examples=20, deadline=None)
 @given(data=st.data(), climbing=st.booleans(), held=st.sampled_from([None, 9000, 7000, 1000]))
-def test_any_order_of_the_legs_steps_gives_the_same_and_any_end_is_one_of_the_serial_search(
+def test_any_order_of_the_items_steps_gives_the_same_and_any_end_is_one_of_the_serial_search(
     data: st.DataObject, climbing: bool, held: int | None
 ) -> None:
     strategy: AbstractRoundStrategy[RoundState] = HillClimb() if climbing else Soap(SMALL)  # type: ignore[assignment]
@@ -59,10 +59,10 @@ def test_any_order_of_the_legs_steps_gives_the_same_and_any_end_is_one_of_the_se
     for _ in range(data.draw(st.one_of(st.integers(0, 30), st.integers(0, 400)))):
         if strategy.terminate(mixed):
             break
-        going = [number for number, leg in enumerate(mixed.legs) if not leg.finished]
+        going = [number for number, item in enumerate(mixed.items) if not item.finished]
         if going:
             number = data.draw(st.sampled_from(going))
-            mixed = strategy.with_item(mixed, number, mixed.legs[number].step(mixed.evaluation))
+            mixed = strategy.with_item(mixed, number, mixed.items[number].step(mixed.evaluation))
         else:
             mixed = strategy.next_round(mixed)
     mixed = strategy.settle(mixed)
@@ -92,19 +92,19 @@ def test_what_is_found_changes_in_no_step_that_does_not_count(strategy: Abstract
 def test_walks_begin_beside_the_tables_of_optcnn() -> None:
     strategy = Soap(SMALL)
     state = strategy.init(problem())
-    while not state.legs:
+    while not state.items:
         state = strategy.step(state)
-    assert [type(leg) for leg in state.legs] == [Walk, Walk, Walk, Tables]
+    assert [type(item) for item in state.items] == [Walk, Walk, Walk, Tables]
     assert strategy.progress(state).proposals == len(SEEDS)
 
 
-def test_legs_after_the_first_that_goes_on_do_not_count() -> None:
+def test_items_after_the_first_that_goes_on_do_not_count() -> None:
     strategy = Soap(SMALL, share=0)
     state = strategy.init(problem())
-    while len(state.legs) < 3:
+    while len(state.items) < 3:
         state = strategy.step(state)
     for number, steps in enumerate((4, 2, 3)):
         for _ in range(steps):
-            state = strategy.with_item(state, number, state.legs[number].step(state.evaluation))
+            state = strategy.with_item(state, number, state.items[number].step(state.evaluation))
     assert strategy.progress(state).proposals == len(SEEDS) + 9
     assert strategy.progress(strategy.settle(state)).proposals == len(SEEDS) + 6

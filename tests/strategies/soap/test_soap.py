@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import maniple as mp
 from maniple.operators.plan.plan import Plan
-from maniple.regions.error import RequestError
+from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import Problem

@@ -1,0 +1,92 @@
+"""Launches of one operator: a launch form under a split, placed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from maniple.operators.lowering.launch_form import tile_flops
+from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, UpdateBinder
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
+from maniple.regions.rectangle import overlapping
+from maniple.runtime.schedule.launch import Launch, Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
+    from maniple.operators.lowering.step_regions import StepRegions
+    from maniple.operators.lowering.weight import Weight
+    from maniple.operators.rules.task_placement import PlacedTasks
+    from maniple.operators.rules.tile_table import TileTable
+    from maniple.operators.training.optimizer import SGD
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.rectangle import Rect
+
+__all__: list[str] = []
+
+
+def operator_launch(
+    graph: Graph,
+    form: LaunchForm,
+    placed: PlacedTasks,
+    regions: StepRegions,
+    shared: frozenset[int] = frozenset(),
+    *,
+    training: bool = True,
+    checked: bool = False,
+) -> Launch:
+    """Give a launch of an operator.
+
+    A gradient with one contributor and disjoint tiles is written; any other is reduced.
+
+    Args:
+        graph: the operator's graph.
+        form: the launch.
+        placed: the operator's tasks.
+        regions: the regions of the step.
+        shared: the tensors to whose gradients several launches contribute.
+        training: whether a training step runs, and no evaluation.
+        checked: whether a NaN among the results is an error.
+    """
+    node, forward = form.node, form.part == "forward"
+    tasks = placed if forward else placed.primary()
+    requirements = []
+    for need in form.requirements:
+        region = regions.region(need.region)
+        rects = _rects(need, tasks, region)
+        requirements.append(Requirement(region, _privilege(need, placed.table, rects, shared), rects))
+    flops = tile_flops(node.operator, placed.table)[0 if forward else 1][tasks.numbers] * form.share
+    binder = (
+        ForwardBinder(graph, node, tasks.tiles, form.slots, training, checked)
+        if forward
+        else BackwardBinder(graph, node, tasks.tiles, form.slots)
+    )
+    return Launch(form.name, tasks.points, tuple(requirements), binder, tuple(flops.tolist()), form.kind)
+
+
+def update_launch(weight: Weight, gradient: LogicalRegion, optimizer: SGD) -> Launch:
+    """Give the launch that updates a parameter at its home."""
+    requirements = (
+        Requirement(weight.value, READ_WRITE, weight.rects),
+        Requirement(gradient, READ, weight.rects),
+        *(Requirement(state, READ_WRITE, weight.rects) for state in weight.states),
+    )
+    flops = tuple(float(optimizer.flops * rect.volume) for rect in weight.rects)
+    return Launch(f"{weight.name}.update", weight.points, requirements, UpdateBinder(optimizer), flops, "update")
+
+
+def _rects(need: RequirementForm, tasks: PlacedTasks, region: LogicalRegion) -> tuple[Rect, ...]:
+    if need.tiles is None:
+        return (region.bounds,) * len(tasks.points)
+    return tasks.rects(*need.tiles, region.bounds.ndim)
+
+
+def _privilege(need: RequirementForm, table: TileTable, rects: Sequence[Rect], shared: frozenset[int]) -> Privilege:
+    if need.access == "read":
+        return READ
+    if need.access == "gradient":
+        alone = need.region[1] not in shared
+        return WRITE_DISCARD if alone and next(overlapping(rects), None) is None else reduce("+")
+    fold = need.fold(table)
+    return WRITE_DISCARD if fold is None else reduce(fold)

@@ -1,0 +1,99 @@
+"""Scripts: what a step does, in order. This module alone says it: the expansion and the simulator walk the same script.
+
+    y = linear(x, w), loss = cross_entropy(y, t)
+
+    a training step      x and t arrive, the clock arrives
+                         linear forward, cross_entropy forward
+                         the loss goes to every rank
+                         cross_entropy backward, linear backward, w is updated
+    an evaluation        x and t arrive, the clock arrives, linear forward, cross_entropy forward, outputs go to all
+
+Operators go backward in reverse order, and a parameter is updated as soon as its gradient is complete. Buffers get
+their next values last: whatever reads one in the step sees the old value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, final
+
+from maniple.operators.graph.differentiation import find_needed
+from maniple.operators.lowering.launch_form import BackwardForms
+from maniple.process.error import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from maniple.operators.graph.graph import Graph, Node
+
+__all__: list[str] = []
+
+
+@final
+class Action(NamedTuple):
+    """One thing that a step does.
+
+    Args:
+        kind: what: ``input`` and ``clock`` arrive where tasks read them, if any do; ``fetch`` brings a tensor whole to
+            every rank; ``assign`` gives a buffer its next value.
+        number: of the operator, for ``forward`` and ``backward``; else of the tensor, and of the clock 0.
+        port: where a fetched tensor leaves.
+    """
+
+    kind: Literal["input", "clock", "forward", "fetch", "backward", "update", "assign"]
+    number: int
+    port: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Script:
+    """What a step does.
+
+    Args:
+        nodes: the operators that it needs, in the graph's order.
+        actions: what it does, in order.
+        backward: the launches of the backward pass; of an evaluation there are none.
+    """
+
+    nodes: tuple[Node, ...]
+    actions: tuple[Action, ...]
+    backward: BackwardForms
+
+
+def training_script(graph: Graph) -> Script:
+    """What a training step does.
+
+    Raises:
+        RequestError: the graph has no loss.
+    """
+    if graph.loss_tensor is None:
+        raise RequestError(f"graph {graph.name!r} has no loss to train for; name one with loss(tensor)")
+    nodes = find_needed(graph, [graph.loss_tensor, *graph.assignments.values()])
+    backward = BackwardForms(graph, nodes)
+    trained = {tensor.id for tensor in graph.parameters}
+    actions = [*_forward(graph, nodes), Action("fetch", graph.loss_tensor, "loss")]
+    for node in reversed(nodes):
+        actions.append(Action("backward", node.id))
+        actions += [Action("update", tensor) for tensor in backward.complete(node) if tensor in trained]
+    actions += [Action("assign", buffer) for buffer in graph.assignments]
+    return Script(tuple(nodes), tuple(actions), backward)
+
+
+def evaluation_script(graph: Graph) -> Script:
+    """What an evaluation does: the forward pass of what the outputs need, and the way of the outputs to every rank."""
+    nodes = find_needed(graph, graph.outputs.values())
+    fetches = [Action("fetch", tensor, name) for name, tensor in graph.outputs.items()]
+    return Script(tuple(nodes), (*_forward(graph, nodes), *fetches), BackwardForms(graph, ()))
+
+
+def fetch_script(graph: Graph) -> Script:
+    """What brings every parameter and buffer to every rank."""
+    fetches = tuple(Action("fetch", tensor.id, tensor.name) for tensor in graph.lasting)
+    return Script((), fetches, BackwardForms(graph, ()))
+
+
+def _forward(graph: Graph, nodes: Iterable[Node]) -> Iterator[Action]:
+    yield from (Action("input", tensor.id) for tensor in graph.inputs)
+    yield Action("clock", 0)
+    yield from (Action("forward", node.id) for node in nodes)

@@ -1,0 +1,64 @@
+"""What is used of torch that it does not document: all of it is named here, and nowhere else.
+
+Checked with torch 2.13, and with no other. Where a release lacks a name, what uses it does without, or says so.
+"""
+
+# pyright: reportPossiblyUnboundVariable=false, reportPrivateImportUsage=false
+# (torch's own names are used only where HEARS says that they are there)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+try:
+    from torch.autograd import (  # type: ignore[attr-defined]
+        _disable_profiler_legacy,
+        _enable_profiler,
+        _enable_profiler_legacy,
+        _profiler_enabled,
+    )
+    from torch.autograd.profiler_legacy import profile
+except ImportError:  # a release of torch without them
+    HEARS = False
+else:
+    HEARS = True
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+Overload = torch._ops.OpOverload  # noqa: SLF001
+"""What an exported program calls: an operator of ``torch.ops``, of one signature."""
+
+
+def schema_of(target: Overload) -> Any:
+    """The schema of an operator: the only way to the names of its arguments."""
+    return target._schema  # noqa: SLF001
+
+
+def has_gradient_hook(tensor: torch.Tensor) -> bool:
+    """Whether torch calls something with a tensor's gradient."""
+    return any(getattr(tensor, held, None) for held in ("_backward_hooks", "_post_accumulate_grad_hooks"))
+
+
+def is_profiled() -> bool:
+    """Whether this thread has a profiler; only where `HEARS`."""
+    return bool(_profiler_enabled())
+
+
+def begin_profile() -> None:
+    """Give this thread the profiler that hears of allocations; only where `HEARS`."""
+    profile(profile_memory=True).__enter__()  # type: ignore[no-untyped-call]
+
+
+def end_profile() -> Sequence[Any]:
+    """End it; gives for each thread what happened, in order, which the profiler itself drops. Only where `HEARS`."""
+    return cast("Sequence[Any]", _disable_profiler_legacy())
+
+
+def begins_profile(called: object) -> bool:
+    """Whether a function is one that gives a thread a profiler; only where `HEARS`."""
+    return called is _enable_profiler or called is _enable_profiler_legacy

@@ -1,0 +1,161 @@
+"""Drafts: the steps of lanes while these are laid out, and the table from which it is found what lives how long. Pure.
+
+What a copy engine moves ends after the step that starts it, and at each rank by itself. A tile leaves its source once
+the sender's step has begun, and lies in its target once both ends' steps have begun; who waits for the movement at the
+receiving rank knows that it has arrived, and so that nobody reads its source for it any more:
+
+    ====  ==================  ==================  ===========================  ===============
+    step  lane of p0          lane of p1          its uses                     waits for
+    ====  ==================  ==================  ===========================  ===============
+    0     makes A             .                   A: 0 to 0
+    1     .                   starts: B may come                               .
+    2     starts: A may go    .                   .                            .
+    3     (end at p0)         .                   A: 2 to 3, or to 4           2
+    4     .                   (end at p1)         B: 1 and 2 to 4              1, 2
+    5     .                   uses B              B: 5 to 5                    4
+    ====  ==================  ==================  ===========================  ===============
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maniple.runtime.schedule.step_table import StepTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.schedule.schedule import Schedule
+
+__all__: list[str] = []
+
+Key = tuple[int, int, int, int, int]
+
+Touch = tuple[int, "IndexSpace", bool]
+"""A use of an instance: which, what of it, and whether it is written."""
+
+
+class StepKind(IntEnum):
+    """What a step does."""
+
+    RUN = 0  # a task or fold of the schedule
+    MEET = 1  # waits until another rank has begun this run, before the first push to it
+    PUSH = 2  # copies a tile into another rank's memory
+    FOLD = 3  # folds what was pushed, inside a collective
+    START = 4  # hands a movement between hosts to the copy engine
+    END = 5  # waits for every tile that was pushed here
+    MOVED = 6  # waits until the copy engine has made a movement, which a step of another rank comes after
+
+
+@dataclass(eq=False, slots=True)
+class Draft:
+    """A step in the making.
+
+    Args:
+        kind: what it does.
+        row: the row that it belongs to; -1 for none.
+        item: the number of its transfer or piece there.
+        memory: where it is taken.
+        touches: what it uses.
+        processor: whose lane it is in.
+        target: the memory that it writes into, of a push.
+        key: its place among all steps.
+        needs: other steps, and for each whether its run before this one is meant.
+        index: its place in its lane.
+        told: whether a step of another lane waits for it.
+        starts: whether it only starts what a copy engine does.
+    """
+
+    kind: StepKind
+    row: int
+    item: int
+    memory: int
+    touches: tuple[Touch, ...] = ()
+    processor: int = -1
+    target: int = -1
+    key: Key = (0, 0, 0, 0, 0)
+    needs: list[tuple[Draft, bool]] = field(default_factory=list)
+    index: int = 0
+    told: bool = False
+    starts: bool = False
+
+    @property
+    def counter(self) -> int:
+        """What is counted when it has ended: steps of its lane, or (-1 - row) what the copy engine has made."""
+        return -1 - self.row if self.starts else self.processor
+
+    @property
+    def place(self) -> int:
+        """What that counter is when it begins."""
+        return 0 if self.starts else self.index
+
+
+def step_table(schedule: Schedule, drafts: Sequence[Draft], rank_of: Mapping[int, int]) -> StepTable:
+    """Give finished drafts as columns.
+
+    Args:
+        schedule: whose steps they are.
+        drafts: the steps of all lanes.
+        rank_of: a number for the rank of each memory whose lanes are known.
+    """
+    begins: list[tuple[tuple[int, ...], Draft, bool]] = [(draft.key, draft, False) for draft in drafts]
+    ends = [((draft.key[2], 1, draft.key[2], 1, 0), draft, True) for draft in drafts if draft.starts]
+    number: dict[Draft, int] = {}
+    end: dict[Draft, int] = {}
+    for place, (_, draft, is_end) in enumerate(sorted([*begins, *ends], key=itemgetter(0))):
+        (end if is_end else number)[draft] = place
+    end = number | end
+    columns = {processor: column for column, processor in enumerate(sorted({draft.processor for draft in drafts}))}
+    lane, index = np.full(len(begins) + len(ends), -1, np.int64), np.full(len(begins) + len(ends), -1, np.int64)
+    for draft, place in number.items():
+        lane[place], index[place] = columns[draft.processor], draft.index
+    waits = [(number[draft], end[need], int(before)) for draft in drafts for need, before in draft.needs]
+    uses: list[tuple[int, ...]] = []
+    moved: dict[int, dict[int, tuple[int, int]]] = {}  # by row and rank, where a movement starts and ends
+    for draft in drafts:
+        if draft.starts:
+            moved.setdefault(draft.row, {})[rank_of[draft.memory]] = number[draft], end[draft]
+            waits.append((end[draft], number[draft], 0))
+        else:
+            uses += [(touch[0], *(number[draft],) * 4) for touch in draft.touches]
+    for row, shares in moved.items():
+        _add_movement(schedule, row, {m: shares[r] for m, r in rank_of.items() if r in shares}, waits, uses)
+    tables = (np.asarray(table, np.int64).reshape(-1, width) for table, width in ((waits, 3), (uses, 5)))
+    return StepTable(len(columns), lane, index, *tables)
+
+
+def _add_movement(
+    schedule: Schedule,
+    row: int,
+    share: Mapping[int, tuple[int, int]],
+    waits: list[tuple[int, int, int]],
+    uses: list[tuple[int, ...]],
+) -> None:
+    """Add what a movement of copy engines uses, and that its end at a rank comes after the senders have started.
+
+    Args:
+        schedule: the schedule.
+        row: the movement.
+        share: where it starts and where it ends at the rank of each memory, as far as it is known.
+        waits: are added to.
+        uses: are added to.
+    """
+    for transfer in schedule.transfers(row):
+        source, target = (share.get(schedule.instances[end].memory) for end in (transfer.source, transfer.target))
+        start, end = source or target or (0, 0)
+        if source is not None:
+            uses.append((transfer.source, start, start, end, (target or source)[1]))
+        if target is not None:
+            uses.append((transfer.target, target[0], start, target[1], target[1]))
+            waits.append((target[1], start, 0))
+    for piece in schedule.pieces.get(row, ()):
+        found = share.get(piece.memory)
+        if found is not None:
+            start, end = found
+            uses += [(instance, start, start, end, end) for instance in (piece.target, *piece.parts)]

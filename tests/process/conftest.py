@@ -1,0 +1,8 @@
+"""Modules of doubles that tests of the process share with those of the runtime."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtime"))
