@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 try:
     from torch.autograd import (  # type: ignore[attr-defined]
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+DispatchMode = TorchDispatchMode
+"""What torch asks about each operator that it computes."""
+
 Overload = torch._ops.OpOverload  # noqa: SLF001
 """What an exported program calls: an operator of ``torch.ops``, of one signature."""
 
@@ -37,6 +41,11 @@ Overload = torch._ops.OpOverload  # noqa: SLF001
 def schema_of(target: Overload) -> Any:
     """The schema of an operator: the only way to the names of its arguments."""
     return target._schema  # noqa: SLF001
+
+
+def is_composite(target: Overload) -> bool:
+    """Whether torch computes an operator, and its gradient, by calling others."""
+    return target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)  # noqa: SLF001
 
 
 def has_gradient_hook(tensor: torch.Tensor) -> bool:

@@ -65,10 +65,7 @@ class Call:
             argument.name: resolve(values[argument.name]) if argument.name in values else argument.default
             for argument in found.arguments
         }
-        packet, _, overload = found.name.removeprefix("aten::").partition(".")
-        if found.mutable and packet.endswith("_") and not packet.endswith("__"):
-            packet = packet[:-1]
-        return Call(node, target, f"{packet}.{overload}" if overload else packet, arguments, found)
+        return Call(node, target, plain_name(target), arguments, found)
 
     @property
     def packet(self) -> str:
@@ -114,6 +111,15 @@ class Call:
             for item in value if isinstance(value, list | tuple) else (value,):
                 found += [item] if isinstance(item, Tensor | Known) else []
         return found
+
+
+def plain_name(target: Overload) -> str:
+    """An operator's name and overload; of an in-place operator, of the one that is not."""
+    found = schema(target)
+    packet, _, overload = found.name.removeprefix("aten::").partition(".")
+    if found.mutable and packet.endswith("_") and not packet.endswith("__"):
+        packet = packet[:-1]
+    return f"{packet}.{overload}" if overload else packet
 
 
 def spell(call: Call, **other: str) -> tuple[str, list[Tensor | Known]]:

@@ -14,8 +14,15 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from maniple.operators.graph.graph import Graph
 from maniple.operators.operator.builder import Tensor
-from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
+from maniple.operators.torch_import.capture import capture
+from maniple.operators.torch_import.closure import attributes, preserve
+from maniple.operators.torch_import.constants import Constants, is_written
+from maniple.operators.torch_import.exported_call import Known
+from maniple.operators.torch_import.handler_table import handler
+from maniple.operators.torch_import.handlers import (  # noqa: F401 (fill the table)
     arithmetic,
+    bags,
+    distances,
     draws,
     indexing,
     layers,
@@ -23,11 +30,6 @@ from maniple.operators.torch_import import (  # noqa: F401 (fill the table)
     losses,
     pools,
 )
-from maniple.operators.torch_import.capture import capture
-from maniple.operators.torch_import.closure import attributes, preserve
-from maniple.operators.torch_import.constants import Constants, is_written
-from maniple.operators.torch_import.exported_call import Known
-from maniple.operators.torch_import.handler_table import handler
 from maniple.operators.torch_import.import_request import Examples, Loss, Request, Step
 from maniple.operators.torch_import.mutation import functional
 from maniple.operators.torch_import.names import Names

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from maniple.operators.operator.aten_overload import is_pointwise, is_random
-from maniple.operators.torch_import.exported_call import Call
+from maniple.operators.operator.aten_overload import Overload, is_pointwise, is_random
+from maniple.operators.torch_import.exported_call import plain_name
 
 POINTWISE = "pointwise"
 """The name of the handler for all operators that torch tags as pointwise."""
@@ -30,9 +30,10 @@ def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return enter
 
 
-def handler(call: Call) -> Callable[..., Any] | None:
-    """What writes a call; an operator that torch tags as pointwise needs no entry of its own."""
-    found = TABLE.get(call.name) or TABLE.get(call.packet)
-    if found is None and is_pointwise(call.target) and not is_random(call.target):
+def handler(target: Overload) -> Callable[..., Any] | None:
+    """What writes an operator; one that torch tags as pointwise needs no entry of its own."""
+    name = plain_name(target)
+    found = TABLE.get(name) or TABLE.get(name.partition(".")[0])
+    if found is None and is_pointwise(target) and not is_random(target):
         return TABLE[POINTWISE]
     return found

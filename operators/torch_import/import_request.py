@@ -14,6 +14,7 @@ from maniple.operators.graph.arguments import Arguments
 from maniple.operators.graph.nesting import check_plain, leaves, rebuilt, tensors
 from maniple.operators.torch_import.closure import Untrained, attributes
 from maniple.operators.torch_import.hooks import Unhooked, check_gradients, check_hooks
+from maniple.operators.torch_import.substitution import Substitution
 from maniple.process.error import RequestError
 
 Examples = Sequence[object] | Mapping[str, object]
@@ -147,7 +148,7 @@ class Step(nn.Module):
             return {name: rebuilt(name, value, values.get) for name, value in part.items()}
 
         before = dict(attributes(self.module))
-        with Untrained(request.name, before), Unhooked():
+        with Untrained(request.name, before), Unhooked(), Substitution():
             output = _call(self.module, self.module.forward, fill(request.given))
             named = _name_outputs(output)
             if request.loss is None:
@@ -260,6 +261,11 @@ def _show(value: object) -> str:
 def _check_parameters(module: nn.Module) -> None:
     """Refuse parameters that no optimizer here can train."""
     for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise RequestError(
+                f"from_torch: parameter '{name}' has no size yet, for it belongs to a lazy module; call the module "
+                "once on an example, then import it"
+            )
         if parameter.is_complex() or not parameter.is_floating_point():
             raise RequestError(
                 f"from_torch: parameter '{name}' is {parameter.dtype}; expected a float. Register it as a buffer, or "
@@ -270,16 +276,9 @@ def _check_parameters(module: nn.Module) -> None:
 def _check_norms(module: nn.Module) -> None:
     """Refuse norms whose running statistics an exported program does not have.
 
-    A momentum of None is a count of batches, which torch.export takes for a number to branch on; and what an instance
-    norm writes to its statistics is in no program.
+    A momentum of None is a count of batches, which torch.export takes for a number to branch on.
     """
     for name, part in module.named_modules():
-        alone = isinstance(part, nn.InstanceNorm1d | nn.InstanceNorm2d | nn.InstanceNorm3d)
-        if alone and part.training and part.track_running_stats:
-            raise RequestError(
-                f"from_torch: '{name}' has track_running_stats=True, and torch.export does not say what an instance "
-                "norm writes to them; make it without, or import it in evaluation mode"
-            )
         norm = isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
         if norm and part.training and part.track_running_stats and part.momentum is None:
             raise RequestError(

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from maniple.operators.operator.aten_overload import Overload, Schema, overload, schema
-from maniple.operators.torch_import.capture import exporting
+from maniple.operators.torch_import.capture import exporting, source
+from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
 
     from torch.export import ExportedProgram
     from torch.fx import Graph, GraphModule, Node
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 GRADIENT_MODE = "wrap_with_set_grad_enabled"
 """torch's name for the call of a part of a program in a gradient mode of its own."""
 
-DETACH = overload("detach")
+DETACH, CLONE = overload("detach"), overload("clone")
 
 VARIANTS = tuple(overload(name) for name in ("feature_dropout", "alpha_dropout", "feature_alpha_dropout"))
 """Dropouts that torch functionalises into draws, which would no longer be left out of an evaluation."""
@@ -45,9 +47,9 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     export. It forgets where gradients were disabled, so these parts become operators on detached tensors before.
     """
     owner = program.graph_module
-    if not _writes_to_views(program.graph) and not any(_writes(part.graph) for _, part in _find_ungraded(owner)):
+    if not writes_to_views(program.graph) and not any(_writes(part.graph) for _, part in _find_ungraded(owner)):
         return program
-    _inline(owner, program.graph_signature.replace_all_uses)
+    _inline(owner, program.graph_signature.replace_all_uses, _find_tracked(program))
     for node in owner.graph.nodes:
         if node.target in VARIANTS:
             node.args = (*node.args, node.target.name().removeprefix("aten::"))
@@ -73,16 +75,17 @@ def _writes(program: Graph) -> bool:
     return any((found.mutable if (found := _schema(node)) else node.target is not operator.getitem) for node in nodes)
 
 
-def _inline(owner: GraphModule, renamed: Callable[[str, str], object]) -> None:
+def _inline(owner: GraphModule, renamed: Callable[[str, str], object], tracked: AbstractSet[Node]) -> None:
     """Put the operators of such parts where they are called; without gradients they read what is detached.
 
     Args:
         owner: The program, or a part of it.
         renamed: Told the name of a part's result, and then that of the operator that gives it.
+        tracked: The nodes through which gradients flow.
     """
     for node, part in _find_ungraded(owner):
-        _inline(part, lambda before, after: None)  # noqa: ARG005 (the results of a part of a part have no names)
-        results = _copy_part(owner.graph, node, part)
+        _inline(part, lambda before, after: None, frozenset())  # noqa: ARG005 (results of a part of a part have no names)
+        results = _copy_part(owner.graph, node, part, tracked)
         for user in list(node.users):
             value = results[int(str(user.args[1]))]
             user.replace_all_uses_with(value)
@@ -91,26 +94,116 @@ def _inline(owner: GraphModule, renamed: Callable[[str, str], object]) -> None:
         owner.graph.erase_node(node)
 
 
-def _copy_part(graph: Graph, node: Node, part: GraphModule) -> list[Node]:
-    """The results of a part's operators, copied to where it is called. To detach is to view, so writes go through."""
+def _copy_part(graph: Graph, node: Node, part: GraphModule, tracked: AbstractSet[Node]) -> list[Node]:
+    """The results of a part's operators, copied to where it is called.
+
+    To detach is to view, so writes go through. Where gradients flow through what is written, autograd does not see the
+    write: the value is the new one, and its gradient is the old one's.
+    """
     enabled, _, *given = node.args
     copied: dict[Node, Any] = {}
     results: list[Node] = []
+    given_back: list[Node] = []
+    _, itself = _find_storages(part.graph)
+    written = {} if enabled else _find_written(part.graph)
     with graph.inserting_before(node):
         for inner in part.graph.nodes:
             match inner.op:
                 case "placeholder":
                     value = cast("Node", given[len(copied)])
-                    copied[inner] = value if enabled else graph.call_function(DETACH, (value,))
-                    copied[inner].meta = dict(value.meta)
+                    copied[inner] = value if enabled else _added(graph, value, DETACH)
+                    if inner in written and value in tracked:
+                        copied[inner] = _added(graph, copied[inner], CLONE)
                 case "output":
-                    results += [copied[item] for item in inner.args[0]]
+                    given_back = list(inner.args[0])
+                    results += [copied[item] for item in given_back]
                 case _:
                     copied[inner] = graph.node_copy(inner, copied.__getitem__)
+        for inner, last in written.items():
+            value = cast("Node", given[list(copied).index(inner)])
+            if value in tracked:
+                changed = _revalue(graph, node, value, None if last is None else copied[last])
+                same = [itself[item] is inner for item in given_back]
+                results = [changed if new else result for new, result in zip(same, results, strict=True)]
     return results
 
 
-def _writes_to_views(program: Graph) -> bool:
+def _find_written(program: Graph) -> dict[Node, Node | None]:
+    """The placeholders that a program writes to, with what gives their last value; None where that is a view."""
+    storage, itself = _find_storages(program)
+    found: dict[Node, Node | None] = {}
+    for node in program.nodes:
+        schema_ = _schema(node)
+        if schema_ is None or not schema_.mutable or storage[node].op != "placeholder":
+            continue
+        whole = itself[node] is storage[node] and found.get(storage[node], node) is not None
+        found[storage[node]] = node if whole else None
+    return found
+
+
+def _revalue(graph: Graph, place: Node, value: Node, written: Node | None) -> Node:
+    """Let what comes after a place read a new value, with the gradient of the old one.
+
+    Raises:
+        RequestError: Only a part of it is written, or a view of it is read afterwards.
+    """
+    storage, _ = _find_storages(graph)
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    views = [other for other in storage if other is not value and storage[other] is storage[value]]
+    late = [user for view in views for user in view.users if order[user] > order[place]]
+    if written is None or late:
+        raise RequestError(
+            f"from_torch: forward writes at {source(place)}, without gradients, to a part of a tensor that has one, or "
+            "to one of which a view is read afterwards; write it with operators that give a new tensor (torch.where, "
+            "clamp), or detach the tensor first"
+        )
+    before = _added(graph, value, DETACH)
+    none = graph.call_function(overload("nan_to_num"), (graph.call_function(overload("sub.Tensor"), (value, before)),))
+    found = graph.call_function(overload("add.Tensor"), (_added(graph, written, DETACH), none))
+    found.meta = dict(value.meta)
+    for user in list(value.users):
+        if order.get(user, -1) > order[place]:
+            user.replace_input_with(value, found)
+    return found
+
+
+def _added(graph: Graph, value: Node, operator_: Any) -> Node:
+    """A node that applies an operator of one operand."""
+    found = graph.call_function(operator_, (value,))
+    found.meta = dict(value.meta)
+    return found
+
+
+def _find_tracked(program: ExportedProgram) -> set[Node]:
+    """The nodes through which gradients flow from a loss to a parameter."""
+    parameters = program.graph_signature.inputs_to_parameters
+    found: set[Node] = set()
+    for node in program.graph.nodes:
+        cut = node.target is DETACH or (getattr(node.target, "__name__", "") == GRADIENT_MODE and not node.args[0])
+        if node.name in parameters or (not cut and not found.isdisjoint(node.all_input_nodes)):
+            found.add(node)
+    return found
+
+
+def _find_storages(program: Graph) -> tuple[dict[Node, Node], dict[Node, Node]]:
+    """For each node the one whose storage it has, and the one that it is, written in place or not."""
+    storage: dict[Node, Node] = {}
+    itself: dict[Node, Node] = {}
+    for node in program.nodes:
+        root = same = node
+        found = _schema(node)
+        for argument, value in zip(found.arguments, node.args, strict=False) if found is not None else ():
+            if isinstance(value, torch.fx.Node) and argument.alias:
+                root = storage[value]
+                if argument.written:
+                    same = itself[value]
+        if found is None and node.op == "call_function" and node.args and isinstance(node.args[0], torch.fx.Node):
+            root = storage[node.args[0]]  # an element of a list that an operator gave
+        storage[node], itself[node] = root, same
+    return storage, itself
+
+
+def writes_to_views(program: Graph) -> bool:
     """Whether an operator writes to a storage of which another tensor is used afterwards.
 
     | program | view of a buffer | used afterwards |
@@ -119,26 +212,18 @@ def _writes_to_views(program: Graph) -> bool:
     | ``queue[0].copy_(x)`` | yes | |
     | ``row = h[0]; h.mul_(2); row + 1`` | | ``row`` |
     """
-    storage: dict[Node, Node] = {}
-    itself: dict[Node, Node] = {}
+    storage, itself = _find_storages(program)
     place = {node: number for number, node in enumerate(program.nodes)}
     members: dict[Node, list[Node]] = {}
     written: list[tuple[Node, Node]] = []
     for node in program.nodes:
-        root = same = node
         found = _schema(node)
         if found is not None and any(argument.written and argument.name in node.kwargs for argument in found.arguments):
             return True
         for argument, value in zip(found.arguments, node.args, strict=False) if found is not None else ():
-            if isinstance(value, torch.fx.Node) and argument.alias:
-                root = storage[value]
-                if argument.written:
-                    written.append((node, value))
-                    same = itself[value]
-        if found is None and node.op == "call_function" and node.args and isinstance(node.args[0], torch.fx.Node):
-            root = storage[node.args[0]]  # an element of a list that an operator gave
-        storage[node], itself[node] = root, same
-        members.setdefault(root, []).append(node)
+            if isinstance(value, torch.fx.Node) and argument.written:
+                written.append((node, value))
+        members.setdefault(storage[node], []).append(node)
     for writer, target in written:
         if storage[target].op == "placeholder" and itself[target] is not storage[target]:
             return True

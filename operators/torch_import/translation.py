@@ -15,6 +15,7 @@ from maniple.operators.operator.axes import activation_axes
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.pattern_text import text, whole
 from maniple.operators.torch_import.capture import source
+from maniple.operators.torch_import.composite import decompose
 from maniple.operators.torch_import.exported_call import Call, Known, spell
 from maniple.operators.torch_import.names import Names
 from maniple.process.error import RequestError
@@ -40,7 +41,7 @@ class Translation:
         handler: Finds what writes an operator; None where nothing does.
     """
 
-    def __init__(self, graph: Graph, names: Names, handler: Callable[[Call], Handler | None]) -> None:
+    def __init__(self, graph: Graph, names: Names, handler: Callable[[Overload], Handler | None]) -> None:
         self.graph = graph
         self.names = names
         self.handler = handler
@@ -105,9 +106,24 @@ class Translation:
         tensors = call.tensors()
         if all(isinstance(tensor, Known) for tensor in tensors) and not _random(call):
             return self._compute(call)
-        handler = self.handler(call)
+        handler = self.handler(call.target)
         found = None if handler is None else handler(self, call)
+        if found is None:
+            found = self._take_apart(call)
         return self._opaque(call) if found is None else found
+
+    def _take_apart(self, call: Call) -> Any:
+        """What a composite gives, written as its parts; None where it is not one, or better written as one."""
+        node = call.node
+        program = None if call.schema.mutable else decompose(node, lambda part: self.handler(part) is not None)
+        if program is None:
+            return None
+        placeholders = [item for item in program.nodes if item.op == "placeholder"]
+        outputs = self.translate(
+            program, {item: self._values[given] for item, given in zip(placeholders, node.all_input_nodes, strict=True)}
+        )
+        self._node = node
+        return outputs if call.many else outputs[0]
 
     def _compute(self, call: Call) -> Any:
         """The result of an operator on known values."""

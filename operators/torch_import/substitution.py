@@ -1,0 +1,79 @@
+"""Substitution: functions of torch that no exported program can hold, computed by others that give the same.
+
+| function | why it cannot be held | instead |
+|---|---|---|
+| ``gaussian_nll_loss`` | raises if a variance is negative, so it looks at values | a negative variance is a NaN |
+| ``instance_norm`` with statistics | what it writes to them is not in the program | it is computed beside it |
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from maniple.operators.operator.call_under_mode import call_under_mode
+
+
+@final
+class Substitution(TorchFunctionMode):
+    """A stretch in which these functions are computed by others."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of torch, or what stands for it."""
+        if func not in _BY:
+            return func(*args, **(kwargs or {}))
+        signature, substitute = _BY[func]
+        bound = signature.bind(*args, **(kwargs or {}))
+        bound.apply_defaults()
+        return substitute(**bound.arguments)
+
+
+def _gaussian_nll_loss(**given: Any) -> Any:
+    """The code of torch, which is told that no variance is negative: those that are have become NaNs."""
+    if isinstance(given["var"], torch.Tensor):
+        given["var"] = torch.where(given["var"] < 0, torch.nan, given["var"])
+    return call_under_mode(F.gaussian_nll_loss, (), given, _answer)
+
+
+def _answer(func: Callable[..., Any], types: Sequence[type], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """Call what the loss calls; whether any variance is negative is all that it asks."""
+    return False if func is torch.any else func(*args, **named)
+
+
+def _instance_norm(
+    *,
+    input: torch.Tensor,  # noqa: A002 (torch's name)
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    **given: Any,
+) -> Any:
+    """The norm without statistics; theirs are the means over the samples of what each sample adds (unbiased)."""
+    if running_mean is None or running_var is None or not use_input_stats:
+        return F.instance_norm(
+            input, running_mean, running_var, use_input_stats=use_input_stats, momentum=momentum, **given
+        )
+    found = F.instance_norm(input, use_input_stats=True, **given)
+    spatial = list(range(2, input.dim()))
+    with torch.no_grad():
+        running_mean.mul_(1 - momentum).add_(input.mean(spatial).mean(0), alpha=momentum)
+        running_var.mul_(1 - momentum).add_(input.var(spatial).mean(0), alpha=momentum)
+    return found
+
+
+_BY: dict[Callable[..., Any], tuple[inspect.Signature, Callable[..., Any]]] = {
+    F.gaussian_nll_loss: (inspect.signature(F.gaussian_nll_loss), _gaussian_nll_loss),
+    F.instance_norm: (inspect.signature(F.instance_norm), _instance_norm),
+}
