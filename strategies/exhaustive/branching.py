@@ -112,6 +112,7 @@ def advance(
             else:
                 alive[depth + 1] = alive[depth] & (images[depth, :, choice] == choice)
                 depth += 1
+                continue  # a pause here would forget what lies below: the position names choices that were tried
         if tries <= 0:
             return PAUSED, timed
     return ENDED, timed
