@@ -145,6 +145,6 @@ def _place(
 def _draw(output: Path, graph: CostGraph, stages: Sequence[Stage]) -> None:
     """Write a drawing of the cut."""
     from maniple.process.file_entry import write_atomically
-    from maniple.strategies.pipeline.drawing import dot, svg
+    from maniple.strategies.pipeline.stage_drawing import dot, svg
 
     write_atomically(output, dot(graph, stages) if output.suffix == ".dot" else svg(graph, stages))

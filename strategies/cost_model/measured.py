@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.runtime.schedule.roofline import Rooflines, efficiency, kernel_ns, task_ns
+from maniple.strategies.cost_model.background_load import load_cores
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
-from maniple.strategies.cost_model.neighbor import neighbors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -223,7 +223,7 @@ class Measured:
     def _time(self, key: TaskKey) -> Measurement:
         """One pass of a task."""
         begun = self._clock()
-        with neighbors(self._cores - key.cores):
+        with load_cores(self._cores - key.cores):
             timed = self._unsettled[key]()
         self._left -= self._clock() - begun
         return timed

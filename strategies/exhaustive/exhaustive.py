@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 from maniple.operators.graph.graph import Graph
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
-from maniple.strategies.exhaustive.branching import ENDED, FOUND, PAUSED
+from maniple.strategies.exhaustive.branch_kernels import ENDED, FOUND, PAUSED
 from maniple.strategies.exhaustive.frontier import Frontier
 from maniple.strategies.exhaustive.layer_fragment import Fragments
 from maniple.strategies.exhaustive.published_layer import Layers, find_layers, separate

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.exhaustive.branching import advance
+from maniple.strategies.exhaustive.branch_kernels import advance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.exhaustive.branching import Cube, Integers, Known
+    from maniple.strategies.exhaustive.branch_kernels import Cube, Integers, Known
     from maniple.strategies.exhaustive.published_layer import Layers
     from maniple.strategies.exhaustive.relaxation import Bound
     from maniple.strategies.exhaustive.symmetry import Exchange

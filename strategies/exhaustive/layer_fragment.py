@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.process.error import RequestError
-from maniple.strategies.exhaustive.branching import HERE, UNKNOWN, assembled_ns
+from maniple.strategies.exhaustive.branch_kernels import HERE, UNKNOWN, assembled_ns
 from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS
 from maniple.strategies.simulation.plan_free_step import CLOCK
 from maniple.strategies.simulation.simulation import TASKS
@@ -29,7 +29,7 @@ from maniple.strategies.timing.tables import NUMBER_BITS, NUMBER_MASK
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from maniple.strategies.exhaustive.branching import Grid, Index, Kept, Known
+    from maniple.strategies.exhaustive.branch_kernels import Grid, Index, Kept, Known
     from maniple.strategies.exhaustive.published_layer import Layers
     from maniple.strategies.simulation.operator_placement import LaunchRows
     from maniple.strategies.simulation.placed_program import PlacedLaunch

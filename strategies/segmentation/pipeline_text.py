@@ -6,8 +6,8 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from maniple.strategies.pipeline.drawing import bars
 from maniple.strategies.pipeline.problem import Stage
+from maniple.strategies.pipeline.stage_drawing import bars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

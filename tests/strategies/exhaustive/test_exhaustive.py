@@ -272,7 +272,7 @@ def test_where_no_plan_fits_the_search_ends_and_says_so() -> None:
 
 COMPILED = """
 import maniple as mp
-from maniple.strategies.exhaustive.branching import advance, assembled_ns
+from maniple.strategies.exhaustive.branch_kernels import advance, assembled_ns
 
 graph = mp.Graph("two layers")
 x, y = graph.input("x", (4, 8)), graph.input("y", (4,), dtype="int64")

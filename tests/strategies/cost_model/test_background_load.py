@@ -1,4 +1,4 @@
-"""Neighbours work while a stretch of time lasts, on no more cores than there are, and are gone afterwards."""
+"""Other cores work while a stretch of time lasts, on no more cores than there are, and are gone afterwards."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import pytest
 
 from maniple.process import inventory
 from maniple.process.inventory import bind_to, core_numbers, spare_cores
-from maniple.strategies.cost_model import neighbor
-from maniple.strategies.cost_model.neighbor import neighbors
+from maniple.strategies.cost_model import background_load
+from maniple.strategies.cost_model.background_load import load_cores
 
 
-def test_neighbors_work_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_work_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = threading.Semaphore(0)
-    sums = neighbor._sums
+    add_up = background_load._add_up
 
     def counted(*arguments: object) -> None:
-        sums(*arguments)
+        add_up(*arguments)
         turns.release()
 
-    monkeypatch.setattr(neighbor, "_sums", counted)
+    monkeypatch.setattr(background_load, "_add_up", counted)
     before = threading.active_count()
     spare = len(spare_cores())
-    with neighbors(spare + 3):
+    with load_cores(spare + 3):
         assert threading.active_count() == before + spare
+        for _ in range(spare):
+            assert turns.acquire(blocking=False), "a core does not work yet"
         for _ in range(3 * min(1, spare)):
             assert turns.acquire(timeout=60)
     assert threading.active_count() == before
@@ -32,12 +34,12 @@ def test_neighbors_work_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_need_be_none() -> None:
     before = threading.active_count()
-    with neighbors(0):
+    with load_cores(0):
         assert threading.active_count() == before
 
 
 @pytest.mark.skipif(len(core_numbers()) < 2, reason="needs two cores that threads can be bound to")
-def test_a_thread_that_is_bound_has_its_neighbors_on_the_other_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_is_bound_loads_the_other_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     own, *others = core_numbers()
     found: list[int] = []
     moved = threading.Event()
@@ -48,10 +50,10 @@ def test_a_thread_that_is_bound_has_its_neighbors_on_the_other_cores(monkeypatch
 
     def bound() -> None:
         bind_to((own,))
-        with neighbors(1):
+        with load_cores(1):
             assert moved.wait(timeout=60)
 
-    monkeypatch.setattr(neighbor, "move_to", move)
+    monkeypatch.setattr(background_load, "move_to", move)
     monkeypatch.setattr(inventory, "_given", [])
     thread = threading.Thread(target=bound)
     thread.start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
-from maniple.strategies.pipeline.drawing import bars, dot, svg
 from maniple.strategies.pipeline.problem import Stage
+from maniple.strategies.pipeline.stage_drawing import bars, dot, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 NODES = [CostNode(name, label, 1.0, 1.0, 1, 1) for name, label in (("a", "<in>"), ("b", 'say "b" & c'), ("c", "out"))]

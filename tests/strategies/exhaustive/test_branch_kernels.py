@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from maniple.strategies.exhaustive.branching import ENDED, FOUND, advance
+from maniple.strategies.exhaustive.branch_kernels import ENDED, FOUND, advance
 
 LAYERS, CHOICES = 4, 3
 
