@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import TypeGuard, final
 
 from torch import Tensor
 
@@ -36,7 +36,8 @@ class Arguments:
         """The inputs that a call gives, those that a program does not need included.
 
         Args:
-            args: By position: all arguments of the module, or those alone that hold a needed tensor.
+            args: By position: all arguments of the module, or those alone that hold a needed tensor. One dictionary
+                alone whose keys are names of arguments or inputs is as if each had been given by its name.
             kwargs: By an argument's name, or by an input's.
             needed: The inputs that the program needs.
 
@@ -44,6 +45,9 @@ class Arguments:
             RequestError: Too many, an unknown or a missing one, one twice, or what was fixed at the import and is
                 another now.
         """
+        first = args[0] if len(args) == 1 and not kwargs else None
+        if self._is_named(first):
+            args, kwargs = (), first
         names = [name for name, held in self.inputs.items() if not set(held).isdisjoint({*needed, *self.unread})]
         full = list(self.inputs)
         if len(full) > len(names) and self._is_full(args, names):
@@ -62,6 +66,11 @@ class Arguments:
             if name not in found:
                 raise RequestError(f"input {name!r} is missing; expected {', '.join(needed)}")
         return found
+
+    def _is_named(self, batch: object) -> TypeGuard[Mapping[str, object]]:
+        """Whether a value is a dictionary of this graph's arguments and inputs, and not of what one argument holds."""
+        known = {*self.inputs, *self.fixed}.union(*self.inputs.values())
+        return isinstance(batch, Mapping) and bool(batch) and known.issuperset(batch)
 
     def _is_full(self, args: Sequence[object], names: Sequence[str]) -> bool:
         """Whether positions are those of all arguments: something that is no tensor has a place, or there are more."""

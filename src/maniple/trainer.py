@@ -160,21 +160,18 @@ class Trainer:
         A batch is copied before the next one is asked for, so a loader may fill the same tensors again.
 
         Args:
-            batches: each a mapping from input names, or a sequence in the graph's order.
+            batches: each a dictionary of what the module takes by name, or a sequence in the graph's order.
         """
         waiting: deque[StepRun] = deque()
         for batch in batches:
-            named = batch if isinstance(batch, Mapping) else {}
-            waiting.append(self._submit(() if isinstance(batch, Mapping) else tuple(batch), named, keep=True))
+            waiting.append(self._submit((batch,) if isinstance(batch, Mapping) else tuple(batch), {}, keep=True))
             if len(waiting) > 1:
                 yield self._collect(waiting.popleft())
         while waiting:
             yield self._collect(waiting.popleft())
 
     @in_turn
-    def _submit(
-        self, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], *, keep: bool = False
-    ) -> StepRun:
+    def _submit(self, args: Sequence[object], kwargs: Mapping[str, object], *, keep: bool = False) -> StepRun:
         self._check_open()
         batch, size = check_batch(self.graph, args, kwargs, [tensor.name for tensor in self.graph.inputs])
         loaded = self._load("step", size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from maniple.operators.graph.arguments import Arguments
 from maniple.operators.graph.batch import check_batch
 from maniple.operators.graph.graph import Graph
 from maniple.process.error import RequestError
@@ -22,11 +23,21 @@ X, Y = torch.zeros((3, 2)), torch.zeros(3, dtype=torch.int64)
 
 
 def test_inputs_are_named_and_counted(graph: Graph) -> None:
-    for args, kwargs in [((X, Y), {}), ((X,), {"y": Y}), ((), {"y": Y, "x": X})]:
+    for args, kwargs in [((X, Y), {}), ((X,), {"y": Y}), ((), {"y": Y, "x": X}), (({"y": Y, "x": X},), {})]:
         found, size = check_batch(graph, args, kwargs, ["x", "y"])
         assert size == 3
         assert list(found) == ["x", "y"]
         assert found["x"] is X
+
+
+def test_a_dictionary_is_what_one_argument_holds_or_a_batch_by_names() -> None:
+    found = Arguments("g", {"x": ("x.a", "x.b"), "y": ("y",)})
+    by_names = {"x": {"a": X, "b": Y}, "y": Y}
+    for batch, kwargs in [(({"a": X, "b": Y}, Y), {}), ((by_names,), {}), (({"x.a": X, "x.b": Y, "y": Y},), {})]:
+        assert found.by_name(batch, kwargs, ["x.a", "x.b", "y"]) == {"x.a": X, "x.b": Y, "y": Y}
+    assert found.by_name(({"a": X, "b": Y},), {}, ["x.a"]) == {"x.a": X, "x.b": Y}
+    with pytest.raises(RequestError, match=r"argument 'x' of graph 'g' takes x.a, x.b; got 'x.z'"):
+        found.by_name(({"z": X, "y": Y},), {}, ["x.a"])
 
 
 def test_inputs_that_are_not_needed_are_checked_and_left_out(graph: Graph) -> None:
