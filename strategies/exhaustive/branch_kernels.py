@@ -1,8 +1,8 @@
-"""Kernels of the frontier: the search of the branches, compiled: depth first over choices, each leaf timed from its fragments.
+"""Kernels of the frontier: the search of the branches, depth first over choices, each leaf timed from its fragments.
 
-What `frontier` and `layer_fragment` lay out in arrays is read here. A choice is gone past where a symmetry makes an earlier
-one of it, or where some bound with its rest is no less than the limit; a plan that is complete is put together from its
-fragments and simulated, and only one that lacks a fragment, or is nearly the fastest, is handed out.
+What `frontier` and `layer_fragment` lay out in arrays is read here. A choice is gone past where a symmetry makes an
+earlier one of it, or where some bound with its rest is no less than the limit; a plan that is complete is put together
+from its fragments and simulated, and only one that lacks a fragment, or is nearly the fastest, is handed out.
 """
 
 # pyright: reportArgumentType=false, reportReturnType=false
