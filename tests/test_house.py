@@ -57,6 +57,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "simulation",
         "search",
         "bound",
+        "elimination",
         "optcnn",
         "soap",
         "exhaustive",
