@@ -1,4 +1,4 @@
 """Frontiers: every best trade of memory and time, as sets of points under union and product.
 
-Start with ``algebra``.
+May import ``elimination``. Start with ``algebra``; ``frontiers`` makes them a semiring for the engine.
 """
