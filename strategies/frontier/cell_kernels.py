@@ -12,14 +12,21 @@ from __future__ import annotations
 import numpy as np
 
 from maniple.process.compilation.compiled import kernel
-from maniple.strategies.frontier.algebra import Column, thin_out, unite
+from maniple.strategies.frontier.algebra import Bounds, Column, Weights, thin_out, unite_below
 
 __all__: list[str] = []
 
 
 @kernel
 def unite_cells(
-    memory: Column, ticks: Column, lefts: Column, rights: Column, limit: int, epsilon: float
+    memory: Column,
+    ticks: Column,
+    lefts: Column,
+    rights: Column,
+    limit: int,
+    epsilon: float,
+    weights: Weights,
+    bounds: Bounds,
 ) -> tuple[Column, Column, Column, Column, Column]:
     """The unions of products of pairs of cells, one for each row of a table of pairs.
 
@@ -29,6 +36,8 @@ def unite_cells(
         lefts: [cell, pair, (first point, how many)] of the left factors.
         rights: the same of the right factors.
         limit: the most memory that a point may need.
+        weights: [bound, (of memory, of ticks)].
+        bounds: [cell, bound]: the largest weighted sums that a point may have.
         epsilon: points whose place a neighbour takes that needs at most 1 + epsilon times the memory are left out.
 
     Returns:
@@ -47,7 +56,7 @@ def unite_cells(
                 used += 1
         if used == 0:
             continue
-        own_memory, own_ticks, left, right = unite(memory, ticks, pairs[:used], limit)
+        own_memory, own_ticks, left, right = unite_below(memory, ticks, pairs[:used], limit, weights, bounds[cell])
         if epsilon > 0.0:
             kept = thin_out(own_memory, epsilon)
             own_memory, own_ticks, left, right = own_memory[kept], own_ticks[kept], left[kept], right[kept]

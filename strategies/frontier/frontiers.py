@@ -14,6 +14,7 @@ names the two that it is the sum of, one that was given names what it stands for
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -23,7 +24,7 @@ from maniple.strategies.frontier.algebra import UNLIMITED, Column, Columns
 from maniple.strategies.frontier.cell_kernels import unite_cells
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from maniple.strategies.elimination.variable_elimination import Table
 
@@ -31,8 +32,24 @@ __all__: list[str] = []
 
 Cells = npt.NDArray[np.int64]
 """[choice of the first operator, ..., (first point, how many)]."""
+Weights = npt.NDArray[np.float64]
 CHUNK = 1 << 19
 """So many products of cells are made at a time, by one thread."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Below:
+    """What the points of an elimination may come to.
+
+    Args:
+        weights: [bound, (of memory, of ticks)].
+        bounds: of each operator the largest weighted sums of a point of the table that is left of it, [choice of the
+            first neighbour, ..., bound].
+    """
+
+    weights: Weights
+    bounds: Mapping[int, npt.NDArray[np.float64]]
 
 
 @final
@@ -44,10 +61,14 @@ class Frontiers:
         epsilon: by what share a point of a sum may need more memory than one that it stands for; with 0 sums are
             exact. Of a point that is the result of n sums, one upon the other, that is (1 + epsilon)^n - 1.
         cores: how many threads make sums.
+        below: what points may come to; None: whatever.
     """
 
-    def __init__(self, *, limit: int = UNLIMITED, epsilon: float = 0.0, cores: int = 1) -> None:
+    def __init__(
+        self, *, limit: int = UNLIMITED, epsilon: float = 0.0, cores: int = 1, below: Below | None = None
+    ) -> None:
         self._limit, self._epsilon, self._cores = limit, epsilon, cores
+        self._below = below or Below(np.empty((0, 2)), {})
         self._points = np.empty((4, 1024), dtype=np.int64)
         self.size = 0
         nothing = np.zeros((), dtype=np.int64)
@@ -65,7 +86,14 @@ class Frontiers:
         marks = np.full(count, -1) if mark < 0 else -2 - mark - np.arange(count)
         first = self._add(memory.reshape(-1), ticks.reshape(-1), marks, np.full(count, -1))
         cells = np.stack((first + np.arange(count), np.ones(count, dtype=np.int64)), axis=1)
-        return cells.reshape(*memory.shape, 2)
+        found: Cells = cells.reshape(*memory.shape, 2)
+        return found
+
+    def choices(self, cells: Cells) -> Cells:
+        """The cells of a choice between those on the last axis."""
+        rows = cells.reshape(-1, *cells.shape[-2:])
+        found: Cells = self._sums(rows, np.broadcast_to(self._one, rows.shape)).reshape(*cells.shape[:-2], 2)
+        return found
 
     def union(self, cells: Sequence[Cells]) -> Cells:
         """The cell of a choice between some cells; with none of them the empty one."""
@@ -114,6 +142,7 @@ class Frontiers:
         found = self._sums(
             np.broadcast_to(lefts, shape).reshape(-1, *shape[-2:]),
             np.broadcast_to(rights, shape).reshape(-1, *shape[-2:]),
+            self._below.bounds.get(operator),
         )
         return None, found.reshape(*shape[:-2], 2)
 
@@ -148,22 +177,25 @@ class Frontiers:
         )
         return found.reshape(shape)
 
-    def _sums(self, lefts: Cells, rights: Cells) -> Cells:
+    def _sums(self, lefts: Cells, rights: Cells, bounds: Weights | None = None) -> Cells:
         """The unions of the products of pairs of cells; see ``unite_cells``."""
         memory, ticks = self._points[0, : self.size], self._points[1, : self.size]
+        weights = self._below.weights if bounds is not None else np.empty((0, 2))
+        below = np.empty((len(lefts), 0)) if bounds is None else bounds.reshape(len(lefts), -1)
         rows = max(1, CHUNK // max(1, lefts.shape[1]))
         rows = min(rows, -(-len(lefts) // self._cores))
 
         def make(begin: int) -> tuple[Column, Column, Column, Column, Column]:
             left, right = (np.ascontiguousarray(side[begin : begin + rows]) for side in (lefts, rights))
-            return unite_cells(memory, ticks, left, right, self._limit, self._epsilon)
+            own = np.ascontiguousarray(below[begin : begin + rows])
+            return unite_cells(memory, ticks, left, right, self._limit, self._epsilon, weights, own)
 
         begins = range(0, len(lefts), max(1, rows))
         if self._cores == 1 or len(begins) == 1:
-            made = map(make, begins)
+            made = [make(begin) for begin in begins]
         else:
             with ThreadPoolExecutor(self._cores) as threads:
-                made = iter(list(threads.map(make, begins)))
+                made = list(threads.map(make, begins))
         cells = []
         for *columns, lengths in made:
             first = self._add(*columns)
