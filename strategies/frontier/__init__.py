@@ -1,4 +1,5 @@
 """Frontiers: every best trade of memory and time, as sets of points under union and product.
 
-May import ``elimination``. Start with ``algebra``; ``frontiers`` makes them a semiring for the engine.
+May import ``elimination``, ``optcnn``, ``search``, ``simulation`` and ``interface``. Start with ``pareto``; ``algebra``
+says what frontiers are, ``frontiers`` makes them a semiring for the engine.
 """

@@ -3,11 +3,13 @@
     m(S) = sum over operators of  own(o, c_o)  +  sum over edges of  copies(o, p, c_o, c_p)
 
 Of each term it is the bytes in the memory that holds most. A memory has one instance of a region, as large as the hull
-of all that is used of it there; what outlives neither a pass nor an operator is left out, for it takes turns.
+of all that is used of it there, and one more for each contribution to a sum. All are counted, also those that take
+turns: what lives at once is a maximum over time, which is no sum, and only a simulation says it. The order of plans by
+this sum, not its size, is what a search needs of it.
 
     own       the weights as they are used and where they live, their gradients and what an optimizer keeps at home; the
-              inputs of the step; what a forward pass keeps for its backward pass; the results as their maker has them,
-              where a backward pass reads them
+              inputs of the step; what a forward pass keeps for its backward pass; results as their maker has them, and
+              their gradients as it reads them; contributions to sums
     copies    by how much a result's instance grows to hold what a neighbour reads of it
 """
 
@@ -19,7 +21,7 @@ import numpy as np
 
 from maniple.process.compilation.compiled import kernel
 from maniple.regions.columns.boxes import AXES, HIGH, LOW
-from maniple.regions.columns.validity import READ
+from maniple.regions.columns.validity import GRADIENT, READ, REDUCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+SUMS = frozenset({REDUCE, GRADIENT})
+"""How what contributes to a sum uses a region."""
 FAR = np.iinfo(np.int64).max // 2
 """The low of a hull without elements."""
 
@@ -56,17 +60,6 @@ class AdditiveMemory:
         self._plan_free, self._nodes = operators.plan_free, operators.plan_free.nodes
         self._memories = len(operators.machine.memories)
         self._hulls_of: dict[object, Hulls] = {}
-        self._read_back = {
-            operand
-            for node in self._nodes
-            for place, operand in enumerate(node.operands)
-            if operand is not None and self._reads_back(node.id, ("value", "operand", place))
-        } | {
-            result
-            for node in self._nodes
-            for place, result in enumerate(node.results)
-            if self._reads_back(node.id, ("value", "result", place))
-        }
 
     def own_bytes(self, number: int, choice: Choice, homes: Sequence[tuple[int, HomeBoxes]]) -> int:
         """The bytes of an operator under a choice in the memory that holds most of them.
@@ -82,17 +75,19 @@ class AdditiveMemory:
         total = np.zeros(self._memories)
         for tensor, home in homes:
             total += self._weight_bytes(tensor, node.operands.index(tensor), placed, home)
-        for layout, uses in placed.saved:
-            total += layout[1] * _volumes(self._hulls(uses))
+        for layout, uses in (*placed.saved, *placed.inside):
+            total += layout[1] * self._instances(uses)
         for place, result in enumerate(node.results):
-            if result in self._read_back:
-                total += self._itemsize(result) * _volumes(self._hulls(_writes(placed.of(("value", "result", place)))))
-        for operand in dict.fromkeys(node.operands):
-            if operand is None or self._plan_free.graph.producer(operand) is not None:
+            for kind in ("value", "gradient"):
+                total += self._itemsize(result) * self._instances(placed.of((kind, "result", place)))
+        for place, operand in enumerate(node.operands):
+            if operand is None or self._plan_free.tensors[operand].lasting or node.operands.index(operand) != place:
                 continue
-            if not self._plan_free.tensors[operand].lasting:
-                read = placed.of(_value(node.operands.index(operand)))
-                total += self._itemsize(operand) * _volumes(self._hulls(read)) / self._operators.sharing(operand)
+            itemsize = self._itemsize(operand)
+            given = placed.of(("gradient", "operand", place))
+            total += itemsize * self._contributed(given)
+            if self._plan_free.graph.producer(operand) is None:
+                total += itemsize * _volumes(self._hulls(placed.of(_value(place)))) / self._operators.sharing(operand)
         return int(np.ceil(total.max(initial=0)))
 
     def edge_bytes(self, writer: int, reader: int, choices: Sequence[Sequence[Choice]]) -> npt.NDArray[np.int64]:
@@ -106,10 +101,9 @@ class AdditiveMemory:
         found = np.zeros((len(choices[writer]), len(choices[reader])), dtype=np.int64)
         for result, operand, _ in self._operators.ends(writer, reader):
             tensor = self._nodes[writer].results[result]
-            if tensor in self._read_back:
-                made = self._hulls_at(writer, ("value", "result", result), choices[writer])
-                read = self._hulls_at(reader, ("value", "operand", operand), choices[reader])
-                found += self._itemsize(tensor) * _growths(made, read)
+            made = self._hulls_at(writer, ("value", "result", result), choices[writer])
+            read = self._hulls_at(reader, ("value", "operand", operand), choices[reader])
+            found += self._itemsize(tensor) * _growths(made, read)
         return found
 
     def _weight_bytes(self, tensor: int, place: int, placed: Placed, home: HomeBoxes) -> npt.NDArray[np.float64]:
@@ -117,19 +111,25 @@ class AdditiveMemory:
         itemsize, sharing = self._itemsize(tensor), self._operators.sharing(tensor)
         lives = self._hull([(home.held[:, 0], home.held)])
         used = [(self._operators.memory_of[use.processors], use.shape.boxes) for use in placed.of(_value(place))]
-        given = _writes(placed.of(("gradient", "operand", place)))
+        given = placed.of(("gradient", "operand", place))
         total = _volumes(self._hull([(home.held[:, 0], home.held), *used]))
         if given:
-            total = total + _volumes(self._hulls(given)) + self._operators.states * _volumes(lives)
+            total = total + self._contributed(given) + self._operators.states * _volumes(lives)
         found: npt.NDArray[np.float64] = itemsize * total / sharing
         return found
 
-    def _reads_back(self, number: int, end: End) -> bool:
-        """Whether an operator's backward pass reads a value."""
-        if not self._operators.needs(number):
-            return False
-        placed = self._operators.place(number, self._operators.choices[number][0])
-        return any(not found.writes for found in placed.at(end, forward=False))
+    def _instances(self, uses: Sequence[Use]) -> npt.NDArray[np.float64]:
+        """By memory the elements of a region's instance and of the contributions to it."""
+        main = [use for use in uses if use.shape.access not in SUMS]
+        return _volumes(self._hulls(main or uses)) + self._contributed(uses)
+
+    def _contributed(self, uses: Sequence[Use]) -> npt.NDArray[np.float64]:
+        """By memory the elements of what is contributed to a sum."""
+        found = np.zeros(self._memories)
+        for use in uses:
+            if use.shape.access in SUMS:
+                found += _volumes(self._hulls([use]))
+        return found
 
     def _itemsize(self, tensor: int) -> int:
         return self._plan_free.layout(("value", -1, tensor), {})[1]

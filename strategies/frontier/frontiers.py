@@ -100,7 +100,8 @@ class Frontiers:
         if not cells:
             return np.zeros(2, dtype=np.int64)
         row = np.stack(list(cells))[None]
-        return self._sums(row, np.broadcast_to(self._one, row.shape))[0]
+        found: Cells = self._sums(row, np.broadcast_to(self._one, row.shape))[0]
+        return found
 
     def product(self, cells: Sequence[Cells]) -> Cells:
         """The cell of what some cells need together."""

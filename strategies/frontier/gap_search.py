@@ -79,6 +79,12 @@ def solve(model: Model, epsilon: float, cores: int, limit: int = UNLIMITED) -> S
     if _effort(model) <= EXACT_ENTRIES:
         points, inexact = _eliminate(model, _all_choices(model), limit, 0.0, cores)
         return Solution(tuple(points), 0.0, inexact)
+    points, inexact = search_gaps(model, epsilon, cores)
+    return Solution(tuple(point for point in points if point.memory <= limit), epsilon, inexact)
+
+
+def search_gaps(model: Model, epsilon: float, cores: int) -> tuple[list[Found], tuple[int, ...]]:
+    """The points that weighted sums reach and those in their gaps, and the operators that kept a choice."""
     share = (1.0 + epsilon) ** 0.5 - 1.0
     sums = WeightedSums(model, LARGEST)
     points, gaps = sums.sweep(share, cores)
@@ -87,8 +93,7 @@ def solve(model: Model, epsilon: float, cores: int, limit: int = UNLIMITED) -> S
         for gap, kept in _screened(sums, gaps, share):
             found, kept_choice = _eliminate(model, kept, UNLIMITED, share, cores, gap)
             points, inexact = [*points, *found], (*inexact, *kept_choice)
-    points = [point for point in undominated(points) if point.memory <= limit]
-    return Solution(tuple(points), epsilon, tuple(sorted(set(inexact))))
+    return undominated(points), tuple(sorted(set(inexact)))
 
 
 def _effort(model: Model) -> int:
