@@ -57,6 +57,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "simulation",
         "search",
         "bound",
+        "elimination",
         "optcnn",
         "soap",
         "exhaustive",
@@ -122,6 +123,7 @@ KEPT_EFFECTS = {
     "process.inventory.announce": "a text is said once",
     "process.malloc_tuning.keep_freed": "malloc is told once",
     "strategies.exhaustive.exhaustive._search_small": "compiles, once",
+    "strategies.frontier.pareto._search_small": "compiles, once",
     "strategies.simulation.compilation.compile_all": "compiles, once",
 }
 CONTAINERS = frozenset(

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from maniple.runtime.program.task import task as task
     from maniple.runtime.storage.footprint import index_space as index_space
     from maniple.search_loop import search as search
+    from maniple.strategies.interface.plan_frontier import Frontier as Frontier
     from maniple.strategies.interface.registry import register_strategy as register_strategy
     from maniple.strategies.pipeline.profile import read_profile as read_profile
     from maniple.trainer import Trainer as Trainer
@@ -114,6 +115,7 @@ _HOMES = {
         "task",
     ),
     "runtime.observe.timeline": ("Timeline",),
+    "strategies.interface.plan_frontier": ("Frontier",),
     "strategies.interface.registry": ("register_strategy",),
     "strategies.pipeline.profile": ("read_profile",),
     "trainer": ("Trainer",),

@@ -12,6 +12,7 @@ import click
 from maniple.calibrate_command import calibrate
 from maniple.check_rule_command import check_rule
 from maniple.fit_command import fit
+from maniple.frontier_command import frontier
 from maniple.list_command import list_names
 from maniple.partition_command import partition
 from maniple.process.error import ManipleError, RequestError, RunError, nearest
@@ -137,7 +138,7 @@ def doctor(as_json: bool) -> int:  # noqa: FBT001
     return 0 if all(finding.ok for finding in findings) else 1
 
 
-for command in (calibrate, check_rule, compare, explain, fit, list_names, partition, search, simulate):
+for command in (calibrate, check_rule, compare, explain, fit, frontier, list_names, partition, search, simulate):
     cli.add_command(command)
 
 

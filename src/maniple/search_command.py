@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import click
 
+from maniple.frontier_command import tell_frontier, until_first
 from maniple.process.error import RequestError
 from maniple.table import align, shown_width
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from maniple.costs import NamedCosts
     from maniple.operators.graph.graph import Graph
-    from maniple.operators.plan.plan import Plan, Predicted
+    from maniple.operators.plan.plan import Plan, Predicted, Term
     from maniple.runtime.machine.machine import Machine
     from maniple.search_loop import Watch
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
@@ -40,7 +41,8 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.command()
 @click.argument("source", metavar="MODEL")
 @click.option("--machine", "machine_name", required=True, help="Preset, such as cpu:4 or p100x16, or a TOML file.")
-@click.option("--strategy", default="soap", show_default=True, help="A strategy of `maniple list strategies`.")
+@click.option("--strategy", help="A strategy of `maniple list strategies`.  [default: soap; pareto for --objective]")
+@click.option("--objective", default="time", show_default=True, help="time, memory, or pareto: every best trade.")
 @click.option("--budget", type=float, help="Seconds to search.  [default: 10, unless --proposals is given]")
 @click.option("--proposals", type=int, help="Changes to evaluate.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Where all chance comes from.")
@@ -53,7 +55,8 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 def search(
     source: str,
     machine_name: str,
-    strategy: str,
+    strategy: str | None,
+    objective: str,
     budget: float | None,
     proposals: int | None,
     seed: int,
@@ -67,15 +70,15 @@ def search(
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
     from maniple.costs import ANALYTIC, NamedCosts
     from maniple.kept_graph import planning_graph
+    from maniple.operators.plan.plan import Plan
     from maniple.request import amount, machine_of, model_of
     from maniple.search_loop import COSTS
     from maniple.search_loop import search as find
     from maniple.strategies.bound import lower_bound_s
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    if budget is None and proposals is None:
-        budget = 10.0
-    with _live_line(shown=not as_json and sys.stderr.isatty()) as (watch, say):
+    strategy, budget = _defaults(strategy, objective, budget, proposals)
+    with _live_line(shown=not as_json and sys.stderr.isatty()) as (shown, say):
         from maniple.compile_beside import compile_beside
 
         with compile_beside(say):
@@ -83,33 +86,48 @@ def search(
             graph = planning_graph(source, batch) if costs == ANALYTIC else model_of(source, batch)
             _load_strategy(strategy)
         tasks = _Clocked(NamedCosts(costs, graph, machine), say)
-        plan = find(
+        model_s = [0.0]
+        answer = find(
             graph,
             machine,
             strategy=strategy,
+            objective=objective,
             budget=budget,
             proposals=proposals,
             seed=seed,
             cores=cores,
             costs=tasks,
-            watch=watch,
+            watch=until_first(model_s, shown),
         )
-    # What is printed and saved is predicted with the costs that the search compared with.
     spent, model = tasks.since_s, tasks.latest
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
-    told = ((COSTS, costs),) if model is not None else ()
-    others = tuple((name, terms) for name, terms in plan.explanation if name)
-    found = _predict(plan, graph, machine, model)
-    plan = replace(
-        plan,
-        explanation=(("", (*where, *dict(plan.explanation).get("", ()), *told)), *others),
-        predicted=_as_predicted(found, None if model else lower_bound_s(graph, machine)),
-    )
+    if not isinstance(answer, Plan):
+        return tell_frontier(answer.with_terms(where), model_s[0], output, fits=memory is not None, as_json=as_json)
+    # What is printed and saved is predicted with the costs that the search compared with.
+    found = _predict(answer, graph, machine, model)
+    plan = _with_terms(answer, where, ((COSTS, costs),) if model is not None else ())
+    plan = replace(plan, predicted=_as_predicted(found, None if model else lower_bound_s(graph, machine)))
     document = _document(plan, _data_parallel_s(graph, machine, model), spent, found)
     if output is not None:
         plan.save(output)
     click.echo(json.dumps(document) if as_json else _text(plan, document, found))
     return 0
+
+
+def _with_terms(plan: Plan, before: Sequence[tuple[str, Term]], after: Sequence[tuple[str, Term]]) -> Plan:
+    """The plan with more terms around those that its explanation has of all of it."""
+    others = tuple((name, terms) for name, terms in plan.explanation if name)
+    own = dict(plan.explanation).get("", ())
+    return replace(plan, explanation=(("", (*before, *own, *after)), *others))
+
+
+def _defaults(
+    strategy: str | None, objective: str, budget: float | None, proposals: int | None
+) -> tuple[str, float | None]:
+    """The strategy and the budget that are meant where none is named."""
+    if budget is None and proposals is None and objective == "time":
+        budget = 10.0
+    return strategy or ("soap" if objective == "time" else "pareto"), budget
 
 
 def _load_strategy(name: str) -> None:

@@ -7,14 +7,15 @@ import math
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final, overload
 
 from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.plan.plan import Plan
-from maniple.process.error import RequestError
+from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
+from maniple.strategies.interface.plan_frontier import Frontier
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+PARETO = "pareto"
+"""The objective whose answer is a frontier."""
+OBJECTIVES = ("time", "memory", PARETO)
 COSTS = "costs"
 """What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
 PIECE_BYTES = 1 << 18
@@ -47,19 +51,68 @@ class Watch(Protocol):
         ...
 
 
+@overload
+def search(
+    graph: Graph,
+    machine: Machine,
+    *,
+    strategy: str = ...,
+    objective: Literal["time", "memory"] = ...,
+    budget: float | None = ...,
+    proposals: int | None = ...,
+    seed: int = ...,
+    cores: int | None = ...,
+    costs: str | Costs = ...,
+    watch: Watch | None = ...,
+) -> Plan: ...
+
+
+@overload
+def search(
+    graph: Graph,
+    machine: Machine,
+    *,
+    strategy: str = ...,
+    objective: Literal["pareto"],
+    budget: float | None = ...,
+    proposals: int | None = ...,
+    seed: int = ...,
+    cores: int | None = ...,
+    costs: str | Costs = ...,
+    watch: Watch | None = ...,
+) -> Frontier: ...
+
+
+@overload
+def search(
+    graph: Graph,
+    machine: Machine,
+    *,
+    strategy: str = ...,
+    objective: str,
+    budget: float | None = ...,
+    proposals: int | None = ...,
+    seed: int = ...,
+    cores: int | None = ...,
+    costs: str | Costs = ...,
+    watch: Watch | None = ...,
+) -> Plan | Frontier: ...
+
+
 def search(
     graph: Graph,
     machine: Machine,
     *,
     strategy: str = "data_parallel",
+    objective: str = "time",
     budget: float | None = None,
     proposals: int | None = None,
     seed: int = 0,
     cores: int | None = None,
     costs: str | Costs = ANALYTIC,
     watch: Watch | None = None,
-) -> Plan:
-    """Find a plan for a graph on a machine.
+) -> Plan | Frontier:
+    """Find a plan for a graph on a machine, or every best trade of its time and memory.
 
     A plan that is simulated and does not fit in memory is refused. A strategy that writes its plan down in one step
     simulates nothing: `maniple search` and `maniple simulate` say whether its plan fits.
@@ -72,6 +125,8 @@ def search(
         graph: the graph; it must have a loss.
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
+        objective: what to have least of: ``time`` or, of some strategies, ``memory``; ``pareto``: every best trade, as
+            a frontier, which is not refused where plans do not fit: its ``best`` gives one that does.
         budget: seconds, for strategies that need a budget; compiling what a search calls, or loading it, is not
             counted, and neither is measuring, nor what is simulated to decide between plans whose tasks were measured
             again.
@@ -91,19 +146,19 @@ def search(
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
     graph.validate()
-    chosen, tasks = _choose(strategy, budget, proposals, cores), _costs(costs, graph, machine)
+    chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, graph, machine)
     if chosen.needs_budget or budget is not None:
         _load_compiled(chosen)
 
-    def drive() -> Plan:
-        problem = Problem(graph, machine, seed, tasks.survey())
-        found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
-        return _note_costs(found, costs) if isinstance(costs, str) and costs != ANALYTIC else found
+    def drive() -> Plan | Frontier:
+        problem = Problem(graph, machine, seed, tasks.survey(), objective)
+        return _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
 
-    plan = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive)
-    plan.validate(graph, machine)
-    _refuse_unfit(plan, graph, machine)
-    return plan
+    parse = Frontier.parse if objective == PARETO else Plan.parse
+    found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, parse)
+    found = _note_costs(found, costs)
+    found.validate(graph, machine)
+    return found if isinstance(found, Frontier) else _fitting(found, graph, machine)
 
 
 def _load_compiled(chosen: AbstractStrategy[Any]) -> None:
@@ -115,7 +170,9 @@ def _load_compiled(chosen: AbstractStrategy[Any]) -> None:
     chosen.load_compiled()
 
 
-def _choose(strategy: str, budget: float | None, proposals: int | None, cores: int | None) -> AbstractStrategy[Any]:
+def _choose(
+    strategy: str, objective: str, budget: float | None, proposals: int | None, cores: int | None
+) -> AbstractStrategy[Any]:
     """The strategy, if it can be asked in this way."""
     if budget is not None and not budget > 0:
         raise RequestError(f"budget: expected more than 0 seconds, got {budget}")
@@ -123,7 +180,14 @@ def _choose(strategy: str, budget: float | None, proposals: int | None, cores: i
         raise RequestError(f"proposals: expected at least 1, got {proposals}")
     if cores is not None and cores < 1:
         raise RequestError(f"cores: expected at least 1, got {cores}")
+    if objective not in OBJECTIVES:
+        raise RequestError(f"objective {objective!r} is no choice{nearest(objective, OBJECTIVES)}")
     chosen = make_checked(strategy, STRATEGIES.lookup(strategy))
+    if objective not in chosen.objectives:
+        raise RequestError(
+            f"strategy {strategy!r} does not know the objective {objective!r}, but {', '.join(chosen.objectives)}; ask "
+            "strategy 'pareto', which knows all"
+        )
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
     return chosen
@@ -138,7 +202,8 @@ def _costs(costs: str | Costs, graph: Graph, machine: Machine) -> Costs:
     return costs
 
 
-def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:
+def _fitting(plan: Plan, graph: Graph, machine: Machine) -> Plan:
+    """The plan, unless it was simulated and does not fit in memory."""
     least = min(memory.capacity_bytes for memory in machine.memories)
     if plan.predicted.memory_bytes is not None and plan.predicted.memory_bytes > least:
         from maniple.strategies.search.memory_fit import needed_bytes, refuse_unfit
@@ -146,6 +211,7 @@ def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:
 
         simulation = Simulation(graph, machine, plan)
         refuse_unfit(plan, simulation, simulation.allocated_bytes() or needed_bytes(simulation))
+    return plan
 
 
 @final
@@ -192,7 +258,7 @@ def _cores(asked: int | None) -> int:
 
 def _drive(
     strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None, costs: Costs
-) -> Plan:
+) -> Plan | Frontier:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
     with ExitStack() as stack:
         # The graph stays until the end, and so does the first simulation: collections need not look at them. What the
@@ -226,6 +292,8 @@ def _drive(
             interrupted = True
         if pool is not None:
             state = pool.settle(state)
+        if problem.objective == PARETO:
+            return strategy.frontier(state)
         return strategy.result(state) if interrupted else _run_off(strategy, state, problem, costs)
 
 
@@ -256,14 +324,18 @@ def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) ->
     return WorkerPool(strategy, problem, min(limits.cores, strategy.width) - 1, limits.proposals)
 
 
-def _note_costs(plan: Plan, costs: str) -> Plan:
-    """The plan that says which costs it was found with."""
-    told = dict(plan.explanation)
-    return replace(plan, explanation=tuple({**told, "": (*told.get("", ()), (COSTS, costs))}.items()))
+def _note_costs(found: Plan | Frontier, costs: str | Costs) -> Plan | Frontier:
+    """The plan that says which costs it was found with, or the frontier whose plans do; not so of the roofline."""
+    if not isinstance(costs, str) or costs == ANALYTIC:
+        return found
+    if isinstance(found, Plan):
+        told = dict(found.explanation)
+        return replace(found, explanation=tuple({**told, "": (*told.get("", ()), (COSTS, costs))}.items()))
+    return found.with_terms(((COSTS, costs),))
 
 
-def _on_rank_0(drive: Callable[[], Plan]) -> Plan:
-    """Search on rank 0 and give its plan to all; alone, just search."""
+def _on_rank_0(drive: Callable[[], Plan | Frontier], parse: Callable[[str, str], Plan | Frontier]) -> Plan | Frontier:
+    """Search on rank 0 and give what it finds to all; alone, just search."""
     from maniple.process import environment
     from maniple.runtime.control import world
 
@@ -275,4 +347,4 @@ def _on_rank_0(drive: Callable[[], Plan]) -> Plan:
         told = drive().text().encode()
     size = int.from_bytes(here.control.gather(len(told).to_bytes(8, "big"))[0], "big")
     pieces = [here.control.gather(told[at : at + PIECE_BYTES])[0] for at in range(0, size, PIECE_BYTES)]
-    return Plan.parse(b"".join(pieces).decode(), "the plan of rank 0")
+    return parse(b"".join(pieces).decode(), "the plan of rank 0")

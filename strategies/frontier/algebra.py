@@ -33,6 +33,8 @@ __all__: list[str] = []
 
 Column = npt.NDArray[np.int64]
 Columns = tuple[Column, Column]
+Weights = npt.NDArray[np.float64]
+Bounds = npt.NDArray[np.float64]
 
 UNLIMITED = np.iinfo(np.int64).max
 """No limit of memory."""
@@ -55,7 +57,15 @@ def reduce(memory: Column, ticks: Column) -> Column:
 
 @kernel
 def unite(memory: Column, ticks: Column, pairs: Column, limit: int) -> tuple[Column, Column, Column, Column]:
-    """The union of the products of pairs of frontiers, memory above a limit left out.
+    """The union of the products of pairs of frontiers, memory above a limit left out; see ``unite_below``."""
+    return unite_below(memory, ticks, pairs, limit, np.empty((0, 2)), np.empty(0))
+
+
+@kernel
+def unite_below(
+    memory: Column, ticks: Column, pairs: Column, limit: int, weights: Weights, bounds: Bounds
+) -> tuple[Column, Column, Column, Column]:
+    """The union of the products of pairs of frontiers, without what is above a limit of memory or a bound.
 
     Each point of the left frontier of a pair makes a row of sums with the right one, of which memory ascends. The rows
     are merged by a heap; a row skips what the least ticks so far beat, so of the sums few are looked at.
@@ -65,11 +75,44 @@ def unite(memory: Column, ticks: Column, pairs: Column, limit: int) -> tuple[Col
         ticks: the same of their ticks.
         pairs: [pair, (first point of the left, its points, first of the right, its points)].
         limit: the most memory that a point may need.
+        weights: [bound, (of memory, of ticks)].
+        bounds: the largest weighted sums that a point may have.
 
     Returns:
         Memory and ticks of the union, and of each point the two that it is the sum of: of several with the same sum
         the one of the first pair, and of its first left point.
     """
+    heap, ends, size = _rows(memory, ticks, pairs, weights, bounds)
+    found = np.empty((16, 4), dtype=np.int64)
+    count = 0
+    least = UNLIMITED
+    while size > 0 and heap[0, 0] <= limit:
+        total, sum_ticks, row, left, right = heap[0, 0], heap[0, 1], heap[0, 2], heap[0, 3], heap[0, 4]
+        if sum_ticks < least:
+            # What a point above the bounds beats is above them, too.
+            least = sum_ticks
+            if _is_below(total, sum_ticks, weights, bounds):
+                if count == len(found):
+                    larger = np.empty((2 * count, 4), dtype=np.int64)
+                    larger[:count] = found
+                    found = larger
+                found[count, 0], found[count, 1], found[count, 2], found[count, 3] = total, sum_ticks, left, right
+                count += 1
+        following = _first_below(ticks, int(right) + 1, int(ends[row]), int(least - ticks[left]))
+        if following < ends[row]:
+            _sink(heap, size, memory[left] + memory[following], ticks[left] + ticks[following], row, left, following)
+        else:
+            size -= 1
+            if size > 0:
+                last = heap[size].copy()
+                _sink(heap, size, last[0], last[1], last[2], last[3], last[4])
+    kept = found[:count]
+    return kept[:, 0].copy(), kept[:, 1].copy(), kept[:, 2].copy(), kept[:, 3].copy()
+
+
+@inner
+def _rows(memory: Column, ticks: Column, pairs: Column, weights: Weights, bounds: Bounds) -> tuple[Column, Column, int]:
+    """The heap of the first sums of all rows, where each row ends among the right points, and how many there are."""
     rows = 0
     for pair in range(len(pairs)):
         if pairs[pair, 3] > 0:
@@ -81,34 +124,24 @@ def unite(memory: Column, ticks: Column, pairs: Column, limit: int) -> tuple[Col
         start, length = pairs[pair, 2], pairs[pair, 3]
         if length == 0:
             continue
+        fewest = ticks[start + length - 1]
         for left in range(pairs[pair, 0], pairs[pair, 0] + pairs[pair, 1]):
-            ends[number] = start + length
-            _push(heap, size, memory[left] + memory[start], ticks[left] + ticks[start], number, left, start)
-            size += 1
-            number += 1
-    found = np.empty((64, 4), dtype=np.int64)
-    count = 0
-    least = UNLIMITED
-    while size > 0 and heap[0, 0] <= limit:
-        total, sum_ticks, row, left, right = heap[0, 0], heap[0, 1], heap[0, 2], heap[0, 3], heap[0, 4]
-        if sum_ticks < least:
-            if count == len(found):
-                larger = np.empty((2 * count, 4), dtype=np.int64)
-                larger[:count] = found
-                found = larger
-            found[count, 0], found[count, 1], found[count, 2], found[count, 3] = total, sum_ticks, left, right
-            count += 1
-            least = sum_ticks
-        following = _first_below(ticks, int(right) + 1, int(ends[row]), int(least - ticks[left]))
-        if following < ends[row]:
-            _sink(heap, size, memory[left] + memory[following], ticks[left] + ticks[following], row, left, following)
-        else:
-            size -= 1
-            if size > 0:
-                last = heap[size].copy()
-                _sink(heap, size, last[0], last[1], last[2], last[3], last[4])
-    kept = found[:count]
-    return kept[:, 0].copy(), kept[:, 1].copy(), kept[:, 2].copy(), kept[:, 3].copy()
+            # No sum of the row has less memory than its first one, nor fewer ticks than its last one.
+            if _is_below(memory[left] + memory[start], ticks[left] + fewest, weights, bounds):
+                ends[number] = start + length
+                _push(heap, size, memory[left] + memory[start], ticks[left] + ticks[start], number, left, start)
+                size += 1
+                number += 1
+    return heap, ends, size
+
+
+@inner
+def _is_below(memory: int, ticks: int, weights: Weights, bounds: Bounds) -> bool:
+    """Whether no weighted sum of a point is above its bound."""
+    for number in range(len(bounds)):
+        if weights[number, 0] * memory + weights[number, 1] * ticks > bounds[number]:
+            return False
+    return True
 
 
 @inner

@@ -4,7 +4,7 @@
     init, step, with_items, next_round a state            a forgotten return
     terminate                          True or False      a search that never ends, or ends before it began
     progress                           a Progress         a missing attribute, far from here
-    result, alternatives               a Plan; Plans      likewise
+    result, alternatives, frontier     a Plan; Plans; ... likewise
     items                              a tuple            likewise
     (any)                              no exception       a traceback through the search loop
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 from maniple.operators.plan.plan import Plan
 from maniple.process.error import ManipleError, RequestError
 from maniple.strategies.interface.parallel_search import AbstractParallelStrategy, WorkItem
+from maniple.strategies.interface.plan_frontier import Frontier
 from maniple.strategies.interface.strategy import (
     AbstractDirectStrategy,
     AbstractStrategy,
@@ -74,6 +75,7 @@ class CheckedStrategy(AbstractStrategy[Any]):
         # Whoever drives it asks the strategy, not its class.
         self.name = own.name  # type: ignore[misc]
         self.needs_budget = own.needs_budget  # type: ignore[misc]
+        self.objectives = own.objectives  # type: ignore[misc]
 
     def load_compiled(self) -> None:
         """Compile what the search calls."""
@@ -106,6 +108,13 @@ class CheckedStrategy(AbstractStrategy[Any]):
         plan = _expected(Plan, "a Plan", self._asked, "result", self.own.result, state)
         self._validate(plan)
         return plan
+
+    def frontier(self, state: object) -> Frontier:
+        """Every best trade that the state holds."""
+        found = _expected(Frontier, "a Frontier", self._asked, "frontier", self.own.frontier, state)
+        for point in found:
+            self._validate(point.plan)
+        return found
 
     def alternatives(self, state: object) -> tuple[Plan, ...]:
         """Plans beside the result."""
@@ -140,7 +149,7 @@ class CheckedParallelStrategy(AbstractParallelStrategy[Any]):
     def __init__(self, asked: str, own: AbstractParallelStrategy[Any], checked: CheckedStrategy) -> None:
         self._asked, self.own, self._checked = asked, own, checked
         self.name, self.width = own.name, own.width  # type: ignore[misc]
-        self.needs_budget = own.needs_budget  # type: ignore[misc]
+        self.needs_budget, self.objectives = own.needs_budget, own.objectives  # type: ignore[misc]
 
     def load_compiled(self) -> None:
         """Compile what the search calls."""
@@ -161,6 +170,10 @@ class CheckedParallelStrategy(AbstractParallelStrategy[Any]):
     def result(self, state: object) -> Plan:
         """The best plan that the state holds, if it is one of the problem."""
         return self._checked.result(state)
+
+    def frontier(self, state: object) -> Frontier:
+        """Every best trade that the state holds."""
+        return self._checked.frontier(state)
 
     def alternatives(self, state: object) -> tuple[Plan, ...]:
         """Plans beside the result."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.interface.plan_frontier import Frontier
 
 __all__: list[str] = []
 
@@ -34,19 +35,22 @@ class StrategyError(RequestError):
 @final
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a strategy is asked: a plan for a graph on a machine, of the least step time.
+    """What a strategy is asked: a plan for a graph on a machine.
 
     Args:
         graph: the graph, which is not changed while a strategy works on it.
         machine: the machine.
         seed: where all chance comes from.
         costs: what tasks take, for strategies that simulate; None: the roofline of the machine's processors.
+        objective: what the plan is to have least of: ``time`` or ``memory``; ``pareto``: every best trade of both. One
+            of those that the strategy knows.
     """
 
     graph: Graph
     machine: Machine
     seed: int = 0
     costs: CostModel | None = None
+    objective: str = "time"
 
 
 @final
@@ -77,6 +81,8 @@ class AbstractStrategy(ABC, Generic[State]):
     """What plans and the command line call it."""
     needs_budget: ClassVar[bool]
     """Whether a search with it must be given a budget."""
+    objectives: ClassVar[tuple[str, ...]] = ("time",)
+    """What it can be asked for; see ``Problem``."""
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it, before its budget begins; most call nothing.
@@ -108,6 +114,15 @@ class AbstractStrategy(ABC, Generic[State]):
         Raises:
             RequestError: the state holds no plan yet.
         """
+
+    def frontier(self, state: State) -> Frontier:
+        """Every best trade of time and memory that the state holds, of a strategy that knows the objective ``pareto``.
+
+        Raises:
+            RequestError: it does not, or the state holds no plan yet.
+        """
+        del state
+        raise RequestError(f"strategy {self.name!r} finds one plan, no frontier; ask strategy 'pareto' for one")
 
     def alternatives(self, state: State) -> tuple[Plan, ...]:
         """Plans beside the result that may be better by other costs: those with which a search has begun."""

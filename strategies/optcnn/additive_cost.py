@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from maniple.regions.columns.boxes import Boxes
+    from maniple.strategies.elimination.min_plus import Costs
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
-    from maniple.strategies.optcnn.elimination import Costs
     from maniple.strategies.optcnn.operator_movement import End
+    from maniple.strategies.simulation.home_boxes import HomeBoxes
 
 __all__: list[str] = []
 
@@ -143,13 +144,13 @@ class AdditiveCost:
             for layout, uses in (*placed.inside, *own):
                 total += self._flow_ns(layout, *self._flows.find_made_and_read(uses))
             for tensor in self._operators.weights(number):
-                total += self._synchronisation_ns(tensor, number, choice) / self._operators.sharing(tensor)
+                home = self._operators.home(tensor, (number,), (choice,))
+                total += self.synchronisation_ns(tensor, number, choice, home)
             self._own[key] = total
         return self._own[key]
 
-    def _synchronisation_ns(self, tensor: int, number: int, choice: Choice) -> float:
-        """What a weight moves between its home and an operator as if that were its only user, and its update."""
-        settled = self._operators.home(tensor, (number,), (choice,))
+    def synchronisation_ns(self, tensor: int, number: int, choice: Choice, settled: HomeBoxes) -> float:
+        """What a weight moves between a home and one of its users, and its update: this user's equal part of it."""
         blocks = settled.blocks.copy()
         blocks[:, 0] = settled.home.processors
         placed, place = self._operators.place(number, choice), self._nodes[number].operands.index(tensor)
@@ -160,7 +161,7 @@ class AdditiveCost:
         if len(given):
             update = self._operators.update_ns(tensor, number, choice, settled)
             total += self._flow_ns(layout, given, [blocks]) + float(update.max(initial=0))
-        return total
+        return total / self._operators.sharing(tensor)
 
     def _flow_ns(self, layout: Layout, made: Boxes, read: Sequence[Boxes]) -> float:
         """What flows from what is made of a region to each that reads."""
@@ -188,6 +189,15 @@ class AdditiveCost:
     def _layout(self, tensor: int | None) -> Layout:
         """The shape of a tensor, and the bytes of an element."""
         return self._plan_free.layout(("value", -1, -1 if tensor is None else tensor), {})
+
+    @property
+    def operators(self) -> PlacedOperators:
+        """The operators, placed."""
+        return self._operators
+
+    def kind(self, number: int) -> int:
+        """The number of an operator's class: operators of one class cost the same."""
+        return self._kinds[number]
 
     def _kind(self, number: int) -> object:
         """What determines an operator's costs: how it is lowered, and with how many it shares each weight."""

@@ -49,6 +49,7 @@ class Placed:
         processors: by launch the processor of each task.
         uses: of the regions that others use too, in program order.
         inside: of each region of its own the shape and the bytes of an element, and its uses in program order.
+        saved: the same of what its forward pass keeps for its backward pass alone.
     """
 
     form: OperatorForm
@@ -57,6 +58,7 @@ class Placed:
     processors: tuple[Column, ...]
     uses: tuple[PlacedUse, ...]
     inside: tuple[tuple[tuple[tuple[int, ...], int], tuple[Use, ...]], ...]
+    saved: tuple[tuple[tuple[tuple[int, ...], int], tuple[Use, ...]], ...]
 
     def at(self, end: End, *, forward: bool) -> list[PlacedUse]:
         """The uses of a region by the launches of one pass."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from maniple.operators.lowering.launch_form import RegionRef
+    from maniple.operators.plan.weight_home import Users
+    from maniple.operators.rules.configuration import WeightPlan
     from maniple.regions.columns.boxes import Boxes
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.interface.space import Choice, Space
@@ -78,6 +80,11 @@ class PlacedOperators:
         if key not in self._placed:
             self._placed[key] = self._place(number, choice)
         return self._placed[key]
+
+    @property
+    def states(self) -> int:
+        """How many tensors of its shape an optimizer keeps for a weight."""
+        return len(self._optimizer.state_names)
 
     @property
     def lanes(self) -> int:
@@ -184,12 +191,18 @@ class PlacedOperators:
 
     def home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> HomeBoxes:
         """Where a weight lives if these operators, under these choices, are all users."""
-        users = []
-        for number, choice in zip(operators, choices, strict=True):
-            node, config = self._nodes[number], self._space.operators[number].plan(choice)
-            users.append(users_of(self.plan_free.graph.bound(node), node.operands.index(tensor), config))
+        users = [self.users(tensor, number, choice) for number, choice in zip(operators, choices, strict=True)]
         shape = self._tensors[tensor].shape
-        return HomeBoxes.of(planned_home(shape, home_among(shape, users, 0), self.memory_of))
+        return self.home_boxes(tensor, home_among(shape, users, 0))
+
+    def users(self, tensor: int, number: int, choice: Choice) -> Users:
+        """The tiles of a weight that an operator uses, and who uses them."""
+        node, config = self._nodes[number], self._space.operators[number].plan(choice)
+        return users_of(self.plan_free.graph.bound(node), node.operands.index(tensor), config)
+
+    def home_boxes(self, tensor: int, home: WeightPlan) -> HomeBoxes:
+        """The boxes of a weight's home."""
+        return HomeBoxes.of(planned_home(self._tensors[tensor].shape, home, self.memory_of))
 
     def update_ns(self, tensor: int, operator: int, choice: Choice, boxes: HomeBoxes) -> Column:
         """The nanoseconds of the tasks of a weight's update at its home; the operator is one of its users."""
@@ -212,6 +225,7 @@ class PlacedOperators:
         launches = (*placement.forward, *placement.backward)
         uses: list[PlacedUse] = []
         own: dict[RegionKey, list[Use]] = {}
+        kept: dict[RegionKey, list[Use]] = {}
         for at, launch in enumerate(launches):
             for ref, use in launch.uses:
                 kind, tensor = cast("RegionRef", ref)
@@ -219,10 +233,15 @@ class PlacedOperators:
                     uses.append(PlacedUse((kind, *form.bound[tensor]), at, use))
                 elif kind in {"value", "gradient"}:
                     own.setdefault((kind, number, tensor), []).append(use)
-        inside = tuple((self.plan_free.layout(key, {number: form}), tuple(found)) for key, found in own.items())
+                elif kind == "saved":
+                    kept.setdefault((kind, number, tensor), []).append(use)
+        inside, saved = (
+            tuple((self.plan_free.layout(key, {number: form}), tuple(found)) for key, found in regions.items())
+            for regions in (own, kept)
+        )
         times = tuple(launch.rows.columns[:, 1] for launch in launches)
         where = tuple(launch.rows.held[:, 0] for launch in launches)
-        return Placed(form, len(placement.forward), times, where, tuple(uses), inside)
+        return Placed(form, len(placement.forward), times, where, tuple(uses), inside, saved)
 
     def _is_partial(self, reader: int, operand: int) -> bool:
         whole = self.place(reader, self.choices[reader][0])

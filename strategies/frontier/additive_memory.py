@@ -1,0 +1,199 @@
+"""The additive memory: what a step holds, as a sum over operators and over pairs of neighbours.
+
+    m(S) = sum over operators of  own(o, c_o)  +  sum over edges of  copies(o, p, c_o, c_p)
+
+Of each term it is the bytes in the memory that holds most. A memory has one instance of a region, as large as the hull
+of all that is used of it there, and one more for each contribution to a sum. All are counted, also those that take
+turns: what lives at once is a maximum over time, which is no sum, and only a simulation says it. The order of plans by
+this sum, not its size, is what a search needs of it.
+
+    own       the weights as they are used and where they live, their gradients and what an optimizer keeps at home; the
+              inputs of the step; what a forward pass keeps for its backward pass; results as their maker has them, and
+              their gradients as it reads them; contributions to sums
+    copies    by how much a result's instance grows to hold what a neighbour reads of it
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.process.compilation.compiled import kernel
+from maniple.regions.columns.boxes import AXES, HIGH, LOW
+from maniple.regions.columns.validity import GRADIENT, READ, REDUCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from maniple.regions.columns.boxes import Boxes
+    from maniple.runtime.schedule.network import Column
+    from maniple.strategies.interface.space import Choice
+    from maniple.strategies.optcnn.operator_movement import End, Placed
+    from maniple.strategies.optcnn.placed_operators import PlacedOperators
+    from maniple.strategies.simulation.home_boxes import HomeBoxes
+    from maniple.strategies.simulation.region_cache import Use
+
+    Hulls = npt.NDArray[np.int64]
+    """[..., memory, (lows, highs)]; a hull without elements has highs of 0."""
+
+__all__: list[str] = []
+
+SUMS = frozenset({REDUCE, GRADIENT})
+"""How what contributes to a sum uses a region."""
+FAR = np.iinfo(np.int64).max // 2
+"""The low of a hull without elements."""
+
+
+@final
+class AdditiveMemory:
+    """The tables of the additive memory; what is alike shares.
+
+    Args:
+        operators: the operators, placed.
+    """
+
+    def __init__(self, operators: PlacedOperators) -> None:
+        self._operators = operators
+        self._plan_free, self._nodes = operators.plan_free, operators.plan_free.nodes
+        self._memories = len(operators.machine.memories)
+        self._hulls_of: dict[object, Hulls] = {}
+
+    def own_bytes(self, number: int, choice: Choice, homes: Sequence[tuple[int, HomeBoxes]]) -> int:
+        """The bytes of an operator under a choice in the memory that holds most of them.
+
+        Args:
+            number: the operator.
+            choice: its choice.
+            homes: the weights that it uses, and where they live.
+        """
+        if not self._operators.needs(number):
+            return 0
+        placed, node = self._operators.place(number, choice), self._nodes[number]
+        total = np.zeros(self._memories)
+        for tensor, home in homes:
+            total += self._weight_bytes(tensor, node.operands.index(tensor), placed, home)
+        for layout, uses in (*placed.saved, *placed.inside):
+            total += layout[1] * self._instances(uses)
+        for place, result in enumerate(node.results):
+            for kind in ("value", "gradient"):
+                total += self._itemsize(result) * self._instances(placed.of((kind, "result", place)))
+        for place, operand in enumerate(node.operands):
+            if operand is None or self._plan_free.tensors[operand].lasting or node.operands.index(operand) != place:
+                continue
+            itemsize = self._itemsize(operand)
+            given = placed.of(("gradient", "operand", place))
+            total += itemsize * self._contributed(given)
+            if self._plan_free.graph.producer(operand) is None:
+                total += itemsize * _volumes(self._hulls(placed.of(_value(place)))) / self._operators.sharing(operand)
+        return int(np.ceil(total.max(initial=0)))
+
+    def edge_bytes(self, writer: int, reader: int, choices: Sequence[Sequence[Choice]]) -> npt.NDArray[np.int64]:
+        """The bytes of the copies between two operators, for each choice of the one and of the other.
+
+        Args:
+            writer: what makes something.
+            reader: what reads it.
+            choices: of every operator those that are compared.
+        """
+        found = np.zeros((len(choices[writer]), len(choices[reader])), dtype=np.int64)
+        for result, operand, _ in self._operators.ends(writer, reader):
+            tensor = self._nodes[writer].results[result]
+            made = self._hulls_at(writer, ("value", "result", result), choices[writer])
+            read = self._hulls_at(reader, ("value", "operand", operand), choices[reader])
+            found += self._itemsize(tensor) * _growths(made, read)
+        return found
+
+    def _weight_bytes(self, tensor: int, place: int, placed: Placed, home: HomeBoxes) -> npt.NDArray[np.float64]:
+        """By memory this user's equal part of a weight: its value, its gradient, and what an optimizer keeps."""
+        itemsize, sharing = self._itemsize(tensor), self._operators.sharing(tensor)
+        lives = self._hull([(home.held[:, 0], home.held)])
+        used = [(self._operators.memory_of[use.processors], use.shape.boxes) for use in placed.of(_value(place))]
+        given = placed.of(("gradient", "operand", place))
+        total = _volumes(self._hull([(home.held[:, 0], home.held), *used]))
+        if given:
+            total = total + self._contributed(given) + self._operators.states * _volumes(lives)
+        found: npt.NDArray[np.float64] = itemsize * total / sharing
+        return found
+
+    def _instances(self, uses: Sequence[Use]) -> npt.NDArray[np.float64]:
+        """By memory the elements of a region's instance and of the contributions to it."""
+        main = [use for use in uses if use.shape.access not in SUMS]
+        return _volumes(self._hulls(main or uses)) + self._contributed(uses)
+
+    def _contributed(self, uses: Sequence[Use]) -> npt.NDArray[np.float64]:
+        """By memory the elements of what is contributed to a sum."""
+        found = np.zeros(self._memories)
+        for use in uses:
+            if use.shape.access in SUMS:
+                found += _volumes(self._hulls([use]))
+        return found
+
+    def _itemsize(self, tensor: int) -> int:
+        return self._plan_free.layout(("value", -1, tensor), {})[1]
+
+    def _hulls_at(self, number: int, end: End, choices: Sequence[Choice]) -> Hulls:
+        """The hulls of what an operator makes of a result, or reads of an operand, [choice, memory, ...]."""
+        key = self._plan_free.kind[number], end
+        if key not in self._hulls_of:
+            uses = [self._operators.place(number, choice).of(end) for choice in choices]
+            found = [self._hulls(_writes(use) if end[1] == "result" else use) for use in uses]
+            self._hulls_of[key] = np.stack(found)
+        return self._hulls_of[key]
+
+    def _hulls(self, uses: Sequence[Use]) -> Hulls:
+        """By memory the hull of some uses."""
+        return self._hull([(self._operators.memory_of[use.processors], use.shape.boxes) for use in uses])
+
+    def _hull(self, tables: Sequence[tuple[Column, Boxes]]) -> Hulls:
+        """By memory the hull of boxes, given with the memory of each."""
+        hulls = np.zeros((self._memories, 2 * AXES), dtype=np.int64)
+        hulls[:, :AXES] = FAR
+        for memories, boxes in tables:
+            np.minimum.at(hulls[:, :AXES], memories, boxes[:, LOW:HIGH])
+            np.maximum.at(hulls[:, AXES:], memories, boxes[:, HIGH:])
+        return hulls
+
+
+def _value(place: int) -> End:
+    return "value", "operand", place
+
+
+def _writes(uses: Sequence[Use]) -> list[Use]:
+    return [use for use in uses if use.shape.access != READ]
+
+
+def _volumes(hulls: Hulls) -> npt.NDArray[np.float64]:
+    """The elements of each hull."""
+    extents = hulls[..., AXES:] - hulls[..., :AXES]
+    found: npt.NDArray[np.float64] = np.where(hulls[..., AXES] > 0, np.prod(extents.astype(np.float64), axis=-1), 0.0)
+    return found
+
+
+@kernel
+def _growths(made: Hulls, read: Hulls) -> npt.NDArray[np.int64]:
+    """By how many elements the largest instance of a region grows, for each choice of its maker and of its reader.
+
+    Args:
+        made: [choice, memory, (lows, highs)].
+        read: the same of what is read.
+    """
+    found = np.zeros((made.shape[0], read.shape[0]), dtype=np.int64)
+    axes = made.shape[2] // 2
+    for one in range(made.shape[0]):
+        for other in range(read.shape[0]):
+            for memory in range(made.shape[1]):
+                if read[other, memory, axes] == 0:
+                    continue
+                before, after = 1, 1
+                for axis in range(axes):
+                    low = min(made[one, memory, axis], read[other, memory, axis])
+                    high = max(made[one, memory, axes + axis], read[other, memory, axes + axis])
+                    after *= high - low
+                    before *= made[one, memory, axes + axis] - made[one, memory, axis]
+                if made[one, memory, axes] == 0:
+                    before = 0
+                found[one, other] = max(found[one, other], after - before)
+    return found

@@ -1,0 +1,44 @@
+"""Full splits: the configurations that a frontier chooses from, in which every operator runs on all processors.
+
+Every factor has a degree that divides its extent, the parts are a divisor of the processors, and as many processors
+compute each part as there are left (TensorOpt's space; Z. Cai et al., arXiv 2004.10856, section 3.1). A contribution to
+a sum counts once: where a reduction is split nothing is computed twice, and processors may have nothing to do.
+
+    linear, b=6 n=4 k=5 on 4 processors     b=1 n=1 x 4   b=1 n=2 x 2   b=1 n=4 x 1   b=2 n=1 x 2   b=2 n=2 x 1
+    the same with k=4 besides               k=2   k=4   n=2 k=2   b=2 k=2
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from maniple.strategies.interface.space import Choice
+
+if TYPE_CHECKING:
+    from maniple.strategies.interface.space import Space
+
+__all__: list[str] = []
+
+
+def full_splits(space: Space, number: int) -> tuple[Choice, ...]:
+    """The full splits of an operator, in lexicographic order of the degrees.
+
+    Args:
+        space: the graph's space.
+        number: the operator.
+    """
+    own = space.operators[number]
+    vectors: list[tuple[int, ...]] = [()]
+    for factor in own.factors:
+        vectors = [
+            (*degrees, degree)
+            for degrees in vectors
+            for degree in range(1, min(factor.highest_degree, own.processors // prod(degrees)) + 1)
+            if factor.extent % degree == 0 and own.processors % (prod(degrees) * degree) == 0
+        ]
+    found = []
+    for degrees in vectors:
+        reduces = any(degree > 1 and factor.reduction for degree, factor in zip(degrees, own.factors, strict=True))
+        found.append(Choice(degrees, 1 if reduces else own.processors // prod(degrees)))
+    return tuple(found)

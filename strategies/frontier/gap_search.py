@@ -1,0 +1,244 @@
+"""Gaps searched: the points of a frontier that no weighted sum reaches.
+
+A choice of an operator can be left out of a gap if no assignment with it comes into the gap: if its least sum, with the
+weights of the gap, is above what a point of the gap stays below (`min_marginal`, `weighted_sum.Gap.bound`). Of the
+choices that are left, mostly few, frontiers are eliminated, and nothing above the memory of the gap is kept. With
+epsilon 0 that gives the points of the gap exactly.
+
+**The bound.** Every assignment p has a point q of the result with memory(q) <= (1 + epsilon) memory(p) and ticks(q) <=
+(1 + epsilon) ticks(p). Proof: p lies in a gap, or one of the points that weighted sums reach is at least as good, for
+below the line of a gap there is nothing. Let a share s with (1 + s)^2 <= 1 + epsilon. If one end of the gap stands for
+p with 1 + s, that is q. If not, all its choices are among those that are left, since their least sums are no larger
+than p's own, which is below the bound. So the elimination meets p. It leaves out points whose place another takes with
+no more ticks and at most 1 + d times the memory in each of n sums, one upon the other, and d is such that (1 + d)^n =
+1 + s: the point that is left of p is q, or is beaten by q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.strategies.elimination.min_marginal import least_sums
+from maniple.strategies.elimination.variable_elimination import Table, begin, finish
+from maniple.strategies.frontier.additive_model import Model
+from maniple.strategies.frontier.algebra import UNLIMITED
+from maniple.strategies.frontier.frontiers import Below, Frontiers
+from maniple.strategies.frontier.weighted_sum import ROUNDING, Found, WeightedSums, undominated
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from maniple.strategies.elimination.min_plus import Costs
+    from maniple.strategies.frontier.additive_model import Term
+    from maniple.strategies.frontier.weighted_sum import Gap
+
+__all__: list[str] = []
+
+ENTRIES = 1_000_000
+"""The largest table of frontiers that is made."""
+BRANCHES = 64
+"""So many eliminations conditioning may make."""
+LARGEST = 20_000_000
+"""The largest table of least sums that is made."""
+EXACT_ENTRIES = 20_000
+"""A model whose widest table, with those of all its steps, has no more entries is eliminated whole, without a sum that
+is not exact."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The frontier of a model.
+
+    Args:
+        points: memory ascending, ticks descending.
+        epsilon: by what share a point may need more memory, and more ticks, than an assignment that it stands for.
+        inexact: the operators that kept a choice because tables would have been too large; of the others, epsilon
+            says how exact the answer is.
+    """
+
+    points: tuple[Found, ...]
+    epsilon: float
+    inexact: tuple[int, ...]
+
+
+def solve(model: Model, epsilon: float, cores: int, limit: int = UNLIMITED) -> Solution:
+    """The frontier of a model.
+
+    Args:
+        model: the model.
+        epsilon: by what share at most points may need more than an assignment that they stand for.
+        cores: how many threads eliminate.
+        limit: points that need more memory are left out.
+    """
+    if _effort(model) <= EXACT_ENTRIES:
+        points, inexact = _eliminate(model, _all_choices(model), limit, 0.0, cores)
+        return Solution(tuple(points), 0.0, inexact)
+    points, inexact = search_gaps(model, epsilon, cores)
+    return Solution(tuple(point for point in points if point.memory <= limit), epsilon, inexact)
+
+
+def search_gaps(model: Model, epsilon: float, cores: int) -> tuple[list[Found], tuple[int, ...]]:
+    """The points that weighted sums reach and those in their gaps, and the operators that kept a choice."""
+    share = (1.0 + epsilon) ** 0.5 - 1.0
+    sums = WeightedSums(model, LARGEST)
+    points, gaps = sums.sweep(share, cores)
+    inexact = sums.inexact
+    if not inexact:
+        for gap, kept in _screened(sums, gaps, share):
+            found, kept_choice = _eliminate(model, kept, UNLIMITED, share, cores, gap)
+            points, inexact = [*points, *found], (*inexact, *kept_choice)
+    return undominated(points), tuple(sorted(set(inexact)))
+
+
+def _effort(model: Model) -> int:
+    """The entries of the tables of all steps of an elimination."""
+    total = 0
+    tables: list[Table[None]] = [Table((number,), None) for number in range(len(model.sizes))]
+    tables += [Table(pair, None) for pair in model.edges]
+    state = begin(_Sizes(), model.sizes, tables, UNLIMITED)
+    while not state.finished and total <= EXACT_ENTRIES:
+        total += min(state.widths.values())
+        state = state.advance()
+    return total
+
+
+@final
+class _Sizes:
+    """A semiring of tables without entries, to see how large they would be."""
+
+    def eliminate(self, operator: int, neighbours: tuple[int, ...], tables: Sequence[Table[None]]) -> tuple[None, None]:
+        """Nothing."""
+        del operator, neighbours, tables
+        return None, None
+
+    def favourite(self, operator: int, tables: Sequence[Table[None]]) -> int:
+        """The first choice."""
+        del operator, tables
+        return 0
+
+    def fix(self, costs: None, axis: int, choice: int) -> None:
+        """Nothing."""
+        del costs, axis, choice
+
+
+Kept = tuple["npt.NDArray[np.int64]", ...]
+"""Of every operator the choices that are left, ascending."""
+
+
+def _all_choices(model: Model) -> Kept:
+    return tuple(np.arange(size) for size in model.sizes)
+
+
+def _screened(sums: WeightedSums, gaps: Sequence[Gap], share: float) -> list[tuple[Gap, Kept]]:
+    """The gaps that an assignment may come into, with the choices that it may have."""
+    found = []
+    for gap in gaps:
+        end = sums.eliminate(gap.weights)
+        bound = gap.bound(share)
+        # A little more than the bound stays, for sums of floating-point numbers are not exact.
+        kept = tuple(np.flatnonzero(least * (1.0 - 1e-9) <= bound) for least in least_sums(end).marginals)
+        if all(map(len, kept)):
+            found.append((gap, kept))
+    return found
+
+
+def restricted(model: Model, kept: Kept) -> Model:
+    """The model with some of the choices; what was alike and has the same choices is alike."""
+    made: dict[tuple[object, ...], Term] = {}
+    own = []
+    for term, choices in zip(model.own, kept, strict=True):
+        key: tuple[object, ...] = (id(term), choices.tobytes())
+        if key not in made:
+            made[key] = term[0][choices], term[1][choices]
+        own.append(made[key])
+    edges = {}
+    for (a, b), term in model.edges.items():
+        key = id(term), kept[a].tobytes(), kept[b].tobytes()
+        if key not in made:
+            grid = np.ix_(kept[a], kept[b])
+            made[key] = term[0][grid], term[1][grid]
+        edges[a, b] = made[key]
+    return Model(tuple(own), edges)
+
+
+def _below(model: Model, gap: Gap, share: float) -> Below | None:
+    """What a point of a gap may come to in each table of an elimination; None where that is not known.
+
+    A point of a table, with the least of all that is not in it, must stay below the bound of the gap, the memory of its
+    fast end and the ticks of its lean one.
+    """
+    ends = gap.fast.memory / (1.0 + share), gap.lean.ticks / (1.0 + share)
+    weights = [(gap.weights, gap.bound(share)), ((1.0, 0.0), ends[0]), ((0.0, 1.0), ends[1])]
+    sums = WeightedSums(model, ENTRIES)
+    columns: list[tuple[Costs, ...]] = []
+    for pair, bound in weights:
+        end = sums.eliminate(pair)
+        if any(step.rest is None for step in end.steps):
+            return None
+        rest = least_sums(end).outside
+        columns.append(tuple(bound * (1.0 + ROUNDING) - least * (1.0 - ROUNDING) for least in rest))
+    bounds = {operator: np.stack(found, axis=-1) for operator, found in enumerate(zip(*columns, strict=True))}
+    return Below(np.asarray([pair for pair, _ in weights]), bounds)
+
+
+def _eliminate(
+    model: Model, kept: Kept, limit: int, share: float, cores: int, gap: Gap | None = None
+) -> tuple[list[Found], tuple[int, ...]]:
+    """The frontier of some choices, and the operators that kept one for want of entries.
+
+    Args:
+        model: the model.
+        kept: of every operator the choices.
+        limit: points that need more memory are left out.
+        share: the bound on what is left out besides, see the module.
+        cores: how many threads eliminate.
+        gap: what is not in this gap may be left out.
+    """
+    small = restricted(model, kept)
+    operators = len(small.sizes)
+    below = None if gap is None else _below(small, gap, share)
+    # Each table is multiplied once, and each operator summed once.
+    epsilon = (1.0 + share) ** (1.0 / (2 * operators + len(small.edges) + 1)) - 1.0
+    semiring = Frontiers(limit=limit, epsilon=epsilon, cores=cores, below=below)
+    tables, marks = [], [0]
+    for number, (memory, ticks) in enumerate(small.own):
+        alternatives = semiring.given(memory, ticks, marks[-1])
+        marks.append(marks[-1] + memory.size)
+        tables.append(Table((number,), semiring.choices(alternatives)))
+    shared: dict[int, npt.NDArray[np.int64]] = {}
+    for pair, term in small.edges.items():
+        if id(term) not in shared:
+            shared[id(term)] = semiring.given(*term, -1)
+        tables.append(Table(pair, shared[id(term)]))
+    ends = finish(begin(semiring, small.sizes, tables, ENTRIES), BRANCHES)
+    cell = semiring.union([semiring.product(end.closed) for end in ends])
+    inexact = tuple(sorted({operator for end in ends for operator in end.inexact}))
+    found = []
+    first, count = cell.tolist()
+    for point in range(first, first + count):
+        chosen, homes = [0] * operators, [0] * operators
+        for mark in semiring.marks(point):
+            operator = int(np.searchsorted(marks, mark, side="right")) - 1
+            choice, homes[operator] = divmod(mark - marks[operator], small.own[operator][0].shape[1])
+            chosen[operator] = int(kept[operator][choice])
+        found.append(Found(*model.total(chosen, homes), tuple(chosen), tuple(homes)))
+    return found, inexact
+
+
+def fastest_within(model: Model, limit: int, epsilon: float, cores: int) -> Found | None:
+    """The assignment of fewest ticks that needs at most so much memory; None where none does.
+
+    Args:
+        model: the model.
+        limit: the most bytes.
+        epsilon: it may take more ticks by this share than one that needs limit / (1 + epsilon) bytes.
+        cores: how many threads eliminate.
+    """
+    points = solve(model, epsilon, cores, limit).points
+    return points[-1] if points else None

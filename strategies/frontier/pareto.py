@@ -1,0 +1,222 @@
+"""Pareto: every best trade of step time and memory per device, over all full splits and homes of weights.
+
+After Z. Cai et al., TensorOpt: Exploring the Tradeoffs in Distributed DNN Training with Auto-Parallelism (arXiv
+2004.10856). The frontier is found in the additive model; then its points, or as many of them as are simulated, are
+plans, and what they take and hold is what the simulator says.
+
+    step      what it does
+    1         the additive model
+    2         its frontier
+    then      simulates one of its points, the leanest and the fastest first
+    last      drops what is beaten
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar, final
+
+import numpy as np
+
+from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import Predicted
+from maniple.process.error import RequestError
+from maniple.process.inventory import available_cores
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.frontier.additive_model import Model, additive_model, plan_where_used
+from maniple.strategies.frontier.full_split import full_splits
+from maniple.strategies.frontier.gap_search import Solution, solve
+from maniple.strategies.interface.placement import complete
+from maniple.strategies.interface.plan_frontier import Frontier, FrontierPoint, undominated
+from maniple.strategies.interface.space import Choice, Space
+from maniple.strategies.interface.strategy import AbstractStrategy, Problem, Progress
+from maniple.strategies.search.memory_fit import needed_bytes
+from maniple.strategies.simulation.region_cache import RegionCache
+from maniple.strategies.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maniple.operators.plan.plan import Plan
+    from maniple.strategies.frontier.weighted_sum import Found
+    from maniple.strategies.optcnn.additive_cost import AdditiveCost
+
+__all__: list[str] = []
+
+EPSILON = 0.01
+"""By what share a plan of the space may need less memory and less time than the one that stands for it, at most."""
+SIMULATED = 64
+"""So many points are simulated at most."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ParetoState:
+    """The state of a search.
+
+    Args:
+        problem: what is searched.
+        space: the graph's space.
+        choices: of every operator those that are compared.
+        cache: what regions add to a step, kept from one simulation to the next.
+        model: the additive model, once it is there.
+        cost: what it was made from.
+        solution: its frontier, once it is known.
+        waiting: the points of it that are still to be simulated.
+        simulated: those that are.
+    """
+
+    problem: Problem
+    space: Space
+    choices: tuple[tuple[Choice, ...], ...]
+    cache: RegionCache
+    model: Model | None = None
+    cost: AdditiveCost | None = None
+    solution: Solution | None = None
+    waiting: tuple[Found, ...] = ()
+    simulated: tuple[FrontierPoint, ...] = ()
+
+
+@final
+class Pareto(AbstractStrategy[ParetoState]):
+    """Finds every best trade of time and memory; asked for one plan, the fastest that fits, or the leanest."""
+
+    name: ClassVar[str] = "pareto"
+    needs_budget: ClassVar[bool] = False
+    objectives: ClassVar[tuple[str, ...]] = ("time", "memory", "pareto")
+
+    def load_compiled(self) -> None:
+        """Compile what a search calls, or load it."""
+        _search_small()
+
+    def init(self, problem: Problem) -> ParetoState:
+        """The state before the model."""
+        space = Space.of(problem.graph, len(problem.machine.processors))
+        choices = tuple(full_splits(space, number) for number in range(len(space.names)))
+        return ParetoState(problem, space, choices, RegionCache(problem.machine))
+
+    def step(self, state: ParetoState) -> ParetoState:
+        """The state after the model, the frontier of the model, or one more simulated point."""
+        if state.model is None:
+            model, cost = additive_model(state.problem, state.space, state.choices)
+            return replace(state, model=model, cost=cost)
+        if state.solution is None:
+            solution = solve(state.model, EPSILON, available_cores())
+            return replace(state, solution=solution, waiting=_spread(solution.points))
+        if not state.waiting:
+            return state
+        found, *waiting = state.waiting
+        return replace(state, waiting=tuple(waiting), simulated=(*state.simulated, _simulate(state, found)))
+
+    def terminate(self, state: ParetoState) -> bool:
+        """Whether all points are simulated."""
+        return state.solution is not None and not state.waiting
+
+    def progress(self, state: ParetoState) -> Progress:
+        """How far a state has come: every simulated point counts as a proposal."""
+        count = len(state.simulated)
+        return Progress(count, count, min((point.step_s for point in state.simulated), default=None))
+
+    def result(self, state: ParetoState) -> Plan:
+        """The fastest plan that fits, or the leanest.
+
+        Raises:
+            RequestError: no point is simulated yet, or none fits.
+        """
+        found = self.frontier(state)
+        if state.problem.objective == "memory":
+            plan = min(found, key=lambda point: (point.peak_memory_bytes, point.step_s)).plan
+        else:
+            plan = found.best()
+        told = (("proposals", len(state.simulated)), *dict(plan.explanation)[""])
+        return replace(plan, explanation=(("", told),))
+
+    def frontier(self, state: ParetoState) -> Frontier:
+        """The points that were simulated, without those that others beat.
+
+        Raises:
+            RequestError: no point is simulated yet.
+        """
+        solution, points = state.solution, state.simulated
+        if solution is None or not points:
+            raise RequestError("strategy 'pareto': no plan was simulated yet; give it a larger budget, or none")
+        return Frontier(
+            undominated(points),
+            exact=not solution.inexact and not state.waiting,
+            epsilon=solution.epsilon,
+            inexact=tuple(state.space.names[operator] for operator in solution.inexact),
+            time_correlation=rank_correlation([p.model_s for p in points], [p.step_s for p in points]),
+            memory_correlation=rank_correlation([p.model_bytes for p in points], [p.peak_memory_bytes for p in points]),
+            capacity_bytes=min(memory.capacity_bytes for memory in state.problem.machine.memories),
+        )
+
+
+@cache
+def _search_small() -> None:
+    """Search a small graph to the end, which calls all that is compiled."""
+    from maniple.strategies.frontier import gap_search
+
+    graph = Graph("small")
+    x, y = graph.input("x", (4, 4)), graph.input("y", (4,), dtype="int64")
+    before = graph.linear(x, 4)
+    graph.loss(graph.cross_entropy(graph.add(before, graph.relu(graph.linear(before, 4))), y))
+    strategy = Pareto()
+    state = strategy.step(strategy.init(Problem(graph, Machine.preset("p100x4"))))
+    if state.model is not None:
+        gap_search.search_gaps(state.model, EPSILON, 1)
+    while not strategy.terminate(state):
+        state = strategy.step(state)
+
+
+def rank_correlation(some: Sequence[float], others: Sequence[float]) -> float | None:
+    """Kendall's rank correlation tau-b of two rows of figures; None where one of them is all equal."""
+    one, other = (np.sign(np.subtract.outer(np.asarray(row), np.asarray(row))) for row in (some, others))
+    apart = float(np.sqrt((one != 0).sum() * (other != 0).sum()))
+    return float((one * other).sum()) / apart if apart else None
+
+
+def _spread(points: tuple[Found, ...]) -> tuple[Found, ...]:
+    """The points that are simulated: both ends first, the others spread evenly over the frontier."""
+    count = min(SIMULATED, len(points))
+    places = np.unique(np.rint(np.linspace(0, len(points) - 1, count)).astype(np.int64)).tolist()
+    return tuple(points[place] for place in [*places[-1:], *places[:1], *places[1:-1]][: len(places)])
+
+
+def _simulate(state: ParetoState, found: Found) -> FrontierPoint:
+    """A point of the model as a plan, with what it takes and holds."""
+    problem = state.problem
+    operators = tuple(
+        (name, own.plan(choices[choice]))
+        for name, own, choices, choice in zip(
+            state.space.names, state.space.operators, state.choices, found.chosen, strict=True
+        )
+    )
+    plan = _at_homes(state, found, complete(problem, Pareto.name, operators))
+    simulation = Simulation(problem.graph, problem.machine, plan, problem.costs, cache=state.cache)
+    step_s = simulation.makespan_ns / 1e9
+    peak = max(simulation.allocated_bytes() or needed_bytes(simulation))
+    solution = state.solution
+    told = (
+        ("search", "a point of the frontier of time and memory"),
+        ("model_s", found.ticks / 1e9),
+        ("model_bytes", found.memory),
+        ("exact", solution is not None and not solution.inexact),
+        ("epsilon", 0.0 if solution is None else solution.epsilon),
+    )
+    plan = replace(plan, explanation=(("", told),), predicted=Predicted(step_s, peak, simulation.bytes))
+    return FrontierPoint(step_s, peak, found.ticks / 1e9, found.memory, len(plan.processors_used()), plan)
+
+
+def _at_homes(state: ParetoState, found: Found, plan: Plan) -> Plan:
+    """The plan whose weights live where the point says."""
+    if state.cost is None or not any(found.homes):
+        return plan
+    operators, homes = state.cost.operators, dict(plan.weights)
+    for number, home in enumerate(found.homes):
+        choice = state.choices[number][found.chosen[number]]
+        for tensor in operators.weights(number) if home else ():
+            if operators.sharing(tensor) == 1:
+                name = operators.plan_free.tensors[tensor].name
+                homes[name] = plan_where_used(operators.users(tensor, number, choice)) or homes[name]
+    return replace(plan, weights=tuple(homes.items()))

@@ -1,0 +1,226 @@
+r"""Weighted sums: the points of a frontier that are least in memory + weight x ticks, and what no point can beat.
+
+Each weight is one elimination over least sums. Beginning with the leanest and the fastest point, the weight of the line
+through two neighbouring points gives one between them, or proves that none lies below the line (Y. Aneja and K. Nair,
+Bicriteria transportation problem, Management Science 25, 1979). What lies above the line and before both points, in the
+*gap* between them, no weight reaches:
+
+    ticks
+      |  a . . . corner
+      |    \  gap  .          a, b: points. A point of the gap has less memory than b and fewer ticks than a, so it
+      |       \    .          is in the triangle between the line and the corner (memory of b, ticks of a).
+      |          \ .
+      |            b    memory
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.strategies.elimination.min_plus import Costs, MinPlus
+from maniple.strategies.elimination.variable_elimination import Table, VariableElimination, begin, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from maniple.strategies.frontier.additive_model import Model
+
+__all__: list[str] = []
+
+ROUNDING = 1e-9
+"""By what share a weighted sum of floating-point numbers may be wrong."""
+EDGE = 1e-12
+"""The weight of the ticks for the leanest point, and of the memory for the fastest, where both are of one size."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An assignment.
+
+    Args:
+        memory: its bytes.
+        ticks: its nanoseconds.
+        chosen: the choice of every operator.
+        homes: where its weights live.
+    """
+
+    memory: int
+    ticks: int
+    chosen: tuple[int, ...]
+    homes: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What lies between two neighbouring points.
+
+    Args:
+        lean: the one with less memory.
+        fast: the one with fewer ticks.
+        weights: of memory and ticks, for which both points have the same sum.
+        least: no assignment has a smaller sum with these weights.
+        between: points that are known to lie between the two, memory ascending and ticks descending.
+    """
+
+    lean: Found
+    fast: Found
+    weights: tuple[float, float]
+    least: float
+    between: tuple[Found, ...] = ()
+
+    def bound(self, epsilon: float) -> float:
+        """What a point of the gap stays below that no known point stands for; at most `least`: there is none.
+
+        One point stands for another if it needs at most 1 + epsilon times its memory and its ticks. Of two neighbours a
+        and b, a point that a does not stand for has fewer ticks than those of a / (1 + epsilon), one that b does not
+        stand for less memory than that of b / (1 + epsilon).
+        """
+        known = (self.lean, *self.between, self.fast)
+        corners = (self.weights[0] * b.memory + self.weights[1] * a.ticks for a, b in pairwise(known))
+        return max(corners) / (1.0 + epsilon)
+
+
+@final
+class WeightedSums:
+    """The weighted sums of a model.
+
+    Args:
+        model: the model.
+        entries: the largest table to make.
+    """
+
+    def __init__(self, model: Model, entries: int) -> None:
+        self.model, self._entries = model, entries
+        self.inexact: tuple[int, ...] = ()
+
+    def eliminate(self, weights: tuple[float, float]) -> VariableElimination[Costs]:
+        """The finished elimination for some weights of memory and ticks; alike operators share its steps."""
+        made: dict[int, Costs] = {}
+
+        def table(term: tuple[np.ndarray, np.ndarray], *, own: bool) -> Costs:
+            if id(term) not in made:
+                sums = weights[0] * term[0] + weights[1] * term[1]
+                made[id(term)] = sums.min(axis=1) if own else sums
+            return made[id(term)]
+
+        tables = [Table((number,), table(term, own=True)) for number, term in enumerate(self.model.own)]
+        tables += [Table(pair, table(term, own=False)) for pair, term in sorted(self.model.edges.items())]
+        (end,) = finish(begin(MinPlus(), self.model.sizes, tables, self._entries, {}), 1)
+        self.inexact = end.inexact
+        return end
+
+    def read(self, end: VariableElimination[Costs], weights: tuple[float, float]) -> Found:
+        """The assignment that an elimination has found."""
+        chosen = [0] * len(end.sizes)
+        for step in reversed(end.steps):
+            chosen[step.operator] = int(np.asarray(step.best)[tuple(chosen[other] for other in step.neighbours)])
+        homes = [
+            int(np.argmin(weights[0] * memory[choice] + weights[1] * ticks[choice]))
+            for (memory, ticks), choice in zip(self.model.own, chosen, strict=True)
+        ]
+        return Found(*self.model.total(chosen, homes), tuple(chosen), tuple(homes))
+
+    def least(self, weights: tuple[float, float]) -> tuple[Found, float]:
+        """The assignment of least sum, and the sum as floating-point numbers have it."""
+        end = self.eliminate(weights)
+        return self.read(end, weights), sum(float(costs) for costs in end.closed)
+
+    def sweep(self, epsilon: float, cores: int) -> tuple[list[Found], list[Gap]]:
+        """The points that weighted sums reach, memory ascending, and the gaps that may hold more.
+
+        Args:
+            epsilon: a gap in which the two points stand for all others is none, and its weight is not tried.
+            cores: how many threads eliminate.
+        """
+        ends = ((1.0, 0.0), (0.0, 1.0))
+        with ThreadPoolExecutor(cores) as threads:
+            rough = [found for found, _ in threads.map(self.least, ends)]
+            scale = max(rough[0].memory, 1) / max(rough[1].ticks, 1)
+            (lean, _), (fast, _) = threads.map(self.least, ((1.0, EDGE * scale), (EDGE / scale, 1.0)))
+            lean, fast = _leanest([*rough, lean, fast]), _fastest([*rough, lean, fast])
+            points, gaps = {(found.memory, found.ticks): found for found in (lean, fast)}, list[Gap]()
+            open_pairs = list(_pairs([lean, fast], epsilon))
+            while open_pairs:
+                weights = [(float(a.ticks - b.ticks), float(b.memory - a.memory)) for a, b in open_pairs]
+                following: list[tuple[Found, Found]] = []
+                for (a, b), pair, (found, least) in zip(
+                    open_pairs, weights, threads.map(self.least, weights), strict=True
+                ):
+                    line = pair[0] * a.memory + pair[1] * a.ticks
+                    if pair[0] * found.memory + pair[1] * found.ticks >= line * (1.0 - ROUNDING):
+                        known = tuple(relinked(self.model, a, b))
+                        gaps.append(Gap(a, b, pair, min(least, line) * (1.0 - ROUNDING), known))
+                        points.update({(one.memory, one.ticks): one for one in known})
+                    else:
+                        points[found.memory, found.ticks] = found
+                        following += _pairs([a, found, b], epsilon)
+                open_pairs = following
+        ordered = undominated(points.values())
+        kept = [gap for gap in gaps if gap.bound(epsilon) > gap.least]
+        return ordered, sorted(kept, key=lambda gap: gap.lean.memory)
+
+
+def relinked(model: Model, lean: Found, fast: Found) -> list[Found]:
+    """The best assignments between two that have the choices of one up to some operator, then those of the other.
+
+    Where layers are alike, those of some layers cost almost as little as all or none.
+    """
+    found = []
+    for before, after in ((lean, fast), (fast, lean)):
+        memory, ticks = (_mixed(model, before, after, axis) for axis in (0, 1))
+        inside = (memory < fast.memory) & (memory > lean.memory) & (ticks > fast.ticks) & (ticks < lean.ticks)
+        for length in np.flatnonzero(inside).tolist():
+            chosen = before.chosen[:length] + after.chosen[length:]
+            homes = before.homes[:length] + after.homes[length:]
+            found.append(Found(int(memory[length]), int(ticks[length]), chosen, homes))
+    return undominated(found)
+
+
+def _mixed(model: Model, before: Found, after: Found, axis: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """By length the total of the assignment that has so many choices of the first, and then those of the second."""
+    count = len(model.sizes)
+    # What is added when the length becomes this large.
+    steps = np.zeros(count + 2, dtype=np.int64)
+    for number, term in enumerate(model.own):
+        one, other = (term[axis][part.chosen[number], part.homes[number]] for part in (before, after))
+        steps[0] += other
+        steps[number + 1] += one - other
+    for (a, b), term in model.edges.items():
+        costs = term[axis]
+        neither, both = costs[after.chosen[a], after.chosen[b]], costs[before.chosen[a], before.chosen[b]]
+        first = costs[before.chosen[a], after.chosen[b]]
+        steps[0] += neither
+        steps[a + 1] += first - neither
+        steps[b + 1] += both - first
+    return np.cumsum(steps)[: count + 1]
+
+
+def undominated(found: Iterable[Found]) -> list[Found]:
+    """The assignments that no other one beats, memory ascending; of equals the first."""
+    kept: list[Found] = []
+    for one in sorted(found, key=lambda one: (one.memory, one.ticks)):
+        if not kept or one.ticks < kept[-1].ticks:
+            kept.append(one)
+    return kept
+
+
+def _pairs(points: list[Found], epsilon: float) -> Iterable[tuple[Found, Found]]:
+    """The neighbours between which there is room for points that neither stands for."""
+    for lean, fast in pairwise(points):
+        if fast.memory > (1.0 + epsilon) * lean.memory and lean.ticks > (1.0 + epsilon) * fast.ticks:
+            yield lean, fast
+
+
+def _leanest(found: list[Found]) -> Found:
+    return min(found, key=lambda one: (one.memory, one.ticks))
+
+
+def _fastest(found: list[Found]) -> Found:
+    return min(found, key=lambda one: (one.ticks, one.memory))

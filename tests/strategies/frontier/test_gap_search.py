@@ -1,0 +1,116 @@
+"""The frontier of a model by weighted sums and gaps: exactly, or within its bound, against brute force."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maniple.strategies.frontier import gap_search
+from maniple.strategies.frontier.additive_model import Model
+from maniple.strategies.frontier.algebra import UNLIMITED, reduce
+from maniple.strategies.frontier.gap_search import fastest_within, solve
+
+PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
+Points = list[tuple[int, int]]
+
+
+@st.composite
+def models(draw: st.DrawFn) -> Model:
+    """Up to 6 operators of up to 4 choices and two homes; alike ones share their arrays."""
+    chance = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    count, choices = draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    largest = draw(st.sampled_from([6, 1000, 10**9]))
+
+    def term(*shape: int) -> tuple[np.ndarray, np.ndarray]:
+        return chance.integers(0, largest, shape), chance.integers(0, largest, shape)
+
+    kinds = [term(choices, 2) for _ in range(2)]
+    own = tuple(kinds[kind] for kind in chance.integers(0, 2, count))
+    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
+    drawn = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=8)) if pairs else []
+    edge_kinds = [term(choices, choices) for _ in range(2)]
+    return Model(own, {pair: edge_kinds[kind] for pair, kind in zip(drawn, chance.integers(0, 2, 8), strict=False)})
+
+
+def best(model: Model) -> Points:
+    """The oracle."""
+    every = []
+    for chosen in product(*map(range, model.sizes)):
+        between = [
+            sum(int(term[axis][chosen[a], chosen[b]]) for (a, b), term in model.edges.items()) for axis in (0, 1)
+        ]
+        sums = np.array([between])
+        for (memory, ticks), choice in zip(model.own, chosen, strict=True):
+            sums = (sums[:, None] + np.stack((memory[choice], ticks[choice]), axis=1)[None]).reshape(-1, 2)
+        every.append(sums)
+    memory, ticks = np.concatenate(every).T
+    kept = reduce(memory, ticks)
+    return list(zip(memory[kept].tolist(), ticks[kept].tolist(), strict=True))
+
+
+def found(model: Model, epsilon: float, limit: int = UNLIMITED) -> Points:
+    solution = solve(model, epsilon, 1, limit)
+    assert solution.inexact == ()
+    for point in solution.points:
+        assert (point.memory, point.ticks) == model.total(point.chosen, point.homes)
+    return [(point.memory, point.ticks) for point in solution.points]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@PROFILE
+@given(model=models())
+def test_without_an_epsilon_it_is_the_frontier(whole: bool, model: Model) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_search, "EXACT_ENTRIES", 10**6 if whole else 0)
+        assert found(model, 0.0) == best(model)
+
+
+@PROFILE
+@given(models(), st.sampled_from([0.01, 0.1, 0.5]))
+def test_every_assignment_has_a_point_within_the_bound(model: Model, epsilon: float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_search, "EXACT_ENTRIES", 0)
+        points = found(model, epsilon)
+    wanted = best(model)
+    assert (points[0][0], points[-1][1]) == (wanted[0][0], wanted[-1][1])
+    for memory, ticks in wanted:
+        assert any(m <= (1 + epsilon) * memory and t <= (1 + epsilon) * ticks for m, t in points)
+
+
+@PROFILE
+@given(models(), st.floats(0.0, 1.0))
+def test_the_fastest_within_a_memory(model: Model, share: float) -> None:
+    wanted = best(model)
+    limit = int(wanted[0][0] + share * (wanted[-1][0] - wanted[0][0]))
+    fastest = fastest_within(model, limit, 0.0, 1)
+    assert fastest is not None
+    assert (fastest.memory, fastest.ticks) == [point for point in wanted if point[0] <= limit][-1]
+    assert wanted[0][0] == 0 or fastest_within(model, wanted[0][0] - 1, 0.0, 1) is None
+
+
+def test_a_point_in_a_gap_is_found() -> None:
+    """(0, 10), (6, 6), (10, 0): no weighted sum reaches the middle one."""
+    own = np.array([[0, 0], [6, 6], [10, 10]]), np.array([[10, 10], [6, 6], [0, 0]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_search, "EXACT_ENTRIES", 0)
+        assert found(Model((own,), {}), 0.01) == [(0, 10), (6, 6), (10, 0)]
+
+
+def test_an_operator_that_keeps_a_choice_is_named() -> None:
+    """Four operators, all neighbours, and tables of one entry: what is found is no better than the frontier."""
+    chance = np.random.default_rng(2)
+    own = tuple((chance.integers(0, 99, (3, 2)), chance.integers(0, 99, (3, 2))) for _ in range(4))
+    pairs = [(a, b) for a in range(4) for b in range(a + 1, 4)]
+    model = Model(own, {pair: (chance.integers(0, 99, (3, 3)), chance.integers(0, 99, (3, 3))) for pair in pairs})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_search, "ENTRIES", 1)
+        patch.setattr(gap_search, "BRANCHES", 1)
+        solution = solve(model, 0.0, 1)
+    assert solution.inexact
+    wanted = best(model)
+    for point in solution.points:
+        assert any(m <= point.memory and t <= point.ticks for m, t in wanted)
