@@ -85,7 +85,7 @@ class DynamicLaunches:
         self.profiler = Profiler()
         self._mapper = mapper
         self._distance = HostDistance.of(machine)
-        self.analysis = ProgramAnalysis(machine)
+        self.analysis = ProgramAnalysis(machine, memories=rank.resources.memories)
         self.version = 0
         self._recorded: Callable[[], bool] = bool
         self._waiting, self._under_way, self._recovery = rank.waiting, rank.under_way, rank.recovery
