@@ -325,6 +325,9 @@ def _names(step: RegionStep, before: Names, new: Sequence[Node]) -> Names:
     """Name who stands in the slots of the next state."""
     made: Names = []
     for slots, numbers in step.names:
+        if len(slots) == 1 and not numbers:
+            made.append(before[slots[0]])  # nobody changes one in place
+            continue
         found = [new[number] for number in numbers]
         for slot in slots:
             found += before[slot]

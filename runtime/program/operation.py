@@ -217,9 +217,8 @@ class Statements:
         args: Sequence[Any],
         mapper: Mapper | None,
         check: Callable[[Region], object],
-        *,
-        everywhere: bool = False,
-        must_epoch: bool = False,
+        everywhere: bool = False,  # noqa: FBT001, FBT002  (as in `state`)
+        must_epoch: bool = False,  # noqa: FBT001, FBT002
     ) -> Operation:
         """Take down a launch.
 

@@ -215,10 +215,10 @@ class Session:
     ) -> Call:
         """Start a launch that no replay took."""
         self.runtime.admit("launch")
+        self.dynamic.await_room()
         if must_epoch:
             self.tracing.pause("a must-epoch launch")
-        own = self._own
-        operation = self._stated.state(task, domain, args, mapper, own, everywhere=everywhere, must_epoch=must_epoch)
+        operation = self._stated.state(task, domain, args, mapper, self._own, everywhere, must_epoch)
         if not (self._debugging or must_epoch):
             call = self.tracing.admit(operation, args)
             if call is not None:
