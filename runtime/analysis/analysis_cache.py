@@ -21,7 +21,7 @@ from maniple.runtime.analysis.instance_table import Node
 from maniple.runtime.analysis.placed_use import AnalysedUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from maniple.regions.validity import Validity
     from maniple.runtime.analysis.dependence import RegionAnalysis
@@ -99,12 +99,12 @@ class Transition:
     Args:
         found: what was done and the states of its regions; they are told by identity, so they are kept.
         regions: by id.
-        uses: in the order of the requirements.
+        uses: in the order of the requirements, each with the number of its region among those.
     """
 
     found: tuple[object, tuple[State, ...]]
-    regions: dict[int, RegionStep]
-    uses: tuple[UseStep, ...]
+    regions: tuple[tuple[int, RegionStep], ...]
+    uses: tuple[tuple[int, UseStep], ...]
 
 
 class _Clerk:
@@ -130,40 +130,29 @@ class _Clerk:
         slot, first = (before.item, -1) if before.step < 0 else (-1, self.number(before))
         return slot, first, self.number(then)
 
-    def group(self, nodes: Sequence[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Take the names of a slot of the next state out."""
+    def group(self, nodes: Sequence[Node], mine: Container[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Take the names of a slot of the next state out, but for those of nodes that are not followed."""
         slots = tuple([node.item for node in nodes if node.step < 0])
-        return slots, tuple([self.number(node) for node in nodes if node.step >= 0])
+        return slots, tuple([self.number(node) for node in nodes if node.step >= 0 and node in mine])
 
     def name_nodes(self, node: Node) -> Sequence[Node]:
         """Put names in the place of a stand-in."""
         return self.before[node.item] if node.step < 0 else (node,)
 
-    def nodes(self, new: Sequence[New]) -> list[Node]:
-        """Name new nodes."""
-        step, uses, moves = self.step, self.uses, self.moves
-        return [Node(step, -1, moves + item) if use < 0 else Node(step, uses + use, item) for use, item in new]
-
-    def names(self, step: RegionStep, new: Sequence[Node]) -> Names:
-        """Name who stands in the slots of the next state."""
-        made: Names = []
-        for slots, numbers in step.names:
-            found = [new[number] for number in numbers]
-            for slot in slots:
-                found += self.before[slot]
-            made.append(found)
-        return made
-
 
 class AnalysisCache:
     """The states that regions were met in, and what launches made of them.
 
+    Who waits for whom matters to those who run one of the two, so each rank of a large world follows its own nodes.
+
     Args:
         regions: the analyses of the program's regions, by id.
+        memories: those whose nodes are followed; None for all.
     """
 
-    def __init__(self, regions: Mapping[int, RegionAnalysis]) -> None:
+    def __init__(self, regions: Mapping[int, RegionAnalysis], memories: Container[int] | None = None) -> None:
         self._regions = regions
+        self._memories = memories
         self._states: dict[int, dict[tuple[Validity, object], State]] = {}
         self._current: dict[int, State] = {}
         self._transitions: dict[tuple[int, ...], Transition] = {}
@@ -195,7 +184,7 @@ class AnalysisCache:
         for region in regions:
             state = self._state(region)
             if state is None:
-                return analyse()
+                return tuple(map(self.follows, analyse()))
             key.append(id(state))
         known = self._transitions.get(tuple(key))
         if known is None:
@@ -230,25 +219,48 @@ class AnalysisCache:
 
     def _follow(self, transition: Transition) -> tuple[AnalysedUse, ...]:
         """Put the names in."""
-        uses = []
-        clerks = {region: self._clerk(region) for region in transition.regions}
-        nodes = {region: clerks[region].nodes(step.new) for region, step in transition.regions.items()}
-        for use in transition.uses:
-            clerk, new = clerks[use.region], nodes[use.region]
+        entered = []
+        for region, step in transition.regions:
+            analysis = self._regions[region]
+            found = analysis.instances.structure()
+            before: Names = [] if found is None else found[1]
+            run, uses, moves = analysis.step, analysis.uses, analysis.moved
+            new = _nodes(step.new, run, uses, moves)
+            entered.append((before, new, uses, moves))
+            self._enter(region, step.after, _names(step, before, new))
+            analysis.skip(step.uses, step.moves)
+        told = []
+        for place, use in transition.uses:
+            before, new, uses, moves = entered[place]
             edges: list[tuple[Node, Node]] = []
             for slot, first, then in use.edges:
+                node = new[then]
                 if slot < 0:
-                    edges.append((new[first], new[then]))
+                    edges.append((new[first], node))
                 else:
-                    node = new[then]
-                    edges += [(before, node) for before in clerk.before[slot]]
+                    edges += [(earlier, node) for earlier in before[slot]]
             accesses = tuple([(point, new[number], access) for point, number, access in use.accesses])
-            first_move, ordinal = clerk.moves + use.first, clerk.uses + use.use
-            uses.append(AnalysedUse(use.region, first_move, use.moves, tuple(edges), accesses, ordinal))
-        for region, step in transition.regions.items():
-            self._enter(region, step.after, clerks[region].names(step, nodes[region]))
-            self._regions[region].skip(step.uses, step.moves)
-        return tuple(uses)
+            told.append(AnalysedUse(use.region, moves + use.first, use.moves, tuple(edges), accesses, uses + use.use))
+        return tuple(told)
+
+    def follows(self, use: AnalysedUse) -> AnalysedUse:
+        """Give what is followed of a use: its movements, and of its nodes those in the memories."""
+        if self._memories is None or use.evicted >= 0:
+            return use
+        mine = self._mine(use)
+        edges = tuple([edge for edge in use.edges if edge[1] in mine])
+        return replace(use, edges=edges, accesses=tuple([access for access in use.accesses if access[1] in mine]))
+
+    def _mine(self, use: AnalysedUse) -> set[Node]:
+        """Give the nodes of a use that are in the memories, those of its movements among them."""
+        analysis, memories = self._regions[use.region], self._memories
+        moves = [(Node(analysis.step, -1, number), move.accesses) for number, move in enumerate(use.moves, use.first)]
+        tasks = [(node, (access,)) for _, node, access in use.accesses]
+        return {
+            node
+            for node, accesses in (*moves, *tasks)
+            if memories is None or any(analysis.extents[access.instance][0] in memories for access in accesses)
+        }
 
     def _clerk(self, region: int) -> _Clerk:
         analysis = self._regions[region]
@@ -270,7 +282,7 @@ class AnalysisCache:
         for region, table, state in zip(regions, tables, states, strict=True):
             table.adopt(state.structure, [[Node(-1, 0, slot)] for slot in range(len(clerks[region].before))])
         try:
-            uses = analyse()
+            uses = tuple(map(self.follows, analyse()))
         except BaseException:
             for region, table, state in zip(regions, tables, states, strict=True):
                 table.adopt(state.structure, clerks[region].before)
@@ -281,8 +293,9 @@ class AnalysisCache:
         if len(steps) == len(regions) and not evicted and lasting:
             if len(self._transitions) >= KEPT_TRANSITIONS:
                 self._transitions.clear()
-            taken = tuple([_use_step(use, clerks[use.region]) for use in uses])
-            self._transitions[key] = Transition((what, states), steps, taken)
+            places = {region: place for place, region in enumerate(steps)}
+            taken = tuple([(places[use.region], _use_step(use, clerks[use.region])) for use in uses])
+            self._transitions[key] = Transition((what, states), tuple(steps.items()), taken)
         return tuple([_name_use(use, clerks.get(use.region)) for use in uses])
 
     def _step(self, region: int, clerk: _Clerk, uses: Sequence[AnalysedUse]) -> RegionStep | None:
@@ -292,14 +305,34 @@ class AnalysisCache:
         if state is None or found is None:
             analysis.instances.rename(clerk.name_nodes)
             return None
-        names = tuple([clerk.group(nodes) for nodes in found[1]])
-        for use in uses:
-            if use.region == region:
-                _use_step(use, clerk)  # numbers its nodes
+        own = [use for use in uses if use.region == region]
+        mine = {node for use in own for node in self._mine(use)}
+        names = tuple([clerk.group(nodes, mine) for nodes in found[1]])
+        for use in own:
+            _use_step(use, clerk)  # numbers its nodes
         new = tuple(clerk.numbers)
         step = RegionStep(state, new, names, analysis.uses - clerk.uses, analysis.moved - clerk.moves)
-        self._enter(region, state, clerk.names(step, clerk.nodes(new)))
+        self._enter(region, state, _names(step, clerk.before, _nodes(new, clerk.step, clerk.uses, clerk.moves)))
         return step
+
+
+def _nodes(new: Sequence[New], step: int, uses: int, moves: int) -> list[Node]:
+    """Name new nodes, after so many uses and movements of the region."""
+    return [Node(step, -1, moves + item) if use < 0 else Node(step, uses + use, item) for use, item in new]
+
+
+def _names(step: RegionStep, before: Names, new: Sequence[Node]) -> Names:
+    """Name who stands in the slots of the next state."""
+    made: Names = []
+    for slots, numbers in step.names:
+        if len(slots) == 1 and not numbers:
+            made.append(before[slots[0]])  # nobody changes one in place
+            continue
+        found = [new[number] for number in numbers]
+        for slot in slots:
+            found += before[slot]
+        made.append(found)
+    return made
 
 
 def _use_step(use: AnalysedUse, clerk: _Clerk) -> UseStep:

@@ -18,7 +18,7 @@ from maniple.runtime.analysis.placed_use import place_uses as place_uses
 from maniple.runtime.schedule.failure import UnwrittenRegion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
@@ -39,16 +39,17 @@ class ProgramAnalysis:
         machine: says in which memory a processor's instances are, and how much a memory holds.
         moving: whether an instance that must grow is moved to a larger one by a row of its own. If not, all of the
             program is analysed before it runs, and an instance gets the room that it needs in the end.
+        memories: those whose tasks and movements somebody wants to hear of; None for all.
     """
 
-    def __init__(self, machine: Machine, *, moving: bool = True) -> None:
+    def __init__(self, machine: Machine, *, moving: bool = True, memories: Container[int] | None = None) -> None:
         self.machine = machine
         self._moving = moving
         self._near = HostDistance.of(machine)
         self.regions: dict[int, RegionAnalysis] = {}
         self._logical: dict[int, LogicalRegion] = {}
         self._occupancy = Occupancy(machine, self.regions, self._logical)
-        self._recurrence = AnalysisCache(self.regions)
+        self._recurrence = AnalysisCache(self.regions, memories)
 
     def add(
         self, region: LogicalRegion, home: Mapping[int, Iterable[Rect]] | None = None, near: Near | None = None
@@ -99,14 +100,15 @@ class ProgramAnalysis:
                 worth while to remember what it comes to.
 
         Returns:
-            What each requirement came to, in their order, and behind them what was evicted to make room.
+            What each requirement came to, in their order, and behind them what was evicted to make room. Movements are
+            told in full; tasks and dependences as far as they concern the memories.
 
         Raises:
             RequestError: points that interfere, a read before the first write, or a memory that is too small; nothing
                 has changed then.
         """
         if not again:
-            return self._analyse(launch)
+            return tuple(map(self._recurrence.follows, self._analyse(launch)))
         regions = tuple(dict.fromkeys([requirement.region.id for requirement in launch.requirements]))
         what = (launch.points, launch.requirements)
         found = self._recurrence.launch(what, regions, partial(self._analyse, launch))

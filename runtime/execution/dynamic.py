@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,9 @@ from maniple.process.interruption import hold_interrupts
 from maniple.runtime.analysis.fragment import HostDistance
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.analysis.template import close, enter
-from maniple.runtime.execution.ready_queue import LiveRegion, ReadyQueue
+from maniple.runtime.execution.ready_queue import BoundLaunch, LiveRegion, ReadyQueue
+from maniple.runtime.execution.recorder import silent
+from maniple.runtime.execution.recovery import Attempt
 from maniple.runtime.program.body import BoundTask
 from maniple.runtime.program.mapper import CopyView, Mapper
 from maniple.runtime.program.mapping import rank_sources
@@ -33,39 +34,14 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis.dependence import Node
     from maniple.runtime.analysis.program_analysis import AnalysedUse
     from maniple.runtime.execution.ready_row import ReadyRow
+    from maniple.runtime.execution.recorder import Tell
     from maniple.runtime.execution.services import Services
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.launch_execution import Call
     from maniple.runtime.program.mapping import Mapping
     from maniple.runtime.schedule.launch import Launch
-    from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class BoundLaunch:
-    """The bodies of a launch that run here, tied to views of instances, to be run for every launch like it.
-
-    Args:
-        launch: the launch; told by identity, so it is kept.
-        bodies: (point, processor, body).
-        held: (requirement, which of its accesses, the memory, the storage viewed); None where views are of this launch
-            only.
-        heard: the points whose scratch was measured, or cannot be.
-    """
-
-    launch: Launch
-    bodies: tuple[tuple[int, int, Callable[[], object]], ...]
-    held: tuple[tuple[int, int, int, torch.Tensor], ...] | None
-    heard: set[int] = field(default_factory=set)
-
-    def fits(self, found: Sequence[AnalysedUse], live: Lookup[int, LiveRegion], memories: Lookup[int, Memory]) -> bool:
-        """Whether a launch that came to this uses the same storage."""
-        return self.held is not None and all(
-            live[found[slot].region].storage(memories[memory], found[slot].accesses[place][2].instance) is storage
-            for slot, place, memory, storage in self.held
-        )
 
 
 class DynamicLaunches:
@@ -85,7 +61,7 @@ class DynamicLaunches:
         self.profiler = Profiler()
         self._mapper = mapper
         self._distance = HostDistance.of(machine)
-        self.analysis = ProgramAnalysis(machine)
+        self.analysis = ProgramAnalysis(machine, memories=rank.resources.memories)
         self.version = 0
         self._recorded: Callable[[], bool] = bool
         self._waiting, self._under_way, self._recovery = rank.waiting, rank.under_way, rank.recovery
@@ -149,6 +125,15 @@ class DynamicLaunches:
             freed.append(number)
             self._bound.clear()
         return freed
+
+    def await_room(self) -> None:
+        """Wait, before a launch, while too much that was launched is not done; not where ranks take turns.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        if self._recovery.possible:
+            self._queue.await_room()
 
     def issue(
         self,
@@ -321,25 +306,30 @@ class DynamicLaunches:
     ) -> list[ReadyRow]:
         rows: list[ReadyRow] = []
         launch = bound.launch
+        tell: Tell = silent
+        journal = None if self.runtime.journal.recorder is None else self.runtime.journal
         for number, processor, body in bound.bodies:
-            run = partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body
+            taking = call is not None and isinstance(body, BoundTask)
+            measured = None
             if number not in bound.heard and self._recorded():
-                watched = self.runtime.scratch.watch(launch, number, self._resources.processors[processor], run)
-                if watched is run:
+                run = partial(body.run, call) if taking else body
+                measured = self.runtime.scratch.watch(launch, number, self._resources.processors[processor], run)
+                if measured is run:
                     bound.heard.add(number)
-                run = watched
-            if serial and call is not None and self._recovery.possible:
-                ended = partial(call.put, body.point, None) if isinstance(body, BoundTask) else _nothing
-                guarded = self._recovery.attempt(run, launch, number, serial, ended)
+                    measured = None
+            if taking and serial and self._recovery.possible:
+                guarded: Callable[[], object] = Attempt(self._recovery, body, call, launch, serial, measured)
             else:
-                guarded = self._recovery.guard(run, launch, number)
+                run = partial(body.run, call) if taking else body
+                guarded = self._recovery.guard(measured or run, launch, number)
             measure = None
             if mapping is not None and mapping.options.profile:
                 if self._resources.processors[processor].device is None:
                     guarded = self.profiler.measure(guarded, launch.name, processor)
                 else:
                     measure = self.profiler.make_listener(launch.name, processor)
-            tell = self.runtime.journal.teller(f"p{processor}", partial(launch.label, number), "task")
+            if journal is not None:
+                tell = journal.teller(f"p{processor}", partial(launch.label, number), "task")
             priority = 0 if mapping is None else mapping.priorities[number]
             rows.append(self._queue.task(processor, guarded, nodes[number], priority, tell, measure))
         return rows
@@ -392,7 +382,3 @@ class DynamicLaunches:
             enter(live.analysis, validity)
             live.resume(self._here)
             self.analysis.note_replay(region)
-
-
-def _nothing() -> None:
-    """Stand for what is told of the end of a task that has no value."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis.dependence import Move, RegionAnalysis
+    from maniple.runtime.analysis.placed_use import AnalysedUse
     from maniple.runtime.control.waiting import Waiting
     from maniple.runtime.devices.event import Event
     from maniple.runtime.execution.recorder import Journal, Tell
     from maniple.runtime.execution.resources import Resources
     from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.storage.memory import Memory
     from maniple.runtime.storage.push import Incoming, Movement, Outgoing
 
@@ -36,6 +39,9 @@ __all__: list[str] = []
 
 # Beyond this many remembered rows and tiles of a region, those that are done with are forgotten.
 FORGET_AT = 64
+# A program that is this many rows ahead of its processors waits until half of them are done. What is ahead is held, and
+# looked at by Python's collector: without a bound most of the time of a long program went there.
+WINDOW = 1024
 
 
 class LiveRegion:
@@ -129,6 +135,33 @@ class LiveRegion:
         pending = self.analysis.pending_instances()
         self.temporary = {index: kept for index, kept in self.temporary.items() if index in pending}
         self._tidy_at = FORGET_AT + 2 * (len(self.rows) + len(self.temporary))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BoundLaunch:
+    """The bodies of a launch that run here, tied to views of instances, to be run for every launch like it.
+
+    Args:
+        launch: the launch; told by identity, so it is kept.
+        bodies: (point, processor, body).
+        held: (requirement, which of its accesses, the memory, the storage viewed); None where views are of this launch
+            only.
+        heard: the points whose scratch was measured, or cannot be.
+    """
+
+    launch: Launch
+    bodies: tuple[tuple[int, int, Callable[[], object]], ...]
+    held: tuple[tuple[int, int, int, torch.Tensor], ...] | None
+    heard: set[int] = field(default_factory=set)
+
+    def fits(
+        self, found: Sequence[AnalysedUse], live: Mapping[int, LiveRegion], memories: Mapping[int, Memory]
+    ) -> bool:
+        """Whether a launch that came to this uses the same storage."""
+        return self.held is not None and all(
+            live[found[slot].region].storage(memories[memory], found[slot].accesses[place][2].instance) is storage
+            for slot, place, memory, storage in self.held
+        )
 
 
 class ReadyQueue:
@@ -308,6 +341,15 @@ class ReadyQueue:
         for row in ready:
             row.begin()
 
+    def await_room(self) -> None:
+        """Block while the program is too far ahead.
+
+        Raises:
+            RunError: a task failed, here or on another rank.
+        """
+        if self.rows >= WINDOW:
+            self._waiting.await_done(lambda: self.rows <= WINDOW // 2)
+
     def submit(self, row: DeviceTask, event: Event) -> None:
         """Note the event of a row that its device was given, and start what waited only for that."""
         with self._lock:
@@ -320,7 +362,7 @@ class ReadyQueue:
         with self._lock:
             ready = row.end()
             self.rows -= 1
-            if not self.rows:
+            if not self.rows or self.rows == WINDOW // 2:
                 self._waiting.finished.notify_all()
         for later in ready:
             later.begin()

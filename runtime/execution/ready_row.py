@@ -87,6 +87,10 @@ def _nothing() -> None:
     """Stand for the start of a row that has run, so that nothing holds its body any more."""
 
 
+_NOBODY: list[ReadyRow] = []
+"""Who waits for a row that is done; a row of its own for each would be made in vain."""
+
+
 class ReadyRow:
     """A row that this rank will run: a task, a fold, or its share of a movement.
 
@@ -107,7 +111,7 @@ class ReadyRow:
         self.state = RowState.WAITING
         self.left = 1  # the release itself, so that nothing starts half linked
         self.after: list[ReadyRow] = []
-        self.events: list[Event] = []
+        self.events: tuple[Event, ...] = ()
 
     def lead(self, then: ReadyRow) -> None:
         """Have a row that depends on this one wait for it, unless it is done."""
@@ -130,8 +134,8 @@ class ReadyRow:
         """Be done, and let go of what only a row that is not needs; gives the rows that wait for nothing more."""
         self.state = ENDED[self.state]
         self.start = _nothing
-        self.events = []
-        after, self.after = self.after, []
+        self.events = ()
+        after, self.after = self.after, _NOBODY
         return count_down(after) if after else after
 
     def break_off(self) -> None:
@@ -226,7 +230,7 @@ class DeviceTask(ReadyTask):
             self._behind.append(then)
             then.left += 1
         elif self.state is not DONE:
-            then.events.append(self._event)
+            then.events += (self._event,)
 
     def submitted(self, event: Event) -> list[ReadyRow]:
         """Take note of the event that will end it; gives the rows that wait for nothing more."""
@@ -234,7 +238,7 @@ class DeviceTask(ReadyTask):
         self._event = event
         behind, self._behind = self._behind, []
         for later in behind:
-            later.events.append(event)
+            later.events += (event,)
         return count_down(behind)
 
     def __call__(self) -> None:

@@ -16,7 +16,7 @@ exchanged, one bit is: whether anything failed (`Barrier`).
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from maniple.runtime.execution.poison import Failure, Poison, may_be_awaited, place_of, reads_poison
 from maniple.runtime.schedule.failure import PoisonedRegion, TaskFailed
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from maniple.runtime.control.world import World
     from maniple.runtime.execution.barrier import Barrier
     from maniple.runtime.execution.poison import Place
+    from maniple.runtime.program.body import BoundTask
+    from maniple.runtime.program.launch_execution import Call
     from maniple.runtime.schedule.launch import Launch, Point
 
 __all__: list[str] = []
@@ -103,38 +105,13 @@ class Recovery:
             try:
                 call()
             except BaseException as error:
-                raise TaskFailed.of_launch(launch, number, self._world.place(), error) from error
+                raise self.failure(launch, number, error) from error
 
         return guarded
 
-    def attempt(
-        self, call: Callable[[], object], launch: Launch, number: int, serial: int, ended: Callable[[], object]
-    ) -> Callable[[], object]:
-        """Wrap a body of a launch, so that it is left out if a failure has reached it, and its own is noted.
-
-        Args:
-            call: the body.
-            launch: its launch.
-            number: which point.
-            serial: the launch's number.
-            ended: called where it was left out, or failed.
-        """
-        point = launch.points[number]
-
-        def attempt() -> None:
-            if self.noted and self.has_reached(serial, 0, point):
-                ended()
-                return
-            try:
-                call()
-            except BaseException as error:
-                failure = TaskFailed.of_launch(launch, number, self._world.place(), error)
-                if may_be_awaited(launch):
-                    raise failure from error
-                self.note(place_of(serial, 0, point), failure)
-                ended()
-
-        return attempt
+    def failure(self, launch: Launch, number: int, error: BaseException) -> TaskFailed:
+        """Give what is told of the failure of a launch's task."""
+        return TaskFailed.of_launch(launch, number, self._world.place(), error)
 
     def note(self, place: Place, error: TaskFailed) -> None:
         """Note that a task failed; from any thread, before anybody can know that it has ended."""
@@ -291,6 +268,54 @@ class Recovery:
         for region in regions if self.poison else ():
             self.poison, self._before = self.poison.without(region), self._before.without(region)
         self._prune()
+
+
+@final
+class Attempt:
+    """A body of a launch with its values, left out if a failure has reached it; its own is noted.
+
+    A program that is ahead holds thousands, so it is one object.
+
+    Args:
+        recovery: what has failed.
+        body: the body; its point is the launch's.
+        call: its values, and where what it returns goes: nothing, where it was left out or failed.
+        launch: the launch.
+        serial: its number.
+        measured: runs the body with its values where that is measured; None where it is not.
+    """
+
+    __slots__ = ("_body", "_call", "_launch", "_measured", "_recovery", "_serial")
+
+    def __init__(
+        self,
+        recovery: Recovery,
+        body: BoundTask,
+        call: Call,
+        launch: Launch,
+        serial: int,
+        measured: Callable[[], object] | None = None,
+    ) -> None:
+        self._recovery, self._body, self._call = recovery, body, call
+        self._launch, self._serial, self._measured = launch, serial, measured
+
+    def __call__(self) -> None:
+        """Run it."""
+        recovery, launch, number = self._recovery, self._launch, self._body.point
+        if recovery.noted and recovery.has_reached(self._serial, 0, launch.points[number]):
+            self._call.put(number, None)
+            return
+        try:
+            if self._measured is None:
+                self._body.run(self._call)
+            else:
+                self._measured()
+        except BaseException as error:
+            failure = recovery.failure(launch, number, error)
+            if may_be_awaited(launch):
+                raise failure from error
+            recovery.note(place_of(self._serial, 0, launch.points[number]), failure)
+            self._call.put(number, None)
 
 
 class _Tally:

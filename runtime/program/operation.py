@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, final
 
 from maniple.process.error import RequestError
 from maniple.process.python_internals import frame_above
@@ -28,6 +28,33 @@ Domain = Rect | Sequence[int] | int
 
 PLAIN = frozenset((int, float, bool, str, type(None)))
 """Types of values that are neither futures nor handles."""
+
+
+KEPT_STATEMENTS = 256
+"""A program of ever new launches keeps so many."""
+
+
+@final
+class Key:
+    """What tells a launch from others, hashed once.
+
+    Args:
+        parts: that, by value.
+    """
+
+    __slots__ = ("_hash", "parts")
+
+    def __init__(self, parts: tuple[object, ...]) -> None:
+        self.parts = parts
+        self._hash = hash(parts)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both tell the same launch."""
+        return isinstance(other, Key) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        """A number that equal ones share."""
+        return self._hash
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,6 +84,8 @@ class Operation:
     _count: int = field(init=False)
     _named: tuple[tuple[int, RegionArguments], ...] = field(init=False)
     _given: Callable[[Sequence[Any]], tuple[Any, ...]] = field(init=False)
+    _key: Key = field(init=False)
+    _shown: tuple[str | None, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """List the points of the launch domain, and where among the arguments regions and values are."""
@@ -65,6 +94,9 @@ class Operation:
         object.__setattr__(self, "_count", len(self.arguments))
         object.__setattr__(self, "_named", named)
         object.__setattr__(self, "_given", picker([i for i, tiles in enumerate(self.arguments) if tiles is None]))
+        uses = [None if tiles is None else tiles.key() for tiles in self.arguments]
+        object.__setattr__(self, "_key", Key((id(self.task), self.domain, *uses)))
+        object.__setattr__(self, "_shown", tuple(None if tiles is None else str(tiles) for tiles in self.arguments))
 
     def take(self, task: Task[..., Any], domain: Domain | None, args: Sequence[Any]) -> tuple[object, ...] | None:
         """Give the values of a launch that differs from this one in nothing else; None of another launch.
@@ -91,6 +123,13 @@ class Operation:
             if type(value) not in PLAIN:
                 return _await(values)
         return values
+
+    def plainly(self, args: Sequence[object]) -> bool:
+        """Whether it was stated with plain values and handles, and with all of its arguments."""
+        return len(args) == self._count and all(
+            type(value) in PLAIN if tiles is None else getattr(value, "tiles", None) is tiles
+            for value, tiles in zip(args, self.arguments, strict=True)
+        )
 
     def _uses(self, tiles: RegionArguments, given: object) -> bool:
         """Whether an argument that is another object, or named otherwise, comes to the same rectangles; not cheap."""
@@ -134,21 +173,85 @@ class Operation:
             found.extend(Requirement(column, *use) for column in tiles.columns)
         return tuple(found)
 
-    def key(self) -> tuple[object, ...]:
+    def key(self) -> Key:
         """What tells it from launches that it does not match; partitions count by identity."""
-        uses = [None if tiles is None else tiles.key() for tiles in self.arguments]
-        return (id(self.task), self.domain, *uses)
+        return self._key
+
+    def with_values(self, values: tuple[object, ...]) -> Operation:
+        """The same launch with other values; made for each launch of a loop, so nothing is worked out again."""
+        made = object.__new__(Operation)
+        for name, part in zip(_PARTS, _parts(self), strict=True):
+            object.__setattr__(made, name, part)
+        object.__setattr__(made, "values", values)
+        return made
 
     def without_values(self) -> Operation:
         """The same launch, for a recording."""
-        return replace(self, values=())
+        return self.with_values(())
 
     def __str__(self) -> str:
         """Print as `axpy over 4 points (2.0, x#0[4 tiles], y#1[4 tiles])`."""
         over = "" if self.domain is None else f" over {len(self.colors)} points"
         values = iter(self.values)
-        shown = (shorten(next(values, ...)) if tiles is None else str(tiles) for tiles in self.arguments)
+        shown = [shorten(next(values, ...)) if text is None else text for text in self._shown]
         return f"{self.task.name}{over} ({', '.join(shown)})"
+
+
+_PARTS = tuple(part.name for part in fields(Operation) if part.name != "values")
+_parts = attrgetter(*_PARTS)
+
+
+class Statements:
+    """The launches that a program stated, so that one which differs in nothing but values is found and not made again.
+
+    Objects count by identity: those of what is kept are kept, so that no other has their place.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], tuple[object, Operation]] = {}
+
+    def state(
+        self,
+        task: Task[..., Any],
+        domain: Domain | None,
+        args: Sequence[Any],
+        mapper: Mapper | None,
+        check: Callable[[Region], object],
+        everywhere: bool = False,  # noqa: FBT001, FBT002  (as in `state`)
+        must_epoch: bool = False,  # noqa: FBT001, FBT002
+    ) -> Operation:
+        """Take down a launch.
+
+        Args:
+            task: as in `state`.
+            domain: as there.
+            args: as there.
+            mapper: as there.
+            check: refuses a region of another program; asked of what was not stated before.
+            everywhere: as there.
+            must_epoch: as there.
+
+        Raises:
+            RequestError: as there.
+        """
+        values = tuple([value for value in args if type(value) in PLAIN])
+        named = [None if type(value) in PLAIN else id(getattr(value, "tiles", value)) for value in args]
+        key = (id(task), id(domain), id(mapper), everywhere, must_epoch, provenance(), *named)
+        found = self._kept.get(key)
+        if found is not None:
+            return found[1].with_values(values)
+        for region in handles(args):
+            check(region)
+        operation = state(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
+        if operation.plainly(args):
+            if len(self._kept) >= KEPT_STATEMENTS:
+                self._kept.clear()
+            self._kept[key] = (domain, operation.without_values())
+        return operation
+
+    def forget(self) -> None:
+        """Forget all: regions that are no more may be among what they name."""
+        self._kept.clear()
 
 
 def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

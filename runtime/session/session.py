@@ -22,7 +22,7 @@ from maniple.runtime.program.launch_execution import Call
 from maniple.runtime.program.mapper import LaunchView, Mapper, TaskOptions, TunableView, UseView
 from maniple.runtime.program.mapping import Board, Mapping, ask_tunable, map_launch
 from maniple.runtime.program.mapping_cache import Mapped, MappedLaunches
-from maniple.runtime.program.operation import Operation, handles, state
+from maniple.runtime.program.operation import Operation, Statements
 from maniple.runtime.program.region_table import extents
 from maniple.runtime.program.stock_task import check_copy, copy, fill, write
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
@@ -63,7 +63,7 @@ class Session:
         runtime.start_processors(machine)
         self.dynamic = DynamicLaunches(runtime, machine, mapper)
         self._board = Board(machine)
-        self._mapped = MappedLaunches()
+        self._stated, self._mapped = Statements(), MappedLaunches()
         self.tracing = Tracing(runtime, self.dynamic, self._start, self._free_dropped, lambda: self._debugging)
         memories = enumerate(machine.memories)
         self._replicas = tuple(Point((), machine.processors_of(held.id)[0], number) for number, held in memories)
@@ -110,6 +110,7 @@ class Session:
             self.tracing.forget(freed)
             self.runtime.recovery.forget(freed)
             self._mapped.forget(freed)
+            self._stated.forget()
 
     def launch(self, task: Task[..., Any], *args: object, mapper: Mapper | None = None) -> Future:
         """Launch one task.
@@ -214,11 +215,10 @@ class Session:
     ) -> Call:
         """Start a launch that no replay took."""
         self.runtime.admit("launch")
+        self.dynamic.await_room()
         if must_epoch:
             self.tracing.pause("a must-epoch launch")
-        for region in handles(args):
-            self._own(region)
-        operation = state(task, domain, args, mapper, everywhere=everywhere, must_epoch=must_epoch)
+        operation = self._stated.state(task, domain, args, mapper, self._own, everywhere, must_epoch)
         if not (self._debugging or must_epoch):
             call = self.tracing.admit(operation, args)
             if call is not None:

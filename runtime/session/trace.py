@@ -8,7 +8,7 @@ recording, and run from a template that was lowered once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -320,7 +320,7 @@ class Replaying:
         """Give up the replay; returns what was made so far, to be started in another way."""
         self.waiting = False
         made = zip(self._records, self.calls.values, strict=False)
-        return [(replace(record.operation, values=values), self.calls[i]) for i, (record, values) in enumerate(made)]
+        return [(record.operation.with_values(values), self.calls[i]) for i, (record, values) in enumerate(made)]
 
     def abandon(self) -> None:
         """Give up what was made so far for good: its futures will have no value."""

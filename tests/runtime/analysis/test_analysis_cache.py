@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from maniple.process.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
 from maniple.regions.rectangle import Rect
+from maniple.runtime.analysis.dependence import Node
 from maniple.runtime.analysis.placed_use import AnalysedUse
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
 from maniple.runtime.machine.machine import Machine
@@ -27,8 +29,8 @@ START = Launch(
 )
 
 
-def analysis() -> ProgramAnalysis:
-    program = ProgramAnalysis(Machine.cpu(1, ranks=RANKS))
+def analysis(memories: Container[int] | None = None) -> ProgramAnalysis:
+    program = ProgramAnalysis(Machine.cpu(1, ranks=RANKS), memories=memories)
     for region in REGIONS:
         program.add(region)
     return program
@@ -78,6 +80,27 @@ def test_remembered_launches_come_to_what_analysed_ones_do(
             for program in (plain, remembering):
                 for region in REGIONS:
                     program.regions[region.id].forget(lambda node: (node.use + node.item) % 3 > 0)
+
+
+@given(st.lists(launches(), min_size=1, max_size=4), st.lists(st.integers(0, 3), max_size=8), st.booleans())
+def test_a_rank_follows_its_own_nodes(shapes: list[Launch], mixed: list[int], again: bool) -> None:
+    """Of all that is told, a rank is told of its tasks, and for whom these and its movements wait of its own."""
+    whole, part = analysis(), analysis({1})
+    mine: set[tuple[int, Node]] = set()
+    for launch in (START, *(shapes[number % len(shapes)] for number in mixed), *shapes * 3):
+        for use, told in zip(whole.launch(launch), part.launch(launch, again=again), strict=True):
+            extents = whole.regions[use.region].extents
+            moves = [(Node(0, -1, number), move.accesses) for number, move in enumerate(use.moves, use.first)]
+            tasks = [(node, (access,)) for _, node, access in use.accesses]
+            own = {node for node, accesses in (*moves, *tasks) if any(extents[a.instance][0] == 1 for a in accesses)}
+            mine |= {(use.region, node) for node in own}
+            assert told.accesses == tuple(access for access in use.accesses if access[1] in own)
+            assert (told.moves, told.first) == (use.moves, use.first)
+            wanted, found = (
+                {(a, b) for a, b in edges if (use.region, a) in mine and b in own} for edges in (use.edges, told.edges)
+            )
+            assert wanted == found
+            assert {after for _, after in told.edges} <= own
 
 
 def halo_step(step: int) -> Launch:

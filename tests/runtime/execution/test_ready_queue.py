@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from maniple.regions.privilege import WRITE_DISCARD, reduce
 from maniple.regions.rectangle import Rect
 from maniple.runtime.analysis.dependence import Node, PlacedUse, RegionAnalysis
 from maniple.runtime.control.world import World
+from maniple.runtime.execution import ready_queue
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.execution.ready_queue import FORGET_AT, LiveRegion, ReadyQueue
 from maniple.runtime.execution.ready_row import RowState
@@ -67,6 +68,33 @@ def test_a_row_starts_when_all_that_it_waits_for_is_done(runtime: RankRuntime) -
     assert ran[2] == "last"
     assert all(row.state is RowState.DONE for row in rows)
     assert runtime.under_way.rows == 0
+
+
+def test_a_program_that_is_far_ahead_waits_until_half_is_done(
+    runtime: RankRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a window of eight on a processor that is held:  1 2 ... 8 (waits; the processor goes on) ... 4 (goes on)."""
+    monkeypatch.setattr(ready_queue, "WINDOW", 8)
+    queue, region, gate = made(runtime), live(), threading.Event()
+    waited: list[tuple[int, int]] = []
+    wait = runtime.waiting.await_done
+
+    def noted(done: Callable[[], bool]) -> None:
+        before = queue.rows
+        gate.set()
+        wait(done)
+        waited.append((before, queue.rows))
+
+    monkeypatch.setattr(runtime.waiting, "await_done", noted)
+    for number in range(8):
+        queue.await_room()
+        assert waited == []
+        queue.release([queue.task(0, lambda: gate.wait(TIMEOUT_S), [(region, node(number))], 0)])
+    assert queue.rows == 8
+    queue.await_room()
+    ((before, after),) = waited
+    assert before == 8
+    assert after <= 4
 
 
 def test_nothing_starts_before_it_is_released(runtime: RankRuntime) -> None:

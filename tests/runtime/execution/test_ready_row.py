@@ -99,11 +99,11 @@ def test_what_takes_events_follows_a_device_task_once_that_is_submitted() -> Non
     first.lead(host)
     assert first.submitted(OVER) == []  # of them, the release itself is still to come
     first.lead(late)
-    assert (early.events, late.events, host.events) == ([OVER], [OVER], [])
+    assert (early.events, late.events, host.events) == ((OVER,), (OVER,), ())
     assert count_down([early, late, host]) == [early, late]
     assert first.end() == [host]
     first.lead(after)
-    assert (after.events, count_down([after])) == ([], [after])
+    assert (after.events, count_down([after])) == ((), [after])
 
 
 def test_a_task_that_raises_has_failed_and_what_waits_for_it_never_starts() -> None:
