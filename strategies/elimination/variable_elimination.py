@@ -220,8 +220,11 @@ def tables_by_operator(tables: Sequence[Table[Values]], operators: int) -> tuple
 
 
 def width(tables: Sequence[Table[Values]], sizes: Sequence[int]) -> int:
-    """The entries of the table over all operators that some tables know."""
-    return prod(sizes[other] for other in {other for table in tables for other in table.operators})
+    """The entries of the table over all operators that some tables know.
+
+    An operator of one choice counts for two: it adds no entry, but an axis, of which arrays have few.
+    """
+    return prod(max(2, sizes[other]) for other in {other for table in tables for other in table.operators})
 
 
 def begin(

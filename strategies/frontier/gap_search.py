@@ -74,7 +74,7 @@ def solve(model: Model, epsilon: float, cores: int, limit: int = UNLIMITED) -> S
         model: the model.
         epsilon: by what share at most points may need more than an assignment that they stand for.
         cores: how many threads eliminate.
-        limit: points that need more memory are left out.
+        limit: points that need more memory are left out: with epsilon 0 the last point is the fastest within it.
     """
     if _effort(model) <= EXACT_ENTRIES:
         points, inexact = _eliminate(model, _all_choices(model), limit, 0.0, cores)
@@ -229,16 +229,3 @@ def _eliminate(
             chosen[operator] = int(kept[operator][choice])
         found.append(Found(*model.total(chosen, homes), tuple(chosen), tuple(homes)))
     return found, inexact
-
-
-def fastest_within(model: Model, limit: int, epsilon: float, cores: int) -> Found | None:
-    """The assignment of fewest ticks that needs at most so much memory; None where none does.
-
-    Args:
-        model: the model.
-        limit: the most bytes.
-        epsilon: it may take more ticks by this share than one that needs limit / (1 + epsilon) bytes.
-        cores: how many threads eliminate.
-    """
-    points = solve(model, epsilon, cores, limit).points
-    return points[-1] if points else None

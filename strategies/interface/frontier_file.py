@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, TypeVar
 from maniple.operators.plan import plan_file
 from maniple.operators.plan.plan import OperatorPlan, Plan, Predicted, WeightPlan
 from maniple.process.error import RequestError
-from maniple.strategies.interface.plan_frontier import Frontier, FrontierPoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from maniple.process.file_entry import Entry
 
 __all__: list[str] = []
 
 Value = TypeVar("Value")
+Point = tuple[float, int, float, int, int, Plan]
+"""The measures of a point, in order, and its plan."""
+Figures = tuple[bool, float, tuple[str, ...], float | None, float | None, int]
+"""The figures of the whole, in order."""
 
 VERSION = 1
 """The version of the file that this code reads and writes."""
@@ -32,40 +35,42 @@ OWN = ("machine", "explanation", "predicted")
 MEASURES = ("step_s", "peak_memory_bytes", "model_s", "model_bytes", "devices")
 
 
-def text(frontier: Frontier) -> str:
-    """A frontier as the text of its file."""
-    first = frontier.points[0].plan
+def text(figures: Mapping[str, object], points: Sequence[tuple[Mapping[str, object], Plan]]) -> str:
+    """A frontier as the text of its file.
+
+    Args:
+        figures: those of the whole.
+        points: of each point its measures, and its plan.
+    """
+    first = points[0][1]
     configurations: dict[OperatorPlan, int] = {}
     homes: dict[WeightPlan, int] = {}
-    points = []
-    for point in frontier.points:
-        whole = point.plan.to_json()
-        points.append(
+    rows = []
+    for measures, plan in points:
+        whole = plan.to_json()
+        rows.append(
             {
-                **{key: value for key, value in point.to_json().items() if key != "plan"},
+                **{key: measures[key] for key in MEASURES},
                 **{key: whole[key] for key in OWN},
-                "operators": [configurations.setdefault(c, len(configurations)) for _, c in point.plan.operators],
-                "weights": [homes.setdefault(home, len(homes)) for _, home in point.plan.weights],
+                "operators": [configurations.setdefault(c, len(configurations)) for _, c in plan.operators],
+                "weights": [homes.setdefault(home, len(homes)) for _, home in plan.weights],
             }
         )
     whole = first.to_json()
     document = {
         "frontier": VERSION,
         **{key: whole[key] for key in SHARED},
-        **{key: getattr(frontier, key) for key in FIGURES if key != "inexact"},
-        "inexact": list(frontier.inexact),
+        **{key: figures[key] for key in FIGURES},
         "operators": [name for name, _ in first.operators],
         "weights": [name for name, _ in first.weights],
         "configurations": [configuration.to_json() for configuration in configurations],
         "homes": [home.to_json() for home in homes],
-        "points": points,
+        "points": rows,
     }
     return plan_file.text(document)
 
 
-def parts(
-    root: Entry,
-) -> tuple[tuple[FrontierPoint, ...], bool, float, tuple[str, ...], float | None, float | None, int]:
+def parts(root: Entry) -> tuple[tuple[Point, ...], Figures]:
     """What a frontier is made of, from the entries of its file.
 
     Raises:
@@ -91,7 +96,7 @@ def parts(
         strategy=table["strategy"].string(),
         semantics=tuple((key, entry.string()) for key, entry in table["semantics"].items()),
     )
-    points = []
+    points: list[Point] = []
     for entry in table["points"].elements():
         own = entry.table((*MEASURES, *OWN, "operators", "weights"))
         plan = replace(
@@ -103,7 +108,7 @@ def parts(
             predicted=Predicted.from_json(own["predicted"]),
         )
         points.append(
-            FrontierPoint(
+            (
                 own["step_s"].number(0.0),
                 own["peak_memory_bytes"].integer(0),
                 own["model_s"].number(0.0),
@@ -114,8 +119,7 @@ def parts(
         )
     if not points:
         raise table["points"].problem("at least one point")
-    return (
-        tuple(points),
+    return tuple(points), (
         table["exact"].boolean(),
         table["epsilon"].number(0.0),
         tuple(entry.string() for entry in table["inexact"].elements()),

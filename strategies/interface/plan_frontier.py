@@ -248,7 +248,10 @@ class Frontier:
         """The frontier as the text of its file."""
         from maniple.strategies.interface import frontier_file
 
-        return frontier_file.text(self)
+        figures = {key: getattr(self, key) for key in frontier_file.FIGURES}
+        figures["inexact"] = list(self.inexact)
+        measured = [({key: getattr(p, key) for key in frontier_file.MEASURES}, p.plan) for p in self.points]
+        return frontier_file.text(figures, measured)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the frontier as JSON, whole or not at all; what plans have in common is written once.
@@ -270,7 +273,8 @@ class Frontier:
         from maniple.process.file_entry import read_json
         from maniple.strategies.interface import frontier_file
 
-        return cls(*frontier_file.parts(read_json(path)))
+        points, figures = frontier_file.parts(read_json(path))
+        return cls(tuple(FrontierPoint(*point) for point in points), *figures)
 
     @classmethod
     def parse(cls, text: str, name: str = "frontier") -> Self:
@@ -286,7 +290,8 @@ class Frontier:
         from maniple.process.file_entry import parse_json
         from maniple.strategies.interface import frontier_file
 
-        return cls(*frontier_file.parts(parse_json(name, text)))
+        points, figures = frontier_file.parts(parse_json(name, text))
+        return cls(tuple(FrontierPoint(*point) for point in points), *figures)
 
 
 def undominated(points: Iterable[FrontierPoint]) -> tuple[FrontierPoint, ...]:

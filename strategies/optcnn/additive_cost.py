@@ -58,6 +58,7 @@ class AdditiveCost:
         self._flows = Flows(problem.machine)
         self._tables: dict[object, Costs] = {}
         self._own: dict[object, float] = {}
+        self._synchronised: dict[object, float] = {}
         self._cuts_of: dict[object, tuple[list[int], list[list[int]]]] = {}
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(self._kind(number), len(kinds)) for number in range(len(self._nodes))]
@@ -151,6 +152,12 @@ class AdditiveCost:
 
     def synchronisation_ns(self, tensor: int, number: int, choice: Choice, settled: HomeBoxes) -> float:
         """What a weight moves between a home and one of its users, and its update: this user's equal part of it."""
+        key = tensor, number, choice, settled.home.plan
+        if key not in self._synchronised:
+            self._synchronised[key] = self._synchronise_ns(tensor, number, choice, settled)
+        return self._synchronised[key]
+
+    def _synchronise_ns(self, tensor: int, number: int, choice: Choice, settled: HomeBoxes) -> float:
         blocks = settled.blocks.copy()
         blocks[:, 0] = settled.home.processors
         placed, place = self._operators.place(number, choice), self._nodes[number].operands.index(tensor)

@@ -64,6 +64,7 @@ class PlacedOperators:
         self._cache, self._shapes = RegionCache(self.machine), Shapes()
         self.memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, Choice], Placed] = {}
+        self._homes: dict[tuple[int, tuple[int, ...], tuple[Choice, ...]], HomeBoxes] = {}
         self._readers: dict[int, list[int]] = {}
         for node in self._nodes:
             if node.id in self.plan_free.needed:
@@ -191,6 +192,12 @@ class PlacedOperators:
 
     def home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> HomeBoxes:
         """Where a weight lives if these operators, under these choices, are all users."""
+        key = tensor, tuple(operators), tuple(choices)
+        if key not in self._homes:
+            self._homes[key] = self._home(*key)
+        return self._homes[key]
+
+    def _home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> HomeBoxes:
         users = [self.users(tensor, number, choice) for number, choice in zip(operators, choices, strict=True)]
         shape = self._tensors[tensor].shape
         return self.home_boxes(tensor, home_among(shape, users, 0))

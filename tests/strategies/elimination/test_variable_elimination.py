@@ -80,3 +80,13 @@ def test_the_inside_of_equal_layers_is_taken_out_once() -> None:
     (plain,) = finish(begin(MinPlus(), sizes, tables, 10**6), 1)
     assert closed(end) == closed(plain)
     assert len(met) < len(plain.steps)
+
+
+def test_operators_of_one_choice_need_no_axes() -> None:
+    """Forty, all neighbours: more than an array has axes."""
+    count = 40
+    tables = [Table((number,), np.ones(1)) for number in range(count)]
+    tables += [Table((a, b), np.ones((1, 1))) for a in range(count) for b in range(a + 1, count)]
+    (end,) = finish(begin(MinPlus(), [1] * count, tables, 10**6), 1)
+    assert end.exact
+    assert closed(end) == count + count * (count - 1) / 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from maniple.strategies.frontier import gap_search
 from maniple.strategies.frontier.additive_model import Model
 from maniple.strategies.frontier.algebra import UNLIMITED, reduce
-from maniple.strategies.frontier.gap_search import fastest_within, solve
+from maniple.strategies.frontier.gap_search import solve
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
 Points = list[tuple[int, int]]
@@ -86,10 +86,8 @@ def test_every_assignment_has_a_point_within_the_bound(model: Model, epsilon: fl
 def test_the_fastest_within_a_memory(model: Model, share: float) -> None:
     wanted = best(model)
     limit = int(wanted[0][0] + share * (wanted[-1][0] - wanted[0][0]))
-    fastest = fastest_within(model, limit, 0.0, 1)
-    assert fastest is not None
-    assert (fastest.memory, fastest.ticks) == [point for point in wanted if point[0] <= limit][-1]
-    assert wanted[0][0] == 0 or fastest_within(model, wanted[0][0] - 1, 0.0, 1) is None
+    assert found(model, 0.0, limit)[-1] == [point for point in wanted if point[0] <= limit][-1]
+    assert wanted[0][0] == 0 or found(model, 0.0, wanted[0][0] - 1) == []
 
 
 def test_a_point_in_a_gap_is_found() -> None:
