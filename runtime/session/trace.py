@@ -284,17 +284,18 @@ class Replaying:
 
     def _hold_back(self, values: Any, whole: Callable[[Replaying], object]) -> None:
         """Take in a launch of a sequence that is held back, in turn: one that is refused is not among them."""
-        mine = self._turn.mine
+        turn, made = self._turn, self._made
+        mine = turn.mine
         try:
-            self._turn.take()
+            turn.take()
             ended = not self.waiting
             if not ended:
-                self._made.append(values)
-                if self.complete:
+                made.append(values)
+                if len(made) == len(self._records):
                     whole(self)
         finally:
             if not mine:
-                self._turn.give()
+                turn.give()
         if ended:  # another thread did, after this launch was compared
             raise self._turn.refusal()
 
