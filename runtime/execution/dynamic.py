@@ -309,19 +309,17 @@ class DynamicLaunches:
         tell: Tell = silent
         journal = None if self.runtime.journal.recorder is None else self.runtime.journal
         for number, processor, body in bound.bodies:
-            taking = call is not None and isinstance(body, BoundTask)
             measured = None
             if number not in bound.heard and self._recorded():
-                run = partial(body.run, call) if taking else body
+                run = _give_values(body, call)
                 measured = self.runtime.scratch.watch(launch, number, self._resources.processors[processor], run)
                 if measured is run:
                     bound.heard.add(number)
                     measured = None
-            if taking and serial and self._recovery.possible:
+            if serial and self._recovery.possible and call is not None and isinstance(body, BoundTask):
                 guarded: Callable[[], object] = Attempt(self._recovery, body, call, launch, serial, measured)
             else:
-                run = partial(body.run, call) if taking else body
-                guarded = self._recovery.guard(measured or run, launch, number)
+                guarded = self._recovery.guard(measured or _give_values(body, call), launch, number)
             measure = None
             if mapping is not None and mapping.options.profile:
                 if self._resources.processors[processor].device is None:
@@ -382,3 +380,8 @@ class DynamicLaunches:
             enter(live.analysis, validity)
             live.resume(self._here)
             self.analysis.note_replay(region)
+
+
+def _give_values(body: Callable[[], object], call: Call | None) -> Callable[[], object]:
+    """Tie a user's body to the values of its call."""
+    return partial(body.run, call) if call is not None and isinstance(body, BoundTask) else body

@@ -303,10 +303,15 @@ class ReadyQueue:
 
     def link(self, live: LiveRegion, edges: Sequence[tuple[Node, Node]]) -> None:
         """Link rows to those they wait for, as far as both run here."""
+        find = live.rows.get
+        last: Node | None = None
+        then: ReadyRow | None = None
         with self._lock:
             for before, after in edges:
-                first, then = live.rows.get(before), live.rows.get(after)
-                if first is not None and then is not None and first is not then:
+                if after is not last:  # those of one node follow one another
+                    last, then = after, find(after)
+                first = None if then is None else find(before)
+                if first is not None and then is not None and first is not then and first.state is not DONE:
                     first.lead(then)
 
     def line_up(self, moves: Sequence[ReadyRow], tasks: Sequence[ReadyRow], *, together: bool) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 
 from maniple.process.error import RequestError
 from maniple.runtime.program.handle import PartitionedRegion, Region
 from maniple.runtime.program.task import Read, WriteDiscard, task
+from maniple.runtime.storage.copy_kernels import torch_dtype
 
 __all__: list[str] = []
 
@@ -27,6 +30,25 @@ def write(values: torch.Tensor, x: WriteDiscard) -> None:
 def copy(source: Read, target: WriteDiscard) -> None:
     """Copy one array to another."""
     target.copy_(source)
+
+
+def check_fill(value: float, dtype: str) -> None:
+    """Refuse a value that a type cannot hold.
+
+    A loop fills with the same value each time, and torch waits for other threads as it makes a tensor.
+
+    Args:
+        value: the value.
+        dtype: a region's dtype name.
+    """
+    (_fits if type(value) in {int, float, bool} else _try)(value, dtype)
+
+
+def _try(value: float, dtype: str) -> None:
+    torch.full((), value, dtype=torch_dtype(dtype))
+
+
+_fits = lru_cache(maxsize=256, typed=True)(_try)  # a value that is refused is not remembered
 
 
 def check_copy(source: Region | PartitionedRegion, target: Region | PartitionedRegion) -> None:

@@ -24,7 +24,7 @@ from maniple.runtime.program.mapping import Board, Mapping, ask_tunable, map_lau
 from maniple.runtime.program.mapping_cache import Mapped, MappedLaunches
 from maniple.runtime.program.operation import Operation, Statements
 from maniple.runtime.program.region_table import extents
-from maniple.runtime.program.stock_task import check_copy, copy, fill, write
+from maniple.runtime.program.stock_task import check_copy, check_fill, copy, fill, write
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.session.debugging import Debugging
 from maniple.runtime.session.tracing import Traced, Tracing
@@ -153,7 +153,7 @@ class Session:
         """
         region = target.region if isinstance(target, PartitionedRegion) else target
         # A value that the type cannot hold is refused here, not in a task.
-        torch.full((), value, dtype=torch_dtype(region.logical.dtype))
+        check_fill(value, region.logical.dtype)
         if isinstance(target, PartitionedRegion):
             self.future(FutureMap, fill, target.partition.colors, (value, target))
         else:

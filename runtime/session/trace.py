@@ -43,6 +43,9 @@ F = TypeVar("F", Future, FutureMap)
 # A trace whose regions come in ever new states keeps this many templates; Legion's default is the same.
 KEPT_TEMPLATES = 16
 
+# So many parts of launches are told by identity while a trace is taken down.
+KEPT_PARTS = 256
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Record:
@@ -71,6 +74,7 @@ class Recording:
         self.frames = Frames([Calls(), Calls()])
         self.values: list[tuple[object, ...]] = []
         self._known: dict[object, Any] = {}
+        self._same: dict[int, tuple[object, Any]] = {}
         self._takes: dict[object, tuple[Operation, Take]] = {}
 
     def take_down(self, operation: Operation, launch: Launch, kinds: Sequence[type]) -> None:
@@ -99,7 +103,13 @@ class Recording:
         self.records.append(Record(like, stripped, take))
 
     def _once(self, part: T) -> T:
-        found: T = self._known.setdefault(part, part)
+        """Give the first of equal parts; one that is given again, as launches of a loop are, is not hashed again."""
+        same = self._same.get(id(part))
+        if same is None:
+            if len(self._same) >= KEPT_PARTS:
+                self._same.clear()
+            same = self._same[id(part)] = part, self._known.setdefault(part, part)
+        found: T = same[1]
         return found
 
 
@@ -284,17 +294,18 @@ class Replaying:
 
     def _hold_back(self, values: Any, whole: Callable[[Replaying], object]) -> None:
         """Take in a launch of a sequence that is held back, in turn: one that is refused is not among them."""
-        mine = self._turn.mine
+        turn, made = self._turn, self._made
+        mine = turn.mine
         try:
-            self._turn.take()
+            turn.take()
             ended = not self.waiting
             if not ended:
-                self._made.append(values)
-                if self.complete:
+                made.append(values)
+                if len(made) == len(self._records):
                     whole(self)
         finally:
             if not mine:
-                self._turn.give()
+                turn.give()
         if ended:  # another thread did, after this launch was compared
             raise self._turn.refusal()
 

@@ -1,0 +1,16 @@
+"""Stock tasks: what cannot be filled is refused where it is asked for, however often."""
+
+from __future__ import annotations
+
+import pytest
+
+from maniple.runtime.program.stock_task import check_fill
+
+
+def test_a_value_that_a_type_cannot_hold_is_refused_each_time() -> None:
+    for _ in range(2):
+        check_fill(3.5, "float32")
+        check_fill(3, "uint8")
+        for value, dtype in ((1e300, "float32"), (1e30, "int64"), ("three", "float32")):
+            with pytest.raises((RuntimeError, TypeError)):
+                check_fill(value, dtype)  # type: ignore[arg-type]
