@@ -51,7 +51,7 @@ class ForwardBinder(PureBinder):
 
     graph: Graph
     node: Node
-    tiles: tuple[Tile, ...]
+    tiles: Sequence[Tile]
     slots: tuple[Slot, ...]
     training: bool
     checked: bool
@@ -99,7 +99,7 @@ class BackwardBinder(PureBinder):
 
     graph: Graph
     node: Node
-    tiles: tuple[Tile, ...]
+    tiles: Sequence[Tile]
     slots: tuple[Slot, ...]
 
     def signature(self, point: int) -> Hashable:

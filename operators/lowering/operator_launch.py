@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from maniple.operators.lowering.launch_form import tile_flops
 from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, UpdateBinder
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import overlapping
 from maniple.runtime.schedule.launch import Launch, Requirement
+from maniple.runtime.schedule.launch_columns import Rects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +79,10 @@ def update_launch(weight: Weight, gradient: LogicalRegion, optimizer: SGD) -> La
     return Launch(f"{weight.name}.update", weight.points, requirements, UpdateBinder(optimizer), flops, "update")
 
 
-def _rects(need: RequirementForm, tasks: PlacedTasks, region: LogicalRegion) -> tuple[Rect, ...]:
+def _rects(need: RequirementForm, tasks: PlacedTasks, region: LogicalRegion) -> Sequence[Rect]:
     if need.tiles is None:
-        return (region.bounds,) * len(tasks.points)
+        whole = np.asarray((region.bounds.lo, region.bounds.hi), dtype=np.int64).T
+        return Rects(np.tile(whole, (len(tasks.points), 1, 1)))
     return tasks.rects(*need.tiles, region.bounds.ndim)
 
 

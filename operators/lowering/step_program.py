@@ -10,12 +10,12 @@ from weakref import WeakValueDictionary
 
 from maniple.process.gc_pause import pause_gc
 from maniple.runtime.analysis.fragment import FragmentKey, HostDistance
-from maniple.runtime.analysis.program_analysis import place_uses
+from maniple.runtime.analysis.placed_use import Placing
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
 from maniple.runtime.analysis.step_analysis import analyse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     import torch
 
@@ -84,10 +84,11 @@ class Program:
 
     def keys(self, machine: Machine) -> tuple[FragmentKey, ...]:
         """Give what determines the fragment of each region, in the order of `regions`."""
-        uses: dict[int, list[tuple[Privilege, tuple[PlacedUse, ...]]]] = {}
+        uses: dict[int, list[tuple[Privilege, Sequence[PlacedUse]]]] = {}
+        placing = Placing(machine)
         for launch in self.launches:
             for requirement in launch.requirements:
-                tasks = place_uses(launch, requirement, machine)
+                tasks = placing.uses(launch, requirement)
                 uses.setdefault(requirement.region.id, []).append((requirement.privilege, tasks))
         return tuple(
             FragmentKey(region.bounds, self.homes.get(region.id, ()), tuple(uses[region.id]))

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maniple.operators.plan.weight_home import planned_home
-from maniple.operators.rules.bounds import rects_of
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training.optimizer import SGD
 from maniple.process.error import RequestError
+from maniple.runtime.schedule.launch_columns import Rects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis.fragment import Home
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.region_table import RegionTable
-    from maniple.runtime.schedule.launch import Point
+    from maniple.runtime.schedule.launch_columns import Points
     from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
@@ -46,14 +46,14 @@ class Weight:
     name: str
     value: LogicalRegion
     states: tuple[LogicalRegion, ...]
-    points: tuple[Point, ...]
-    rects: tuple[Rect, ...]
+    points: Points
+    rects: Rects
     home: Home
 
     @classmethod
     def at(cls, name: str, regions: tuple[LogicalRegion, ...], home: WeightHome) -> Weight:
         """A weight of some regions, its value first, that lives at a home."""
-        rects = rects_of(home.blocks)
+        rects = Rects(home.blocks)
         held: dict[int, list[Rect]] = {}
         for memory, rect in zip(home.memories.tolist(), rects, strict=True):
             held.setdefault(memory, []).append(rect)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.operators.rules.bounds import blocks_of
+from maniple.operators.rules.bounds import blocks_of, row_major
 from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
-from maniple.operators.rules.task_placement import keep_replicas, points_of, processors_by_point
+from maniple.operators.rules.task_placement import keep_replicas, processors_by_point
 from maniple.operators.rules.tile import split_range
 from maniple.process.error import RequestError, nearest
+from maniple.runtime.schedule.launch_columns import Points
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from maniple.operators.rules.bound_rule import BoundRule
     from maniple.operators.rules.bounds import Bounds, Column, Table
     from maniple.runtime.machine.machine import Machine
-    from maniple.runtime.schedule.launch import Point
 
 __all__: list[str] = []
 
@@ -59,10 +59,9 @@ class WeightHome:
     memories: Column
     blocks: Bounds
 
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> Points:
         """The points of a launch whose tasks run where the weight lives."""
-        colors = list(product(*map(range, self.plan.degrees)))
-        return points_of([colors[color] for color in self.colors.tolist()], self.colors, self.processors)
+        return Points(row_major(self.plan.degrees)[self.colors], self.colors, self.processors)
 
 
 def planned_home(shape: Sequence[int], plan: WeightPlan, memory_of: Column) -> WeightHome:

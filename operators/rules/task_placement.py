@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.regions.rectangle import Rect
-from maniple.runtime.schedule.launch import Point
+from maniple.operators.rules.tile_table import Tiles
+from maniple.runtime.schedule.launch_columns import Points, Rects
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from maniple.operators.rules.bounds import Column, Table
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
-    from maniple.operators.rules.rule import BoundRule, Tile
+    from maniple.operators.rules.rule import BoundRule
     from maniple.operators.rules.tile import TensorRole
     from maniple.operators.rules.tile_table import TileTable
     from maniple.runtime.machine.machine import Machine
@@ -36,17 +34,19 @@ class PlacedTasks:
     """
 
     table: TileTable
-    points: tuple[Point, ...]
-    tiles: tuple[Tile, ...]
+    points: Points
+    tiles: Tiles
     numbers: Column
+    _rects: dict[tuple[TensorRole, int], Rects] = field(init=False, repr=False, default_factory=dict)
 
     def primary(self) -> PlacedTasks:
         """The tasks of backward: replica 0 of each point, since a gradient counts once."""
-        chosen = [task for task, point in enumerate(self.points) if point.replica == 0]
-        points, tiles = tuple(self.points[task] for task in chosen), tuple(self.tiles[task] for task in chosen)
-        return PlacedTasks(self.table, points, tiles, self.numbers[chosen])
+        chosen = np.flatnonzero(self.points.replicas == 0)
+        if len(chosen) == len(self.numbers):
+            return self
+        return PlacedTasks(self.table, self.points.select(chosen), self.tiles.select(chosen), self.numbers[chosen])
 
-    def rects(self, role: TensorRole, place: int, axes: int) -> tuple[Rect, ...]:
+    def rects(self, role: TensorRole, place: int, axes: int) -> Rects:
         """What each task uses of a tensor, the empty box where it does not use it.
 
         Args:
@@ -54,8 +54,9 @@ class PlacedTasks:
             place: which of them.
             axes: of the tensor.
         """
-        found = [tile.rect(role, place) for tile in self.tiles]
-        return tuple([Rect((0,) * axes, (0,) * axes) if rect is None else rect for rect in found])
+        if (role, place) not in self._rects:
+            self._rects[role, place] = Rects(self.table.bounds(role, place, axes)[self.numbers])
+        return self._rects[role, place]
 
 
 def place_tasks(bound: BoundRule, config: OperatorPlan, memory_of: Column) -> PlacedTasks:
@@ -69,8 +70,7 @@ def place_tasks(bound: BoundRule, config: OperatorPlan, memory_of: Column) -> Pl
     table = bound.table(bound.degrees(dict(config.degrees)))
     rows, processors = keep_replicas(processors_by_point(config)[table.busy], memory_of, once=any(table.folds))
     numbers = table.busy[rows]
-    tiles = tuple(table.tiles(numbers.tolist()))
-    return PlacedTasks(table, points_of([tile.index for tile in tiles], rows, processors), tiles, numbers)
+    return PlacedTasks(table, Points(table.index[numbers], rows, processors), Tiles(table, numbers), numbers)
 
 
 def processors_by_point(config: OperatorPlan | WeightPlan) -> Table:
@@ -97,18 +97,6 @@ def keep_replicas(processors: Table, memory_of: Column, *, once: bool = False) -
         kept[:, replica] = (memories[:, :replica] != memories[:, replica, None]).all(axis=1)
     points, replicas = np.nonzero(kept)
     return points, processors[points, replicas]
-
-
-def points_of(colors: Sequence[tuple[int, ...]], numbers: Column, processors: Column) -> tuple[Point, ...]:
-    """Give the points of tasks, of which replicas are next to each other.
-
-    Args:
-        colors: by task.
-        numbers: by task, ascending; the same for replicas.
-        processors: by task.
-    """
-    replicas = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)
-    return tuple(map(Point, colors, processors.tolist(), replicas.tolist()))
 
 
 def memory_by_processor(machine: Machine) -> Column:

@@ -21,6 +21,7 @@ from maniple.operators.rules.bounds import Bounds, Column, Table, row_major
 from maniple.operators.rules.tile import TensorRole, Tile
 from maniple.operators.rules.window import Range
 from maniple.regions.rectangle import Rect
+from maniple.runtime.schedule.on_demand import OnDemand
 
 __all__: list[str] = []
 
@@ -58,6 +59,7 @@ class TileTable:
     _alike: list[tuple[Column, Column]] = field(init=False, repr=False, default_factory=list)
     _made: dict[int, Tile] = field(init=False, repr=False, default_factory=dict)
     _used: dict[tuple[TensorRole, int], tuple[Bounds, Column]] = field(init=False, repr=False, default_factory=dict)
+    _whole: dict[tuple[TensorRole, int], Bounds] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Number the tiles."""
@@ -78,6 +80,16 @@ class TileTable:
         if (role, place) not in self._used:
             self._used[role, place] = self._find_used(role, place)
         return self._used[role, place]
+
+    def bounds(self, role: TensorRole, place: int, axes: int) -> Bounds:
+        """What every tile uses of a tensor of so many axes, from 0 to 0 on each where it does not use it."""
+        if (role, place) not in self._whole:
+            found = np.zeros((len(self.index), axes, 2), dtype=np.int64)
+            if self.axes[role][place] is not None:
+                bounds, numbers = self.used(role, place)
+                found[numbers] = bounds
+            self._whole[role, place] = found
+        return self._whole[role, place]
 
     def alike(self) -> tuple[Column, Column]:
         """The first tile of each kind, and the kind of each tile: equal extents, and so equal costs."""
@@ -131,6 +143,31 @@ class TileTable:
                 for place, axes in enumerate(self.axes[role])
             ]
         )
+
+
+@final
+class Tiles(OnDemand[Tile]):
+    """Some tiles of a table.
+
+    Args:
+        table: the table.
+        numbers: of the tiles.
+    """
+
+    def __init__(self, table: TileTable, numbers: Column) -> None:
+        self._table, self._numbers = table, numbers
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._numbers)
+
+    def item(self, number: int) -> Tile:
+        """Give one of them."""
+        return self._table.tiles((int(self._numbers[number]),))[0]
+
+    def select(self, chosen: Column) -> Tiles:
+        """Some of them, by their places."""
+        return Tiles(self._table, self._numbers[chosen])
 
 
 def _rect(axes: Axes, index: tuple[int, ...]) -> Rect:

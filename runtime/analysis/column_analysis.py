@@ -14,20 +14,23 @@ from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.regions.validity import Validity
+from maniple.runtime.analysis import placed_use
 from maniple.runtime.analysis.fragment import Fragment
+from maniple.runtime.analysis.fragment_kernels import tabulate_record
+from maniple.runtime.analysis.placed_use import PlacedUses
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.runtime.schedule.space import BoxSpaces
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from maniple.regions.columns.boxes import Boxes
     from maniple.regions.privilege import Privilege
-    from maniple.runtime.analysis.fragment import FragmentKey, Table, Uses
+    from maniple.runtime.analysis.fragment import FragmentKey, Table
     from maniple.runtime.schedule.schedule import Column
 
 __all__: list[str] = []
 
+_TASK = (placed_use.MEMORY, placed_use.PROCESSOR, placed_use.COLOR)
+"""What the compiled rules know of a task."""
 MOST_CELLS = 1 << 20
 """Boxes that cut a region into a grid of more cells than so many are analysed use by use."""
 MOST_WORDS = 1 << 22
@@ -103,6 +106,7 @@ class _Shape:
         uses: (first task, one past the last, privilege) of each use.
         tasks: (memory, processor, colour) of each task.
         boxes: what each uses.
+        points: the number of each in its launch.
     """
 
     bounds: Rect
@@ -113,17 +117,34 @@ class _Shape:
     uses: Table
     tasks: Table
     boxes: Boxes
+    points: Column
 
     @classmethod
     def of(cls, key: FragmentKey, memories: int) -> _Shape | None:
         """The uses of a key; None if columns do not hold them."""
         ops = {privilege.op.symbol for privilege, _ in key.uses if privilege.op is not None}
-        axes = _axes(key)
-        most = max((len(tasks) for _, tasks in key.uses), default=0)
-        if len(ops) > 1 or axes is None or not 0 < most <= MOST_TILES * memories:
+        placed: dict[int, PlacedUses | None] = {}
+        for _, tasks in key.uses:
+            if id(tasks) not in placed:
+                placed[id(tasks)] = PlacedUses.of(tasks)
+        tables = [found.table for found in (placed[id(tasks)] for _, tasks in key.uses) if found is not None]
+        most = max(map(len, tables), default=0)
+        if len(ops) > 1 or any(key.bounds.lo) or None in placed.values() or not 0 < most <= MOST_TILES * memories:
             return None
-        home = _boxes([(memory, rect) for memory, rects in key.home for rect in rects if not rect.is_empty], axes)
-        return cls(key.bounds, axes, memories, next(iter(ops), ""), home, *_columns(key.uses, axes))
+        table = np.concatenate([found for found in tables if len(found)])
+        axes = tuple([axis for axis, extent in enumerate(key.bounds.hi) if extent != 1])
+        if len(axes) > AXES:
+            return None
+        home = _home(key, axes)
+        boxes, count = _boxes(table[:, placed_use.BOX :], axes, len(key.bounds.hi)), 0
+        uses = np.empty((len(tables), 3), dtype=np.int64)
+        for number, (privilege, tasks) in enumerate(key.uses):
+            uses[number] = count, count + len(tasks), _privilege(privilege)
+            count += len(tasks)
+        if not _fits(key, axes, home, boxes, _words(uses)):
+            return None
+        tasks_table = np.ascontiguousarray(table[:, _TASK])
+        return cls(key.bounds, axes, memories, next(iter(ops), ""), home, uses, tasks_table, boxes, table[:, 0].copy())
 
     @property
     def layout(self) -> Column:
@@ -132,61 +153,44 @@ class _Shape:
         return np.asarray((*extents, *(1,) * (AXES - len(extents)), 1, 0))
 
 
-def _axes(key: FragmentKey) -> tuple[int, ...] | None:
-    """The axes of a region that are longer than one; None where columns do not hold its uses."""
-    bounds, cuts = key.bounds, [set[int]() for _ in key.bounds.lo]
-    if any(bounds.lo):
-        return None
-    rects = {rect for _, rects in key.home for rect in rects}
-    for _, tasks in key.uses:
-        for task in tasks:
-            if task.shared or not isinstance(task.rect, Rect):
-                return None
-            rects.add(task.rect)
-    for rect in rects:
-        for axis, found in enumerate(cuts):
-            found |= {rect.lo[axis], rect.hi[axis]}
-    axes = tuple([axis for axis, extent in enumerate(bounds.hi) if extent != 1])
-    cells = 1
+def _fits(key: FragmentKey, axes: tuple[int, ...], home: Boxes, boxes: Boxes, words: int) -> bool:
+    """Whether the boxes that cut a region make few enough cells."""
+    most = min(MOST_CELLS, MOST_WORDS // max(1, words))
+    cuts, at_most = 2 * (len(home) + len(boxes)) + 1, 1
     for axis in axes:
-        cells *= len(cuts[axis] | {0, bounds.hi[axis]}) - 1
-    fits = len(axes) <= AXES and cells <= MOST_CELLS and cells * _words(key.uses) <= MOST_WORDS
-    return axes if fits else None
-
-
-def _words(uses: Uses) -> int:
-    """How many words a cell needs for the contributions that wait for it."""
-    tasks = last = 0
-    for privilege, placed in uses:
-        tasks += len(placed)
-        last = tasks if privilege.reduces else last
-    return last // 32
-
-
-def _boxes(labelled: Sequence[tuple[int, Rect]], axes: tuple[int, ...]) -> Boxes:
-    """Rectangles as boxes on some axes."""
-    table = np.empty((len(labelled), WIDTH), dtype=np.int64)
-    table[:, LOW:HIGH], table[:, HIGH:] = 0, 1
-    table[:, 0] = [label for label, _ in labelled]
+        at_most *= min(cuts, key.bounds.hi[axis])
+    if at_most <= most:
+        return True
+    cells = 1
     for place, axis in enumerate(axes):
-        table[:, LOW + place] = [rect.lo[axis] for _, rect in labelled]
-        table[:, HIGH + place] = [rect.hi[axis] for _, rect in labelled]
+        ends = [table[:, column + place] for table in (home, boxes) for column in (LOW, HIGH)]
+        cells *= len(np.unique(np.concatenate((*ends, (0, key.bounds.hi[axis]))))) - 1
+    return cells <= most
+
+
+def _words(uses: Table) -> int:
+    """How many words a cell needs for the contributions that wait for it."""
+    reducing = uses[uses[:, 2] == validity.REDUCE, 1]
+    return int(reducing[-1]) // 32 if len(reducing) else 0
+
+
+def _home(key: FragmentKey, axes: tuple[int, ...]) -> Boxes:
+    """What is valid before a step, labelled by memory."""
+    held = [(memory, *rect.lo, *rect.hi) for memory, rects in key.home for rect in rects if not rect.is_empty]
+    table = np.asarray(held, dtype=np.int64).reshape(len(held), 1 + 2 * key.bounds.ndim)
+    found = _boxes(table[:, 1:], axes, key.bounds.ndim)
+    found[:, 0] = table[:, 0]
+    return found
+
+
+def _boxes(ends: Table, axes: tuple[int, ...], ndim: int) -> Boxes:
+    """The low and high ends of boxes on all axes as boxes on some, without a label."""
+    table = np.zeros((len(ends), WIDTH), dtype=np.int64)
+    table[:, HIGH:] = 1
+    for place, axis in enumerate(axes):
+        table[:, LOW + place] = ends[:, axis]
+        table[:, HIGH + place] = ends[:, ndim + axis]
     return table
-
-
-def _columns(uses: Uses, axes: tuple[int, ...]) -> tuple[Table, Table, Boxes]:
-    """Uses as (first task, one past the last, privilege), their tasks as (memory, processor, colour), their boxes."""
-    table = np.empty((len(uses), 3), dtype=np.int64)
-    rows: list[tuple[int, int, int]] = []
-    labelled: list[tuple[int, Rect]] = []
-    for number, (privilege, tasks) in enumerate(uses):
-        colors: dict[tuple[int, ...], int] = {}
-        first = len(rows)
-        for task in tasks:
-            rows.append((task.memory, task.processor, colors.setdefault(task.color, len(colors))))
-            labelled.append((0, task.rect))  # type: ignore[arg-type]  # `_axes` has looked
-        table[number] = first, len(rows), _privilege(privilege)
-    return table, np.asarray(rows, dtype=np.int64).reshape(-1, 3), _boxes(labelled, axes)
 
 
 def _privilege(privilege: Privilege) -> int:
@@ -199,70 +203,31 @@ def _privilege(privilege: Privilege) -> int:
 
 def _fragment(key: FragmentKey, shape: _Shape, moves: Table, edges: Table, carried: Table, left: Boxes) -> Fragment:
     """What the rules found of a region, as the runtime knows it."""
-    instances, boxes, accesses, transfers, pieces = _record()
-    parts = _ROOM.kept[5][: _ROOM.kept[8][storage.PARTS]].copy()
-    count = len(shape.tasks)
-    # Every row of every table has a space of its own, in this order; that of a task is its box.
-    ends = [(np.arange(count), np.arange(1, count + 1))]
-    ends += [
-        (table[:, storage.FIRST] + count, table[:, storage.LAST] + count) for table in (accesses, transfers, pieces)
-    ]
-    behind = count + len(boxes)
-    ends.append((np.arange(behind, behind + len(instances)), np.arange(behind + 1, behind + len(instances) + 1)))
-    first, last = (np.concatenate(columns) for columns in zip(*ends, strict=True))
-    table = np.concatenate((shape.boxes, boxes, instances))
-    spaces = BoxSpaces(shape.bounds, shape.axes, table, first, last)
-    numbers = np.split(np.arange(len(first)), np.cumsum([len(columns) for columns, _ in ends[:-1]]))
-    kinds = moves[:, history.KIND]
+    tasks, accesses, transfers, pieces, instances, parts, boxes, first, last = tabulate_record(
+        shape.uses, shape.tasks, shape.points, shape.boxes, shape.memories, _ROOM.kept
+    )
+    spaces = BoxSpaces(shape.bounds, shape.axes, boxes, first, last)
+    kinds = moves[:, history.KIND].copy()
     folds = kinds == RowKind.FOLD
     reduces = folds | (kinds == RowKind.ALL_REDUCE) | (kinds == RowKind.REDUCE_SCATTER)
-    elements = (instances[:, HIGH:] - instances[:, LOW:HIGH]).prod(axis=1)
     return Fragment(
-        tasks=_tasks(key, shape),
+        tasks=tasks,
         uses=len(key.uses),
         serves=moves[:, history.USE].copy(),
-        kinds=kinds.copy(),
+        kinds=kinds,
         processors=np.where(folds, moves[:, history.BY], -1),
         elements=np.where(folds, 0, moves[:, history.ELEMENTS]),
         ops=tuple([shape.op if fold else "" for fold in reduces.tolist()]),
-        accesses=_select(accesses, count, numbers[1], storage.INSTANCE, storage.WRITES, storage.SLOT),
-        transfers=_select(transfers, count, numbers[2], storage.SOURCE, storage.TARGET, storage.FEEDS, storage.AFTER),
-        pieces=_select(
-            pieces, count, numbers[3], storage.MEMORY, storage.TARGET, storage.FIRST_PART, storage.LAST_PART
-        ),
+        accesses=accesses,
+        transfers=transfers,
+        pieces=pieces,
         parts=parts,
-        instances=np.column_stack(
-            (instances[:, 0] // storage.KINDS, instances[:, 0] % storage.KINDS, numbers[4], elements)
-        ),
+        instances=instances,
         spaces=spaces,
         edges=edges,
         carried=carried,
         leave=partial(_leaves, left, spaces),
     )
-
-
-def _record() -> tuple[Table, ...]:
-    """What was kept of the last analysis: instances, boxes, accesses, transfers, pieces."""
-    record = _ROOM.kept
-    numbers = (storage.INSTANCES, storage.SPACES, storage.ACCESSES, storage.TRANSFERS, storage.PIECES)
-    return tuple([table[: record[8][number]].copy() for table, number in zip(record[:5], numbers, strict=True)])
-
-
-def _select(table: Table, tasks: int, spaces: Column, *columns: int) -> Table:
-    """Columns of a table, behind the number of the movement and that of the space."""
-    return np.column_stack((table[:, 0] - tasks, spaces, *[table[:, column] for column in columns]))
-
-
-def _tasks(key: FragmentKey, shape: _Shape) -> Table:
-    """What every task of every use uses."""
-    uses, placed, at = shape.uses, shape.tasks, _ROOM.kept[6]
-    found = np.empty((len(placed), 5), dtype=np.int64)
-    use_of = np.repeat(np.arange(len(uses)), uses[:, 1] - uses[:, 0])
-    # The place of a contribution is behind those of all memories.
-    place = np.where(uses[use_of, 2] == validity.REDUCE, shape.memories + np.arange(len(placed)), placed[:, 0])
-    found[:, 0], found[:, 1] = use_of, [task.point for _, tasks in key.uses for task in tasks]
-    found[:, 2], found[:, 3], found[:, 4] = np.arange(len(placed)), at[place], uses[use_of, 2] != validity.READ
-    return found
 
 
 def _leaves(table: Boxes, spaces: BoxSpaces) -> Validity:

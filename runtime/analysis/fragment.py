@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ __all__: list[str] = []
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Home = tuple[tuple[int, tuple["Rect", ...]], ...]
-Uses = tuple[tuple["Privilege", tuple["PlacedUse", ...]], ...]
+Uses = tuple[tuple["Privilege", "Sequence[PlacedUse]"], ...]
 
 # Columns of the tables of a fragment. NODE is a task in `tasks`, a movement in all others.
 USE, POINT, TASK_SPACE, TASK_INSTANCE, TASK_WRITES = range(5)
@@ -33,7 +34,7 @@ SOURCE, TARGET, FEEDS, AFTER = range(2, 6)
 MEMORY, FOLDED, FIRST, LAST = range(2, 6)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FragmentKey:
     """What determines a fragment: nothing in it names the region, so equal layers share one.
 
@@ -46,6 +47,14 @@ class FragmentKey:
     bounds: Rect
     home: Home
     uses: Uses
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.bounds, self.home, self.uses))
+
+    def __hash__(self) -> int:
+        """By all that it has, which is looked at once."""
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.regions.columns.boxes import AXES
-from maniple.regions.columns.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, NONE, TO, TOUCHED, USE
-from maniple.regions.columns.row_major import touched_by_part
 from maniple.regions.index_space import RectSet
-from maniple.runtime.analysis import fragment as columns
-from maniple.runtime.schedule.schedule import RowKind
+from maniple.runtime.analysis.move_kernels import tabulate_moves
 from maniple.runtime.schedule.space import BoxSpaces
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.regions.columns.history import Table
     from maniple.regions.columns.row_major import Column
     from maniple.regions.index_space import IndexSpace
@@ -35,61 +34,27 @@ def tabulate(fragment: Fragment, bounds: Rect, itemsize: int, line: int) -> tupl
         itemsize: bytes of an element.
         line: bytes of a cache line; 0 where nobody counts lines.
     """
-    volumes, memories, kinds = fragment.volumes, fragment.instances[:, 0], fragment.kinds
-    moves = np.full((len(kinds), TOUCHED + 1), NONE, dtype=np.int64)
-    moves[:, USE], moves[:, KIND], moves[:, BY] = fragment.serves, kinds, fragment.processors
-    read = np.zeros(len(kinds), dtype=np.int64)
-    np.add.at(read, fragment.accesses[:, columns.NODE], volumes[fragment.accesses[:, columns.SPACE]])
-    moves[:, ELEMENTS] = np.where(kinds == RowKind.FOLD, read, fragment.elements)
-    pushes, pieces = fragment.transfers, fragment.pieces
-    node, source = pushes[:, columns.NODE], memories[pushes[:, columns.SOURCE]]
-    target = memories[pushes[:, columns.TARGET]]
-    copies = kinds[node] == RowKind.COPY
-    moves[node[copies], FROM], moves[node[copies], TO] = source[copies], target[copies]
-    # Who owns what of a collective: who folds it, or, where nothing is folded, who sends it, to whomever it does first.
-    width = int(memories.max(initial=0)) + 1
-    sender, receiver = node * width + source, node * width + target
-    sends = ~copies & (_first(sender, target) == target) & ~np.isin(node, pieces[:, columns.NODE])
-    folder = pieces[:, columns.NODE] * width + pieces[:, columns.MEMORY]
-    owners = np.concatenate((sender[sends], folder))
-    spaces = np.concatenate((pushes[copies, columns.SPACE], pushes[sends, columns.SPACE], pieces[:, columns.SPACE]))
-    touched = _touched(fragment, spaces, bounds, itemsize, line)
-    alone = int(np.count_nonzero(copies))
-    moves[node[copies], TOUCHED] = touched[:alone]
-    group = np.unique(np.concatenate((sender[~copies], receiver[~copies])))
-    members = np.zeros((len(group), 3), dtype=np.int64)
-    members[:, 0] = group % width
-    np.add.at(members[:, 1], np.searchsorted(group, owners), volumes[spaces[alone:]])
-    np.add.at(members[:, 2], np.searchsorted(group, owners), touched[alone:])
-    found, begins, counts = np.unique(group // width, return_index=True, return_counts=True)
-    moves[found, GROUP], moves[found, GROUP_SIZE] = begins, counts
-    return moves, members
+    table, first, last, shape = _boxed(fragment.spaces, bounds)
+    return tabulate_moves(
+        (fragment.serves, fragment.kinds, fragment.processors, fragment.elements),
+        (fragment.accesses, fragment.transfers, fragment.pieces, fragment.instances),
+        (table, first, last),
+        np.asarray((*shape, itemsize, line), dtype=np.int64),
+    )
 
 
-def _first(keys: Column, values: Column) -> Column:
-    """For each key the value that stands beside its first place."""
-    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
-    found: Column = values[first][number]
-    return found
-
-
-def _touched(fragment: Fragment, spaces: Column, bounds: Rect, itemsize: int, line: int) -> Column:
-    """The bytes that a processor touches to read each of some spaces."""
-    if not line or not len(spaces):
-        return np.zeros(len(spaces), dtype=np.int64)
-    found = fragment.spaces
-    if isinstance(found, BoxSpaces):
-        begins, counts = found.first[spaces], found.last[spaces] - found.first[spaces]
-        starts = np.concatenate(([0], np.cumsum(counts)))
-        table = found.boxes[np.repeat(begins - starts[:-1], counts) + np.arange(starts[-1])]
-        shape = [bounds.hi[axis] for axis in found.axes]
-        return touched_by_part(table, starts, np.asarray((*shape, *(1,) * (AXES - len(shape)), itemsize, line)))
-    corners = [_corners(found[space]) for space in spaces.tolist()]
-    table = np.zeros((sum(len(low) for low, _ in corners), 1 + 2 * bounds.ndim), dtype=np.int64)
-    table[:, 1 : 1 + bounds.ndim] = np.concatenate([low for low, _ in corners]) - bounds.lo
-    table[:, 1 + bounds.ndim :] = np.concatenate([high for _, high in corners]) - bounds.lo
-    starts = np.cumsum([0, *(len(low) for low, _ in corners)], dtype=np.int64)
-    return touched_by_part(table, starts, np.asarray((*bounds.shape, itemsize, line), dtype=np.int64))
+def _boxed(spaces: Sequence[IndexSpace], bounds: Rect) -> tuple[Table, Column, Column, tuple[int, ...]]:
+    """Spaces as boxes, the first of each and one past the last, and the extents of the axes that they have."""
+    if isinstance(spaces, BoxSpaces):
+        extents = tuple([bounds.hi[axis] for axis in spaces.axes])
+        return spaces.boxes, spaces.first, spaces.last, (*extents, *(1,) * (AXES - len(extents)))
+    corners = [_corners(space) for space in spaces]
+    ends = np.cumsum([0, *(len(low) for low, _ in corners)], dtype=np.int64)
+    table = np.zeros((int(ends[-1]), 1 + 2 * bounds.ndim), dtype=np.int64)
+    if corners:
+        table[:, 1 : 1 + bounds.ndim] = np.concatenate([low for low, _ in corners]) - bounds.lo
+        table[:, 1 + bounds.ndim :] = np.concatenate([high for _, high in corners]) - bounds.lo
+    return table, ends[:-1].copy(), ends[1:].copy(), bounds.shape
 
 
 def _corners(space: IndexSpace) -> tuple[Corners, Corners]:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
+
+import numpy as np
 
 from maniple.regions.privilege import Coherence
+from maniple.regions.rectangle import Rect
+from maniple.runtime.schedule.launch_columns import Points, Rects
+from maniple.runtime.schedule.on_demand import OnDemand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from maniple.regions.index_space import IndexSpace
-    from maniple.regions.rectangle import Rect
     from maniple.regions.validity import Movements, Validity
     from maniple.runtime.analysis.instance_table import Node
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch, Requirement
     from maniple.runtime.schedule.schedule import Access, Piece, RowKind, Transfer
+
+    Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 __all__: list[str] = []
 
@@ -124,8 +130,76 @@ class AnalysedUse:
     evicted: int = -1
 
 
+# Columns of placed uses; the low ends of a box follow, and then its high ends.
+POINT, COLOR, PROCESSOR, MEMORY, BOX = range(5)
+
+
+@final
+class PlacedUses(OnDemand[PlacedUse]):
+    """Uses of boxes as columns, in which those of two regions are compared.
+
+    Args:
+        table: (point, number of the colour, processor, memory, low ends, high ends) of each use.
+        colors: the point of the launch domain of every task of the launch.
+    """
+
+    __slots__ = ("_bytes", "_colors", "_made", "table")
+
+    def __init__(self, table: Table, colors: Callable[[int], tuple[int, ...]]) -> None:
+        self.table, self._colors = table, colors
+        self._bytes = table.tobytes()
+        self._made: tuple[PlacedUse, ...] | None = None
+
+    @classmethod
+    def of(cls, uses: Sequence[PlacedUse]) -> PlacedUses | None:
+        """Give uses as columns; None where these do not hold them."""
+        if isinstance(uses, PlacedUses):
+            return uses
+        rows, colors = [], dict[tuple[int, ...], int]()
+        for use in uses:
+            if use.shared or not isinstance(use.rect, Rect):
+                return None
+            color = colors.setdefault(use.color, len(colors))
+            rows.append((use.point, color, use.processor, use.memory, *use.rect.lo, *use.rect.hi))
+        of_point = {use.point: use.color for use in uses}
+        width = len(rows[0]) if rows else BOX
+        return cls(np.asarray(rows, dtype=np.int64).reshape(len(rows), width), of_point.__getitem__)
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self.table)
+
+    def item(self, number: int) -> PlacedUse:
+        """Give one of them."""
+        return self._all()[number]
+
+    def __iter__(self) -> Iterator[PlacedUse]:
+        """Give all of them."""
+        return iter(self._all())
+
+    def _all(self) -> tuple[PlacedUse, ...]:
+        if self._made is None:
+            axes = (self.table.shape[1] - BOX) // 2
+            self._made = tuple(
+                [
+                    PlacedUse(point, self._colors(point), by, memory, Rect(tuple(box[:axes]), tuple(box[axes:])))
+                    for point, _, by, memory, *box in self.table.tolist()
+                ]
+            )
+        return self._made
+
+    def __eq__(self, other: object) -> bool:
+        """Whether others are of the same tasks in the same places, and use the same boxes."""
+        alike = isinstance(other, PlacedUses) and self.table.shape == other.table.shape
+        return other is self or (alike and self._bytes == other._bytes)  # type: ignore[union-attr]
+
+    def __hash__(self) -> int:
+        """By all columns."""
+        return hash(self._bytes)
+
+
 class Placing:
-    """The uses of launches, the same object for launches that have their points and requirements in common.
+    """The uses of launches, the same object for launches that have their points and boxes in common.
 
     Args:
         machine: says in which memory a processor's instances are.
@@ -133,16 +207,39 @@ class Placing:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._known: dict[tuple[int, int], tuple[tuple[object, ...], tuple[PlacedUse, ...]]] = {}
+        self._memories = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
+        self._known: dict[tuple[object, ...], tuple[tuple[object, ...], Sequence[PlacedUse]]] = {}
+        self._tasks: dict[int, tuple[Points, Table]] = {}
 
-    def uses(self, launch: Launch, requirement: Requirement) -> tuple[PlacedUse, ...]:
+    def uses(self, launch: Launch, requirement: Requirement) -> Sequence[PlacedUse]:
         """Give the uses of a launch's points that use a requirement's region at all."""
-        key = (id(launch.points), id(requirement))
+        key = (id(launch.points), id(requirement.rects), requirement.coherence)
         known = self._known.get(key)
         if known is None:
-            kept = (launch.points, requirement)  # what ids stand for must not be let go of
-            known = self._known[key] = kept, place_uses(launch, requirement, self._machine)
+            kept = (launch.points, requirement.rects)  # what ids stand for must not be let go of
+            known = self._known[key] = kept, self._place(launch, requirement)
         return known[1]
+
+    def _place(self, launch: Launch, requirement: Requirement) -> Sequence[PlacedUse]:
+        points, rects = launch.points, requirement.rects
+        if requirement.coherence is Coherence.SIMULTANEOUS or not isinstance(rects, Rects):
+            return place_uses(launch, requirement, self._machine)
+        if not isinstance(points, Points):
+            return place_uses(launch, requirement, self._machine)
+        low, high = rects.bounds[:, :, 0], rects.bounds[:, :, 1]
+        table = np.concatenate((self._placed(points), low, high), axis=1)
+        there = (high > low).all(axis=1)
+        return PlacedUses(table if there.all() else table[there], lambda point: points[point].color)
+
+    def _placed(self, points: Points) -> Table:
+        """The number, colour, processor and memory of each point."""
+        found = self._tasks.get(id(points))
+        if found is None:
+            numbers = np.arange(len(points))
+            firsts = np.concatenate(([0], np.cumsum(points.numbers[1:] != points.numbers[:-1])))[: len(points)]
+            where = points.processors
+            found = self._tasks[id(points)] = points, np.column_stack((numbers, firsts, where, self._memories[where]))
+        return found[1]
 
 
 def place_uses(launch: Launch, requirement: Requirement, machine: Machine) -> tuple[PlacedUse, ...]:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.runtime.analysis import fragment as columns
+from maniple.runtime.analysis.fragment_kernels import count_items, place_items, sort_items
 from maniple.runtime.analysis.move_table import tabulate
 from maniple.runtime.schedule.instance import Instances
+from maniple.runtime.schedule.launch_columns import processors_of
 from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.order import order
 from maniple.runtime.schedule.roofline import task_ns
@@ -71,6 +73,18 @@ class _Placed:
         """The rows of its movements."""
         return self.rows[len(self.fragment.tasks) :]
 
+    def nodes(self) -> Table:
+        """What its tasks use: (node, instance, space, whether it is written, number of the requirement)."""
+        tasks = self.fragment.tasks
+        found = np.empty((len(tasks), 5), dtype=np.int64)
+        found[:, 0] = np.arange(len(tasks))
+        found[:, 1], found[:, 2] = tasks[:, columns.TASK_INSTANCE], tasks[:, columns.TASK_SPACE]
+        found[:, 3], found[:, 4] = (
+            tasks[:, columns.TASK_WRITES],
+            np.asarray(self.slots, dtype=np.int64)[tasks[:, columns.USE]],
+        )
+        return found
+
 
 class ScheduleBuilder:
     """Lays out the rows of launches and fragments: for each launch the movements it needs, then its tasks.
@@ -113,7 +127,7 @@ class ScheduleBuilder:
             first, last = starts[number], starts[number + 1]
             rows[1, first:last] = number
             rows[2, last - len(launch.points) : last] = np.arange(len(launch.points))
-            rows[3, last - len(launch.points) : last] = [point.processor for point in launch.points]
+            rows[3, last - len(launch.points) : last] = processors_of(launch.points)
         for placed in self._placed:
             fragment, at = placed.fragment, placed.moves
             rows[0, at], rows[3, at], rows[4, at] = fragment.kinds, fragment.processors, placed.region
@@ -175,49 +189,36 @@ class ScheduleBuilder:
 
     def _accesses(self, count: int) -> tuple[Column, ...]:
         """What every row uses, those of a task by requirement."""
-        blocks, turns = [], []
+        starts = np.zeros(count + 1, dtype=np.int64)
         for placed in self._placed:
-            fragment = placed.fragment
-            tasks, moves = fragment.tasks, fragment.accesses
-            slots = np.asarray(placed.slots, dtype=np.int64)[tasks[:, columns.USE]]
-            rows = placed.rows[: len(tasks)]
-            instances = tasks[:, columns.TASK_INSTANCE] + placed.offset
-            spaces = tasks[:, columns.TASK_SPACE] + placed.spaces
-            blocks.append(np.column_stack((rows, instances, spaces, tasks[:, columns.TASK_WRITES], slots)))
-            turns.append(slots)
-            blocks.append(
-                np.column_stack(
-                    (
-                        placed.moves[moves[:, columns.NODE]],
-                        moves[:, columns.INSTANCE] + placed.offset,
-                        moves[:, columns.SPACE] + placed.spaces,
-                        moves[:, columns.WRITES],
-                        moves[:, columns.SLOT],
-                    )
-                )
-            )
-            turns.append(np.zeros(len(moves), dtype=np.int64))
-        return _by_row(count, blocks, 5, turns)
+            nodes = placed.nodes()
+            count_items(placed.rows, nodes, starts)
+            count_items(placed.moves, placed.fragment.accesses, starts)
+        starts = np.cumsum(starts)
+        cursor, found = starts[:-1].copy(), np.empty((4, starts[-1]), dtype=np.int64)
+        for placed in self._placed:
+            added = np.asarray((placed.offset, placed.spaces, 0, 0), dtype=np.int64)
+            nodes = placed.nodes()
+            place_items(placed.rows, nodes, np.asarray((1, 2, 3, 4)), added, cursor, found)
+            wanted = np.asarray((columns.INSTANCE, columns.SPACE, columns.WRITES, columns.SLOT))
+            place_items(placed.moves, placed.fragment.accesses, wanted, added, cursor, found)
+        for number, launch in enumerate(self.launches):
+            last = self._starts[number + 1]
+            sort_items(starts, last - len(launch.points), last, found)
+        return (starts, *found)
 
     def _transfers(self, count: int) -> tuple[Column, ...]:
         """What every row pushes."""
-        blocks, turns = [], []
+        starts = np.zeros(count + 1, dtype=np.int64)
         for placed in self._placed:
-            found = placed.fragment.transfers
-            blocks.append(
-                np.column_stack(
-                    (
-                        placed.moves[found[:, columns.NODE]],
-                        found[:, columns.SOURCE] + placed.offset,
-                        found[:, columns.TARGET] + placed.offset,
-                        found[:, columns.SPACE] + placed.spaces,
-                        found[:, columns.FEEDS],
-                        found[:, columns.AFTER],
-                    )
-                )
-            )
-            turns.append(np.zeros(len(found), dtype=np.int64))
-        return _by_row(count, blocks, 6, turns)
+            count_items(placed.moves, placed.fragment.transfers, starts)
+        starts = np.cumsum(starts)
+        cursor, found = starts[:-1].copy(), np.empty((5, starts[-1]), dtype=np.int64)
+        wanted = np.asarray((columns.SOURCE, columns.TARGET, columns.SPACE, columns.FEEDS, columns.AFTER))
+        for placed in self._placed:
+            added = np.asarray((placed.offset, placed.offset, placed.spaces, 0, 0), dtype=np.int64)
+            place_items(placed.moves, placed.fragment.transfers, wanted, added, cursor, found)
+        return (starts, *found)
 
     def _pieces(self) -> Mapping[int, tuple[Piece, ...]]:
         """The folds inside collectives."""
@@ -227,8 +228,7 @@ class ScheduleBuilder:
             if len(fragment.pieces):
                 moves, first = np.unique(fragment.pieces[:, columns.NODE], return_index=True)
                 last = (*first[1:].tolist(), len(fragment.pieces))
-                for move, begin, end in zip(moves.tolist(), first.tolist(), last, strict=True):
-                    row = int(placed.moves[move])
+                for row, begin, end in zip(placed.moves[moves].tolist(), first.tolist(), last, strict=True):
                     found[row] = _Folds(fragment, placed.offset, begin, end)
         return _Pieces(found)
 
@@ -236,8 +236,10 @@ class ScheduleBuilder:
         """The operator of each fold."""
         found = {}
         for placed in self._placed:
-            folds = np.flatnonzero(placed.fragment.kinds == RowKind.FOLD).tolist()
-            found.update({int(placed.moves[move]): placed.fragment.ops[move] for move in folds})
+            folds = np.flatnonzero(placed.fragment.kinds == RowKind.FOLD)
+            if len(folds):
+                ops = [placed.fragment.ops[move] for move in folds.tolist()]
+                found.update(zip(placed.moves[folds].tolist(), ops, strict=True))
         return found
 
     def order(self, successors: tuple[Column, Column]) -> tuple[Column, Column]:
@@ -254,7 +256,7 @@ class ScheduleBuilder:
             last = self._starts[number + 1]
             first = last - len(launch.points)
             durations[first:last] = found = self._task_ns(launch)
-            held[:, starts[first:last]] = [point.processor for point in launch.points], found
+            held[:, starts[first:last]] = processors_of(launch.points), found
         for placed in self._placed:
             prices = self.prices(placed.region)
             behind = np.repeat(starts[placed.moves] - prices.starts[:-1], np.diff(prices.starts))
@@ -266,8 +268,7 @@ class ScheduleBuilder:
         """The nanoseconds of a launch's tasks, worked out once for all launches that are alike."""
         rects = tuple([id(requirement.rects) for requirement in launch.requirements])
         sizes = tuple([requirement.region.itemsize for requirement in launch.requirements])
-        processors = tuple([point.processor for point in launch.points])
-        key = (rects, sizes, processors, launch.flops, launch.kind)
+        key = (rects, sizes, processors_of(launch.points).tobytes(), launch.flops, launch.kind)
         if key not in self._task_times:
             self._task_times[key] = task_ns(launch, self.network.rooflines)
         return self._task_times[key]
@@ -336,16 +337,3 @@ class _Pieces(Mapping[int, tuple[Piece, ...]]):
 
     def __len__(self) -> int:
         return len(self._found)
-
-
-def _by_row(count: int, blocks: Sequence[Table], width: int, turns: Sequence[Column]) -> tuple[Column, ...]:
-    """Columns of items by row and then by turn, from items whose first column is their row; and where rows begin."""
-    table = np.concatenate(blocks) if blocks else np.empty((0, width), dtype=np.int64)
-    rows = table[:, 0]
-    if len(table):
-        turn = np.concatenate(turns)
-        # Rows ascend within a block, of which a sort that keeps the order of equals makes use.
-        table = table[np.argsort(rows * (int(turn.max()) + 1) + turn, kind="stable")]
-    starts = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows, minlength=count), out=starts[1:])
-    return (starts, *(np.ascontiguousarray(table[:, column]) for column in range(1, width)))

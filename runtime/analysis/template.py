@@ -40,7 +40,7 @@ __all__: list[str] = []
 
 _NOTHING = RectSet.empty()
 
-Uses = tuple[tuple["Privilege", tuple["PlacedUse", ...]], ...]
+Uses = tuple[tuple["Privilege", "Sequence[PlacedUse]"], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def lower(
     Raises:
         RequestError: interfering tasks, or a read before the first write.
     """
-    uses: dict[LogicalRegion, list[tuple[Privilege, tuple[PlacedUse, ...]]]] = {}
+    uses: dict[LogicalRegion, list[tuple[Privilege, Sequence[PlacedUse]]]] = {}
     placing = Placing(machine)
     for launch in launches:
         for requirement in launch.requirements:

@@ -45,14 +45,14 @@ class Requirement:
     Args:
         region: the logical region.
         privilege: read, write-discard, read-write or reduce.
-        rects: the elements that each point uses, dense or sparse; none say that it does not use the region.
+        rects: the elements that each point uses, dense or sparse, none where it does not use the region; never changed.
         coherence: how tasks that use the same elements are ordered.
         fills: whether every task gives all its elements one value, which an instance may also get when it is made.
     """
 
     region: LogicalRegion
     privilege: Privilege
-    rects: tuple[IndexSpace, ...]
+    rects: Sequence[IndexSpace]
     coherence: Coherence = Coherence.EXCLUSIVE
     fills: bool = False
 
@@ -77,7 +77,7 @@ class Launch:
 
     Args:
         name: what errors, schedules and timelines call it, such as `conv2d.forward`.
-        points: the tasks, replicas of one point next to each other.
+        points: the tasks, replicas of one point next to each other, never changed.
         requirements: how the tasks use regions.
         binder: gives the body; None for a launch that is only planned or simulated.
         flops: floating-point operations of each point, for cost models.
@@ -86,7 +86,7 @@ class Launch:
     """
 
     name: str
-    points: tuple[Point, ...]
+    points: Sequence[Point]
     requirements: tuple[Requirement, ...]
     binder: Binder | None = field(default=None, compare=False)
     flops: tuple[float, ...] = ()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Self, final
 
 import numpy as np
 
+from maniple.runtime.schedule.launch_columns import processors_of, volumes_of
+
 if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
@@ -73,9 +75,9 @@ def work(launch: Launch) -> tuple[Rates, Column, Column]:
     points = len(launch.points)
     touched = np.zeros(points, dtype=np.int64)
     for requirement in launch.requirements:
-        touched += np.asarray([rect.volume for rect in requirement.rects], dtype=np.int64) * requirement.region.itemsize
+        touched += volumes_of(requirement.rects) * requirement.region.itemsize
     flops = np.asarray(launch.flops or (0.0,) * points, dtype=np.float64)
-    return flops, touched, np.asarray([point.processor for point in launch.points], dtype=np.int64)
+    return flops, touched, processors_of(launch.points)
 
 
 def task_ns(launch: Launch, reached: Rooflines) -> Column:

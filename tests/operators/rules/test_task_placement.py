@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import maniple as mp
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.operators.rules.rule import Rule
@@ -13,11 +15,11 @@ from maniple.operators.rules.task_placement import (
     keep_replicas,
     memory_by_processor,
     place_tasks,
-    points_of,
     processors_by_point,
 )
 from maniple.regions.rectangle import Rect
 from maniple.runtime.schedule.launch import Point
+from maniple.runtime.schedule.launch_columns import Points
 
 MEMORY_OF = memory_by_processor(mp.Machine.preset("cpu:2x2"))
 LINEAR = Rule.parse("b k, n k -> b n").bind(((4, 6), (3, 6)))
@@ -33,7 +35,7 @@ def test_a_memory_holds_one_replica_of_a_point() -> None:
     chosen = processors_by_point(OperatorPlan((("b", 2),), (1, 0, 3, 2, 3, 2, 0, 1), 4))
     points, processors = keep_replicas(chosen, MEMORY_OF)
     assert (points.tolist(), processors.tolist()) == ([0, 0, 1, 1], [1, 3, 3, 0])
-    found = points_of([(5,), (5,), (6,), (6,)], points, processors)
+    found = Points(np.asarray([(5,), (5,), (6,), (6,)]), points, processors)
     assert found == (Point((5,), 1, 0), Point((5,), 3, 1), Point((6,), 3, 0), Point((6,), 0, 1))
     assert keep_replicas(chosen, MEMORY_OF, once=True)[1].tolist() == [1, 3]
 

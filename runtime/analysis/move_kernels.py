@@ -1,0 +1,150 @@
+"""Compiled rules of `move_table`: who moves how much, from the tables of a fragment."""
+
+# pyright: reportArgumentType=false, reportReturnType=false
+# (compiled code: an element of an array is an integer there, and numpy's stubs know no such thing)
+
+from __future__ import annotations
+
+import numpy as np
+
+from maniple.process.compilation.compiled import inner, kernel, leaf
+from maniple.regions.columns.bit_sets import Column
+from maniple.regions.columns.boxes import LOW, Boxes
+from maniple.regions.columns.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, NONE, TO, TOUCHED, USE, Table
+from maniple.regions.columns.row_major import touched_bytes
+from maniple.runtime.analysis import fragment as columns
+from maniple.runtime.schedule.schedule import RowKind
+
+__all__: list[str] = []
+
+Moves = tuple[Column, Column, Column, Column]
+"""The use that needs each movement, its kind, who folds, the elements that it sends."""
+Tables = tuple[Table, Table, Table, Table]
+"""accesses, transfers, pieces, instances: of a fragment, each but the last by movement."""
+Spaces = tuple[Boxes, Column, Column]
+"""Boxes, and of each space the first of its boxes and one past the last."""
+
+FOLD, COPY = int(RowKind.FOLD), int(RowKind.COPY)
+
+
+@kernel
+def tabulate_moves(described: Moves, tables: Tables, spaces: Spaces, layout: Column) -> tuple[Table, Table]:
+    """Give the movements of a fragment, and the members of their groups; see `move_table.tabulate`.
+
+    Args:
+        described: by movement.
+        tables: what they use, send and fold.
+        spaces: what of it.
+        layout: the region's extents, the bytes of an element and of a cache line.
+    """
+    serves, kinds, processors, elements = described
+    accesses, transfers, pieces, instances = tables
+    moves = np.full((len(kinds), TOUCHED + 1), NONE, dtype=np.int64)
+    members = np.empty((2 * len(transfers), 3), dtype=np.int64)
+    memories = 1
+    for row in range(len(instances)):
+        memories = max(memories, instances[row, 0] + 1)
+    # Of each memory its place in the group of a movement, and to whom it sends first there.
+    place, first = np.full(memories, NONE), np.full(memories, NONE)
+    count = push = piece = access = 0
+    for move in range(len(kinds)):
+        moves[move, USE], moves[move, KIND], moves[move, BY] = serves[move], kinds[move], processors[move]
+        moves[move, ELEMENTS] = 0 if kinds[move] == FOLD else elements[move]
+        while access < len(accesses) and accesses[access, columns.NODE] == move:
+            if kinds[move] == FOLD:
+                moves[move, ELEMENTS] += _volume(spaces, accesses[access, columns.SPACE])
+            access += 1
+        begin, fold = push, piece
+        while push < len(transfers) and transfers[push, columns.NODE] == move:
+            push += 1
+        while piece < len(pieces) and pieces[piece, columns.NODE] == move:
+            piece += 1
+        if kinds[move] == COPY:
+            for row in range(begin, push):
+                moves[move, FROM] = instances[transfers[row, columns.SOURCE], 0]
+                moves[move, TO] = instances[transfers[row, columns.TARGET], 0]
+                moves[move, TOUCHED] = _touched(spaces, transfers[row, columns.SPACE], layout)
+        elif push > begin:
+            end = _group(
+                transfers[begin:push], pieces[fold:piece], instances, members, count, place, first, spaces, layout
+            )
+            moves[move, GROUP], moves[move, GROUP_SIZE], count = count, end - count, end
+    return moves, members[:count].copy()
+
+
+@inner
+def _group(
+    pushes: Table,
+    pieces: Table,
+    instances: Table,
+    members: Table,
+    count: int,
+    place: Column,
+    first: Column,
+    spaces: Spaces,
+    layout: Column,
+) -> int:
+    """Add the group of a movement, and what each member owns: what it folds, or else what it sends."""
+    end = _gather(pushes, instances, members, count, place, first)
+    for row in range(len(pieces)):
+        _own(members, place[pieces[row, columns.MEMORY]], spaces, pieces[row, columns.SPACE], layout)
+    if len(pieces) == 0:
+        _own_sent(pushes, instances, members, place, first, spaces, layout)
+    for row in range(count, end):
+        place[members[row, 0]] = first[members[row, 0]] = NONE
+    return end
+
+
+@leaf
+def _gather(pushes: Table, instances: Table, members: Table, count: int, place: Column, first: Column) -> int:
+    """Add the memories that a movement's pushes link, by number; one past the last member."""
+    for row in range(len(pushes)):
+        source = instances[pushes[row, columns.SOURCE], 0]
+        target = instances[pushes[row, columns.TARGET], 0]
+        place[source] = place[target] = 0
+        if first[source] == NONE:
+            first[source] = target
+    for memory in range(len(place)):
+        if place[memory] != NONE:
+            members[count, 0], members[count, 1], members[count, 2] = memory, 0, 0
+            place[memory] = count
+            count += 1
+    return count
+
+
+@inner
+def _own_sent(
+    pushes: Table, instances: Table, members: Table, place: Column, first: Column, spaces: Spaces, layout: Column
+) -> None:
+    """Where nothing is folded, who sends a tile owns it: it is counted as sent to whomever it goes to first."""
+    for row in range(len(pushes)):
+        source = instances[pushes[row, columns.SOURCE], 0]
+        if first[source] == instances[pushes[row, columns.TARGET], 0]:
+            _own(members, place[source], spaces, pushes[row, columns.SPACE], layout)
+
+
+@inner
+def _own(members: Table, member: int, spaces: Spaces, space: int, layout: Column) -> None:
+    """Add a space to what a member owns."""
+    members[member, 1] += _volume(spaces, space)
+    members[member, 2] += _touched(spaces, space, layout)
+
+
+@leaf
+def _volume(spaces: Spaces, space: int) -> int:
+    """The elements of a space."""
+    boxes, first, last = spaces
+    axes, total = (boxes.shape[1] - LOW) // 2, 0
+    for box in range(first[space], last[space]):
+        volume = 1
+        for axis in range(axes):
+            volume *= boxes[box, LOW + axes + axis] - boxes[box, LOW + axis]
+        total += volume
+    return total
+
+
+@inner
+def _touched(spaces: Spaces, space: int, layout: Column) -> int:
+    """The bytes that a processor touches to read a space."""
+    boxes, first, last = spaces
+    return int(touched_bytes(boxes[first[space] : last[space]], layout))
