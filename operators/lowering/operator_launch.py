@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.rules.task_placement import PlacedTasks
     from maniple.operators.rules.tile_table import TileTable
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
 
@@ -65,15 +65,29 @@ def operator_launch(
     return Launch(form.name, tasks.points, tuple(requirements), binder, tuple(flops.tolist()), form.kind)
 
 
-def update_launch(weight: Weight, gradient: LogicalRegion, optimizer: SGD) -> Launch:
-    """Give the launch that updates a parameter at its home."""
+def update_launch(
+    weight: Weight, gradient: LogicalRegion, optimizer: AbstractOptimizer, name: str, hyper: LogicalRegion | None
+) -> Launch:
+    """Give the launch that updates a parameter at its home.
+
+    Args:
+        weight: the parameter.
+        gradient: its gradient.
+        optimizer: of all parameters.
+        name: by which the optimizer finds the parameter's group.
+        hyper: the numbers that enter each step, if any do.
+    """
+    row, own, everyone = optimizer.row_of(name), optimizer.of(name), len(weight.points)
+    numbers = () if hyper is None else (Requirement(hyper, READ, (hyper.bounds,) * everyone),)
     requirements = (
         Requirement(weight.value, READ_WRITE, weight.rects),
         Requirement(gradient, READ, weight.rects),
         *(Requirement(state, READ_WRITE, weight.rects) for state in weight.states),
+        *numbers,
     )
-    flops = tuple(float(optimizer.flops * rect.volume) for rect in weight.rects)
-    return Launch(f"{weight.name}.update", weight.points, requirements, UpdateBinder(optimizer), flops, "update")
+    flops = tuple(float(own.flops * rect.volume) for rect in weight.rects)
+    binder = UpdateBinder(own, row if numbers else None)
+    return Launch(f"{weight.name}.update", weight.points, requirements, binder, flops, "update")
 
 
 def _rects(need: RequirementForm, tasks: PlacedTasks, region: LogicalRegion) -> tuple[Rect, ...]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.training.optimizer import AbstractOptimizer
 
 __all__: list[str] = []
 
@@ -34,13 +35,13 @@ class Action(NamedTuple):
     """One thing that a step does.
 
     Args:
-        kind: what: ``input`` and ``clock`` arrive where tasks read them, if any do; ``fetch`` brings a tensor whole to
-            every rank; ``assign`` gives a buffer its next value.
-        number: of the operator, for ``forward`` and ``backward``; else of the tensor, and of the clock 0.
+        kind: what: ``input``, ``clock`` and ``hyper``, the numbers of updates, arrive where tasks read them, if any
+            do; ``fetch`` brings a tensor whole to every rank; ``assign`` gives a buffer its next value.
+        number: of the operator, for ``forward`` and ``backward``; else of the tensor; of the clock and of numbers 0.
         port: where a fetched tensor leaves.
     """
 
-    kind: Literal["input", "clock", "forward", "fetch", "backward", "update", "assign"]
+    kind: Literal["input", "clock", "hyper", "forward", "fetch", "backward", "update", "assign"]
     number: int
     port: str = ""
 
@@ -61,8 +62,12 @@ class Script:
     backward: BackwardForms
 
 
-def training_script(graph: Graph) -> Script:
+def training_script(graph: Graph, optimizer: AbstractOptimizer | None = None) -> Script:
     """What a training step does.
+
+    Args:
+        graph: the graph.
+        optimizer: what updates the weights; None: one that has no numbers that enter.
 
     Raises:
         RequestError: the graph has no loss.
@@ -72,7 +77,8 @@ def training_script(graph: Graph) -> Script:
     nodes = find_needed(graph, [graph.loss_tensor, *graph.assignments.values()])
     backward = BackwardForms(graph, nodes)
     trained = {tensor.id for tensor in graph.parameters}
-    actions = [*_forward(graph, nodes), Action("fetch", graph.loss_tensor, "loss")]
+    actions = [Action("hyper", 0)] if optimizer is not None and optimizer.enters else []
+    actions += [*_forward(graph, nodes), Action("fetch", graph.loss_tensor, "loss")]
     for node in reversed(nodes):
         actions.append(Action("backward", node.id))
         actions += [Action("update", tensor) for tensor in backward.complete(node) if tensor in trained]

@@ -12,7 +12,7 @@ from maniple.strategies.bound.whole_step import MOMENTUM, change_semantics
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
@@ -21,7 +21,9 @@ __all__: list[str] = []
 Semantics = tuple[tuple[str, str], ...]
 
 
-def lower_bound_s(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()) -> float:
+def lower_bound_s(
+    graph: Graph, machine: Machine, optimizer: AbstractOptimizer = MOMENTUM, semantics: Semantics = ()
+) -> float:
     """Seconds below which no plan can go, by the roofline of the machine's processors.
 
     Args:
@@ -33,7 +35,9 @@ def lower_bound_s(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, sem
     return max(terms_ns(graph, machine, optimizer, semantics).values()) * NS
 
 
-def terms_ns(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()) -> dict[str, float]:
+def terms_ns(
+    graph: Graph, machine: Machine, optimizer: AbstractOptimizer = MOMENTUM, semantics: Semantics = ()
+) -> dict[str, float]:
     """Nanoseconds below which no plan can go, each by the reason of its name; see the package's first lines."""
     if semantics:
         graph = change_semantics(graph, semantics)

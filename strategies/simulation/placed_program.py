@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
 import numpy as np
@@ -20,7 +21,7 @@ from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.operator_placement import LaunchRows, launch_rows, operator_placement, place_use
 from maniple.strategies.simulation.operator_split import split_operator
-from maniple.strategies.simulation.plan_free_step import CLOCK
+from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER
 from maniple.strategies.simulation.region_cache import Shapes, boxes_of
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ class Program:
                 self._arrive(plan_free.places["input", info.id], f"{info.name}.input", ("value", -1, info.id))
         if draws:
             self._arrive(plan_free.places["clock", 0], "clock.input", CLOCK)
+        if plan_free.optimizer.enters:
+            self._arrive(plan_free.places["hyper", 0], "hyper.input", HYPER)
 
     def _is_only_written(self, buffer: int, value: int, operators: Mapping[int, OperatorPlan]) -> bool:
         return buffer not in self._readers and self.plan_free.producer.get(value) in operators
@@ -249,7 +252,8 @@ class Program:
             return
         self._set(self.homes, tensor, home)
         self.touched["value", -1, tensor] = None
-        for state in range(len(plan_free.optimizer.state_names)):
+        states = plan_free.own(tensor).states if plan_free.tensors[tensor].requires_grad else ()
+        for state in range(len(states)):
             self.touched["state", state, tensor] = None
         if tensor in self._updates:
             self._update(tensor)
@@ -267,9 +271,11 @@ class Program:
         inside = next(own for own, end in form.bound.items() if end == ("operand", place))
         again = partial(form.lowering.update, form.lowering.graph.tensors[inside].name, home)
         regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), READ_WRITE), (("gradient", -1, tensor), READ)]
-        regions += [(("state", n, tensor), READ_WRITE) for n in range(len(plan_free.optimizer.state_names))]
-        name, flops = f"{plan_free.tensors[tensor].name}.update", float(plan_free.optimizer.flops)
-        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again, flops)
+        own = plan_free.own(tensor)
+        regions += [(("state", n, tensor), READ_WRITE) for n in range(len(own.states))]
+        name, flops = f"{plan_free.tensors[tensor].name}.update", float(own.flops)
+        whole = (HYPER,) if plan_free.optimizer.enters else ()
+        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again, flops, whole)
 
     def _assignment(self, tensor: int, boxes: HomeBoxes) -> PlacedLaunch:
         value: RegionKey = ("value", -1, self.plan_free.assignments[tensor])
@@ -287,8 +293,9 @@ class Program:
         regions: Sequence[tuple[RegionKey, int]],
         again: Callable[[], Launch],
         flops: float = 0.0,
+        whole: Sequence[RegionKey] = (),
     ) -> PlacedLaunch:
-        """A launch whose tasks use the same boxes of all its regions.
+        """A launch whose tasks use the same boxes of all its regions but those that each reads whole.
 
         Args:
             name: its name.
@@ -298,15 +305,22 @@ class Program:
             regions: what it uses, and how.
             again: makes the launch that the runtime would run.
             flops: operations for each element.
+            whole: what each task reads whole, after the rest.
         """
         everyone = np.arange(len(processors))
         shapes = {access: self.shapes.shape(access, everyone, colors, used) for _, access in regions}
         placed = {access: place_use(shape, processors) for access, shape in shapes.items()}
         volumes = np.prod(used[:, HIGH:] - used[:, LOW:HIGH], axis=1)
         size = sum(self.plan_free.layout(key, self.forms)[1] for key, _ in regions)
-        tasks = LaunchTasks(flops * volumes, volumes * size, processors, DEFAULT_EFFICIENCY, again)
-        uses = tuple((key, placed[access]) for key, access in regions)
-        return PlacedLaunch(name, launch_rows(tasks, self.costs), uses)
+        touched = volumes * size
+        uses = [(key, placed[access]) for key, access in regions]
+        for key in whole:
+            shape, itemsize = self.plan_free.layout(key, self.forms)
+            entire = np.repeat(boxes_of([(0, Rect.of_shape(shape))]), len(processors), axis=0)
+            uses.append((key, place_use(self.shapes.shape(READ, everyone, colors, entire), processors)))
+            touched = touched + itemsize * prod(shape)
+        tasks = LaunchTasks(flops * volumes, touched, processors, DEFAULT_EFFICIENCY, again)
+        return PlacedLaunch(name, launch_rows(tasks, self.costs), tuple(uses))
 
     def _bare_launch(
         self, name: str, points: Callable[[], Sequence[Point]], used: Boxes, regions: tuple[tuple[RegionKey, int], ...]
@@ -325,7 +339,8 @@ class Program:
     def _arrive(self, place: int, name: str, key: RegionKey) -> None:
         """Set the launch that brings a value from outside: in each memory, all that tasks there read of it."""
         first, last = self._first << REQUIREMENT_BITS, self._fetched << REQUIREMENT_BITS
-        readers = [use for at, use in self.users.get(key, {}).items() if first <= at < last]
+        after = key == HYPER  # which updates read, after the loss was fetched
+        readers = [use for at, use in self.users.get(key, {}).items() if first <= at and (after or at < last)]
         if not readers:
             self._put(place, None)
             return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.node import Node
     from maniple.operators.lowering.launch_form import RegionRef
     from maniple.operators.lowering.script import Action, Script
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.simulation.operator_form import OperatorForm
 
@@ -31,8 +31,9 @@ MOST_PLACES = 1 << 23
 
 RegionKey = tuple[str, int, int]
 """``value`` or ``gradient`` of (-1, tensor of the graph) or of (operator, tensor of its form), ``saved`` of (operator,
-place), ``state`` of (number, weight), or the ``clock``."""
+place), ``state`` of (number, weight), the ``clock``, or ``hyper``, the numbers of the updates."""
 CLOCK: RegionKey = ("clock", -1, 0)
+HYPER: RegionKey = ("hyper", -1, 0)
 
 
 @final
@@ -46,8 +47,8 @@ class PlanFreeStep:
         optimizer: what updates the weights.
     """
 
-    def __init__(self, graph: Graph, semantics: dict[str, str], machine: Machine, optimizer: SGD) -> None:
-        script = training_script(graph)
+    def __init__(self, graph: Graph, semantics: dict[str, str], machine: Machine, optimizer: AbstractOptimizer) -> None:
+        script = training_script(graph, optimizer)
         self.graph, self.machine, self.optimizer = graph, machine, optimizer
         self.tensors, self.nodes = graph.tensors, graph.nodes
         self.number = {node.name: node.id for node in self.nodes}
@@ -73,6 +74,10 @@ class PlanFreeStep:
         self.finisher = _finishers(script)
         """The operator after whose backward pass the gradient of each parameter is complete."""
 
+    def own(self, tensor: int) -> AbstractOptimizer:
+        """The optimizer as it is for a parameter."""
+        return self.optimizer.of(self.tensors[tensor].name)
+
     def action(self, place: int) -> Action:
         """What of a step a place belongs to; updates belong to the backward pass of an operator."""
         return self._actions[place // PLACES]
@@ -86,7 +91,9 @@ class PlanFreeStep:
 
     def _operand(self, node: Node, operand: int) -> object:
         tensor = self.tensors[operand]
-        return tensor.kind, tensor.dtype, tensor.requires_grad, operand in self._wanted, node.operands.index(operand)
+        row = self.optimizer.row_of(tensor.name) if tensor.requires_grad else 0
+        wanted, place = operand in self._wanted, node.operands.index(operand)
+        return tensor.kind, tensor.dtype, tensor.requires_grad, wanted, place, row
 
     def form(self, number: int, degrees: dict[str, int]) -> OperatorForm:
         """The form of an operator under some degrees."""
@@ -130,9 +137,11 @@ class PlanFreeStep:
         kind, number, tensor = key
         if kind == "clock":
             return LogicalRegion(0, "clock", Rect.of_shape((2,)), "int64")
+        if kind == "hyper":
+            return LogicalRegion(0, "hyper", Rect.of_shape(self.optimizer.rows), "float64")
         suffix = ".grad" if kind == "gradient" else ""
         if kind == "state":
-            suffix = f".{self.optimizer.state_names[number]}"
+            suffix = f".{self.own(tensor).state_names[number]}"
         if number < 0 or kind == "state":
             info = self.tensors[tensor]
             return LogicalRegion(tensor, self._name(tensor, forms) + suffix, Rect.of_shape(info.shape), info.dtype)
