@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.launch_form import forward_form
 from maniple.operators.lowering.operator_body import AssignBinder, FetchBinder, InputBinder
-from maniple.operators.lowering.operator_launch import operator_launch, update_launch
+from maniple.operators.lowering.operator_launch import norm_launch, operator_launch, update_launch
 from maniple.operators.lowering.script import evaluation_script, fetch_script, training_script
 from maniple.operators.lowering.step_program import Port, Program
 from maniple.operators.lowering.step_regions import StepRegions
@@ -116,8 +116,11 @@ class Expansion:
                     self._operate(form, script.backward.shared, training=training)
             elif kind == "update" and optimizer is not None:
                 weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
-                hyper = self._regions.hyper(optimizer)
-                self._launches.append(update_launch(weight, gradient, optimizer, weight.name, hyper))
+                whole = self._regions.numbers(optimizer)
+                self._launches.append(update_launch(weight, gradient, optimizer, weight.name, whole))
+            elif kind == "norm" and optimizer is not None and (squares := self._regions.squares(optimizer)) is not None:
+                weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
+                self._launches.append(norm_launch(weight, gradient, squares))
             elif kind == "assign":
                 value = self._regions.value(self.graph.assignments[number])
                 self._assign(self.held[self._tensors[number].name], value)

@@ -152,7 +152,24 @@ class UpdateBinder(PureBinder):
         value, gradient, *others = (_there(view) for view in views)
         states, numbers = others[: len(self.optimizer.states)], others[len(self.optimizer.states) :]
         row = None if self.row is None else numbers[0][self.row]
-        return self.optimizer.bind_update(value, gradient, tuple(states), cores, row)
+        return self.optimizer.bind_update(value, gradient, tuple(states), cores, row, *numbers[1:])
+
+
+@dataclass(frozen=True)
+class NormBinder(PureBinder):
+    """Binds a gradient's part in the norm of all: views are a block of it, and the sum of squares to write."""
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views."""
+        del point
+        return ("norm",)
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one block."""
+        from maniple.operators.training.norm_kernels import bind_squares
+
+        gradient, squares = (_there(view) for view in views)
+        return bind_squares(gradient, squares, cores)
 
 
 @dataclass(frozen=True)

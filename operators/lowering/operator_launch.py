@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.operators.lowering.launch_form import tile_flops
-from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, UpdateBinder
+from maniple.operators.lowering.launch_form import NORM_FLOPS, tile_flops
+from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, NormBinder, UpdateBinder
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import overlapping
 from maniple.runtime.schedule.launch import Launch, Requirement
@@ -66,7 +66,11 @@ def operator_launch(
 
 
 def update_launch(
-    weight: Weight, gradient: LogicalRegion, optimizer: AbstractOptimizer, name: str, hyper: LogicalRegion | None
+    weight: Weight,
+    gradient: LogicalRegion,
+    optimizer: AbstractOptimizer,
+    name: str,
+    whole: tuple[LogicalRegion, ...],
 ) -> Launch:
     """Give the launch that updates a parameter at its home.
 
@@ -75,10 +79,10 @@ def update_launch(
         gradient: its gradient.
         optimizer: of all parameters.
         name: by which the optimizer finds the parameter's group.
-        hyper: the numbers that enter each step, if any do.
+        whole: what each task reads whole: the numbers that enter each step, and the sum of squares, if there are any.
     """
     row, own, everyone = optimizer.row_of(name), optimizer.of(name), len(weight.points)
-    numbers = () if hyper is None else (Requirement(hyper, READ, (hyper.bounds,) * everyone),)
+    numbers = tuple(Requirement(region, READ, (region.bounds,) * everyone) for region in whole)
     requirements = (
         Requirement(weight.value, READ_WRITE, weight.rects),
         Requirement(gradient, READ, weight.rects),
@@ -88,6 +92,24 @@ def update_launch(
     flops = tuple(float(own.flops * rect.volume) for rect in weight.rects)
     binder = UpdateBinder(own, row if numbers else None)
     return Launch(f"{weight.name}.update", weight.points, requirements, binder, flops, "update")
+
+
+def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion) -> Launch:
+    """Give the launch that adds the squares of a gradient to those of all, block by block at the parameter's home.
+
+    Args:
+        weight: the parameter; of replicas of a block the first counts.
+        gradient: its gradient.
+        squares: the sum.
+    """
+    counted = [(p, rect) for p, rect in zip(weight.points, weight.rects, strict=True) if p.replica == 0]
+    points, rects = tuple(point for point, _ in counted), tuple(rect for _, rect in counted)
+    requirements = (
+        Requirement(gradient, READ, rects),
+        Requirement(squares, reduce("+"), (squares.bounds,) * len(points)),
+    )
+    flops = tuple(float(NORM_FLOPS * rect.volume) for rect in rects)
+    return Launch(f"{weight.name}.norm", points, requirements, NormBinder(), flops, "norm")
 
 
 def _rects(need: RequirementForm, tasks: PlacedTasks, region: LogicalRegion) -> tuple[Rect, ...]:

@@ -8,8 +8,9 @@
                          cross_entropy backward, linear backward, w is updated
     an evaluation        x and t arrive, the clock arrives, linear forward, cross_entropy forward, outputs go to all
 
-Operators go backward in reverse order, and a parameter is updated as soon as its gradient is complete. Buffers get
-their next values last: whatever reads one in the step sees the old value.
+Operators go backward in reverse order, and a parameter is updated as soon as its gradient is complete; where gradients
+are clipped by their norm, as soon as all are. Buffers get their next values last: whatever reads one in the step sees
+the old value.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ class Action(NamedTuple):
 
     Args:
         kind: what: ``input``, ``clock`` and ``hyper``, the numbers of updates, arrive where tasks read them, if any
-            do; ``fetch`` brings a tensor whole to every rank; ``assign`` gives a buffer its next value.
+            do; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up with all others;
+            ``assign`` gives a buffer its next value.
         number: of the operator, for ``forward`` and ``backward``; else of the tensor; of the clock and of numbers 0.
         port: where a fetched tensor leaves.
     """
 
-    kind: Literal["input", "clock", "hyper", "forward", "fetch", "backward", "update", "assign"]
+    kind: Literal["input", "clock", "hyper", "forward", "fetch", "backward", "norm", "update", "assign"]
     number: int
     port: str = ""
 
@@ -79,9 +81,14 @@ def training_script(graph: Graph, optimizer: AbstractOptimizer | None = None) ->
     trained = {tensor.id for tensor in graph.parameters}
     actions = [Action("hyper", 0)] if optimizer is not None and optimizer.enters else []
     actions += [*_forward(graph, nodes), Action("fetch", graph.loss_tensor, "loss")]
+    clips = optimizer is not None and optimizer.clip_norm is not None
+    updates = []
     for node in reversed(nodes):
         actions.append(Action("backward", node.id))
-        actions += [Action("update", tensor) for tensor in backward.complete(node) if tensor in trained]
+        complete = [tensor for tensor in backward.complete(node) if tensor in trained]
+        actions += [Action("norm" if clips else "update", tensor) for tensor in complete]
+        updates += [Action("update", tensor) for tensor in complete]
+    actions += updates if clips else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
     return Script(tuple(nodes), tuple(actions), backward)
 

@@ -37,6 +37,7 @@ class StepRegions:
         self._saved: dict[int, tuple[LogicalRegion, ...]] = {}
         self._clock: LogicalRegion | None = None
         self._hyper: LogicalRegion | None = None
+        self._squares: LogicalRegion | None = None
 
     def region(self, ref: RegionRef) -> LogicalRegion:
         """What a launch form calls by a reference."""
@@ -79,6 +80,16 @@ class StepRegions:
         if self._hyper is None and optimizer.enters:
             self._hyper = self._table.region("hyper", optimizer.rows, "float64")
         return self._hyper
+
+    def squares(self, optimizer: AbstractOptimizer) -> LogicalRegion | None:
+        """The sum of the squares of all gradients; None where they are not clipped by their norm."""
+        if self._squares is None and optimizer.clip_norm is not None:
+            self._squares = self._table.region("squares", (1,), "float64")
+        return self._squares
+
+    def numbers(self, optimizer: AbstractOptimizer) -> tuple[LogicalRegion, ...]:
+        """What each task of an update reads whole."""
+        return tuple(region for region in (self.hyper(optimizer), self.squares(optimizer)) if region is not None)
 
     def _region(self, found: dict[int, LogicalRegion], tensor: int, suffix: str) -> LogicalRegion:
         if tensor not in found:

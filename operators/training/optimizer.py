@@ -149,6 +149,16 @@ class AbstractOptimizer(ABC):
         """The optimizer whose numbers enter each step."""
         return self
 
+    def with_options(self, options: Mapping[str, Any]) -> Self:
+        """The same with other arguments, and without groups."""
+        return replace(self, groups=(), **options)  # type: ignore[type-var]
+
+    @property
+    def options_of_groups(self) -> frozenset[str]:
+        """The arguments that may differ between groups."""
+        own: tuple[Any, ...] = fields(self)  # type: ignore[arg-type]
+        return frozenset(each.name for each in own) - {"groups", "clip_norm", "clip_value", "enters_always"}
+
     def arguments(self) -> dict[str, float | tuple[float, ...]]:
         """The numbers as torch's arguments, by name."""
         joined = {part for parts in self.pairs.values() for part in parts}
@@ -174,8 +184,7 @@ class AbstractOptimizer(ABC):
         for pattern, _ in self.groups:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise RequestError(
-                    f"{type(self).__name__}.groups: {pattern!r} matches no parameter{nearest(pattern, names)}; "
-                    f"there are {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}"
+                    f"{type(self).__name__}.groups: {pattern!r} matches no parameter{nearest(pattern, names)}"
                 )
 
     def _check(self) -> None:
@@ -190,15 +199,13 @@ class AbstractOptimizer(ABC):
                 check_number(f"{kind}.{name}", value)
                 if value == 0:
                     raise RequestError(f"{kind}.{name}: expected a number > 0 or None, got {value!r}")
-        if self.clip_norm is not None:
-            raise RequestError(f"{kind}.clip_norm: only None is built, got {self.clip_norm!r}")
         object.__setattr__(self, "groups", self._freeze(self.groups))
 
     def _freeze(self, groups: object) -> Groups:
         kind = type(self).__name__
         if not isinstance(groups, Mapping | tuple):
             raise RequestError(f"{kind}.groups: expected patterns of names with arguments, got {groups!r}")
-        own = {each.name for each in fields(self)} - {"groups", "clip_norm", "clip_value", "enters_always"}  # type: ignore[arg-type]
+        own = self.options_of_groups
         frozen = []
         for pattern, options in dict(groups).items():
             for option in dict(options):
@@ -208,7 +215,7 @@ class AbstractOptimizer(ABC):
                     )
             frozen.append((pattern, tuple(dict(options).items())))
             try:
-                replace(self, groups=(), **dict(options))  # type: ignore[type-var]
+                self.with_options(dict(options))
             except RequestError as error:
                 raise RequestError(f"{kind}.groups[{pattern!r}]: {error}") from None
         return tuple(frozen)
@@ -227,4 +234,4 @@ def check_number(where: str, value: object) -> None:
 @lru_cache(maxsize=1024)
 def _of_row(optimizer: Any, row: int) -> Any:
     own = dict(optimizer.groups[row - 1][1]) if row else {}
-    return replace(optimizer.varying(), groups=(), **own)
+    return optimizer.varying().with_options(own)

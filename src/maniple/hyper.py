@@ -97,19 +97,13 @@ class Hyper:
 
     def _place(self, group: str) -> int:
         if group not in self._names:
-            raise RequestError(
-                f"hyper: the optimizer has no group {group!r}{nearest(group, self._names)}; "
-                f"there are {', '.join(map(repr, self._names))}"
-            )
+            raise RequestError(f"hyper: the optimizer has no group {group!r}{nearest(group, self._names)}")
         return self._names.index(group)
 
     def _known(self, name: str) -> str:
         there = [*self._optimizer.arguments()]
         if name not in there:
-            raise RequestError(
-                f"hyper: {type(self._optimizer).__name__} has no number {name!r}{nearest(name, there)}; "
-                f"there are {', '.join(there)}"
-            )
+            raise RequestError(f"hyper: {type(self._optimizer).__name__} has no number {name!r}{nearest(name, there)}")
         return name
 
     def _check(self, name: str, value: Any, group: str) -> None:

@@ -5,5 +5,6 @@ from __future__ import annotations
 from maniple.operators.training.adam import Adam as Adam
 from maniple.operators.training.adam import AdamW as AdamW
 from maniple.operators.training.descent import SGD as SGD
+from maniple.operators.training.torch_rule import by_torch as by_torch
 
-__all__ = ["SGD", "Adam", "AdamW"]
+__all__ = ["SGD", "Adam", "AdamW", "by_torch"]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.interface.strategy import AbstractStrategy, Progress
     from maniple.worker_pool import WorkerPool
@@ -30,6 +31,8 @@ __all__: list[str] = []
 
 COSTS = "costs"
 """What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
+OPTIMIZER = "optimizer"
+"""What it calls the optimizer that it was found for, where that is not descent with momentum."""
 PIECE_BYTES = 1 << 18
 """A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
@@ -57,6 +60,7 @@ def search(
     seed: int = 0,
     cores: int | None = None,
     costs: str | Costs = ANALYTIC,
+    optimizer: AbstractOptimizer | None = None,
     watch: Watch | None = None,
 ) -> Plan:
     """Find a plan for a graph on a machine.
@@ -85,6 +89,8 @@ def search(
         costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
             as far as the user's cache has it not yet; the tasks of the plans that come near the fastest are timed again
             in the end, side by side, and decide), or a file of measurements; or what gives them.
+        optimizer: what will update the weights, whose state takes room and whose updates take time; by default descent
+            with momentum. Strategies that simulate nothing do not ask.
         watch: is told how it goes.
 
     Raises:
@@ -96,13 +102,13 @@ def search(
         _load_compiled(chosen)
 
     def drive() -> Plan:
-        problem = Problem(graph, machine, seed, tasks.survey())
+        problem = Problem(graph, machine, seed, tasks.survey(), optimizer)
         found = _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
         return _note_costs(found, costs) if isinstance(costs, str) and costs != ANALYTIC else found
 
     plan = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive)
     plan.validate(graph, machine)
-    _refuse_unfit(plan, graph, machine)
+    _refuse_unfit(plan, graph, machine, optimizer)
     return plan
 
 
@@ -138,13 +144,13 @@ def _costs(costs: str | Costs, graph: Graph, machine: Machine) -> Costs:
     return costs
 
 
-def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine) -> None:
+def _refuse_unfit(plan: Plan, graph: Graph, machine: Machine, optimizer: AbstractOptimizer | None) -> None:
     least = min(memory.capacity_bytes for memory in machine.memories)
     if plan.predicted.memory_bytes is not None and plan.predicted.memory_bytes > least:
         from maniple.strategies.search.memory_fit import needed_bytes, refuse_unfit
         from maniple.strategies.simulation.simulation import Simulation
 
-        simulation = Simulation(graph, machine, plan)
+        simulation = Simulation(graph, machine, plan, optimizer=optimizer)
         refuse_unfit(plan, simulation, simulation.allocated_bytes() or needed_bytes(simulation))
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from maniple.process.error import RequestError
 from maniple.strategies.exhaustive.branching import HERE, UNKNOWN, assembled_ns
 from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS
-from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER
+from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER, SQUARES
 from maniple.strategies.simulation.simulation import TASKS
 from maniple.strategies.timing.tables import NUMBER_BITS, NUMBER_MASK
 
@@ -151,7 +151,7 @@ class Fragments:
     def _of_launch(self, place: int, launch: PlacedLaunch) -> Group:
         """The layers on whose choices a launch depends: those of its operator, or all that use what it is for."""
         kind, number, _ = self._plan_free.action(place)
-        if kind in {"forward", "backward"} and not launch.name.endswith(".update"):
+        if kind in {"forward", "backward"} and not launch.name.endswith((".norm", ".update")):
             return (self._layers.place[number],)
         return self._of_region(launch.uses[0][0])
 
@@ -160,7 +160,7 @@ class Fragments:
         kind, number, tensor = key
         if key == CLOCK:
             return tuple(sorted(self._random))
-        if key == HYPER:
+        if key in {HYPER, SQUARES}:
             trained = [self._users[parameter.id] for parameter in self._plan_free.graph.parameters]
             return tuple(sorted(set().union(*trained)))
         if number < 0 or kind == "state":

@@ -19,6 +19,7 @@ from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
 
@@ -41,12 +42,14 @@ class Problem:
         machine: the machine.
         seed: where all chance comes from.
         costs: what tasks take, for strategies that simulate; None: the roofline of the machine's processors.
+        optimizer: what will update the weights, for strategies that simulate; None: descent with momentum.
     """
 
     graph: Graph
     machine: Machine
     seed: int = 0
     costs: CostModel | None = None
+    optimizer: AbstractOptimizer | None = None
 
 
 @final

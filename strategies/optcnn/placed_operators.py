@@ -53,7 +53,7 @@ class PlacedOperators:
 
     def __init__(self, problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]) -> None:
         graph, self.machine = problem.graph, problem.machine
-        self._optimizer = SGD(lr=0.1, momentum=0.9)
+        self._optimizer = problem.optimizer or SGD(lr=0.1, momentum=0.9)
         self.plan_free = PlanFreeStep(graph, {}, self.machine, self._optimizer)
         self.choices = choices
         self._space = space
@@ -199,8 +199,8 @@ class PlacedOperators:
         name = form.lowering.graph.tensors[inside].name
         volumes = _volumes(boxes.blocks)
         own, itemsize = self.plan_free.own(tensor), self.plan_free.layout(("value", -1, tensor), {})[1]
-        whole = self._optimizer
-        numbers = 8 * prod(whole.rows) if whole.enters else 0
+        shapes = [self.plan_free.layout(key, {}) for key in self.plan_free.whole]
+        numbers = sum(prod(shape) * size for shape, size in shapes)
         again = partial(form.lowering.update, name, boxes.home)
         flops, touched = own.cost(1, itemsize)
         tasks = LaunchTasks(

@@ -66,7 +66,7 @@ def region_kind(key: RegionKey, graph: Graph) -> MemoryKind:
         graph: the graph of the step.
     """
     what, number, tensor = key
-    if what in {"clock", "hyper"}:
+    if what in {"clock", "hyper", "squares"}:
         return MemoryKind.SCRATCH
     if what == "state":
         return MemoryKind.OPTIMIZER

@@ -78,8 +78,18 @@ class OperatorLaunches:
         from maniple.operators.lowering.operator_launch import update_launch  # which needs torch
 
         gradient = self.regions.gradient(self.graph.tensor(name).id)
-        weight, hyper = Weight.at(name, self._made[name], home), self.regions.hyper(self._optimizer)
-        return update_launch(weight, gradient, self._optimizer, name, hyper)
+        weight, whole = Weight.at(name, self._made[name], home), self.regions.numbers(self._optimizer)
+        return update_launch(weight, gradient, self._optimizer, name, whole)
+
+    def norm(self, name: str, home: WeightHome) -> Launch:
+        """The launch that adds up the squares of a parameter's gradient at its home."""
+        from maniple.operators.lowering.operator_launch import norm_launch  # which needs torch
+
+        (*_, squares), gradient = (
+            self.regions.numbers(self._optimizer),
+            self.regions.gradient(self.graph.tensor(name).id),
+        )
+        return norm_launch(Weight.at(name, self._made[name], home), gradient, squares)
 
 
 @final

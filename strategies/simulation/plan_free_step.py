@@ -7,7 +7,7 @@ PLACES places, in the order of the script, and an operator's launches take the f
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Literal, final
 
 from maniple.operators.lowering.script import training_script
 from maniple.process.error import RequestError
@@ -31,9 +31,11 @@ MOST_PLACES = 1 << 23
 
 RegionKey = tuple[str, int, int]
 """``value`` or ``gradient`` of (-1, tensor of the graph) or of (operator, tensor of its form), ``saved`` of (operator,
-place), ``state`` of (number, weight), the ``clock``, or ``hyper``, the numbers of the updates."""
+place), ``state`` of (number, weight), the ``clock``, ``hyper``, the numbers of the updates, or ``squares``, the sum of
+those of all gradients."""
 CLOCK: RegionKey = ("clock", -1, 0)
 HYPER: RegionKey = ("hyper", -1, 0)
+SQUARES: RegionKey = ("squares", -1, 0)
 
 
 @final
@@ -65,14 +67,18 @@ class PlanFreeStep:
         self._forms: dict[object, OperatorForm] = {}
         self._classes: dict[object, int] = {}
         self.kind = [self._classes.setdefault(self._kind(node), len(self._classes)) for node in self.nodes]
-        # Where an update comes among the launches of an operator, the operator's form says.
-        self._actions = [action for action in script.actions if action.kind != "update"]
+        # Where what follows a complete gradient comes among the launches of an operator, the operator's form says.
+        self.follows: Literal["norm", "update"] = "update" if optimizer.clip_norm is None else "norm"
+        """What comes as soon as the gradient of a parameter is complete."""
+        self._actions = [action for action in script.actions if action.kind != self.follows]
         self.places = {(kind, number): PLACES * at for at, (kind, number, _) in enumerate(self._actions)}
         """Where the launches of each action begin, by its kind and number."""
         if len(self._actions) > MOST_PLACES // PLACES:
             raise RequestError(f"simulation: expected at most {MOST_PLACES // PLACES // 2} operators")
-        self.finisher = _finishers(script)
+        self.finisher = _finishers(script, self.follows)
         """The operator after whose backward pass the gradient of each parameter is complete."""
+        self.whole = ((HYPER,) if optimizer.enters else ()) + ((SQUARES,) if self.follows == "norm" else ())
+        """What each task of an update reads whole."""
 
     def own(self, tensor: int) -> AbstractOptimizer:
         """The optimizer as it is for a parameter."""
@@ -139,6 +145,8 @@ class PlanFreeStep:
             return LogicalRegion(0, "clock", Rect.of_shape((2,)), "int64")
         if kind == "hyper":
             return LogicalRegion(0, "hyper", Rect.of_shape(self.optimizer.rows), "float64")
+        if kind == "squares":
+            return LogicalRegion(0, "squares", Rect.of_shape((1,)), "float64")
         suffix = ".grad" if kind == "gradient" else ""
         if kind == "state":
             suffix = f".{self.own(tensor).state_names[number]}"
@@ -159,13 +167,13 @@ class PlanFreeStep:
         return form.name_for(form.lowering.regions.value(inside).name, self.nodes[number].name)
 
 
-def _finishers(script: Script) -> dict[int, int]:
-    """The operator whose backward pass comes before the update of each parameter."""
+def _finishers(script: Script, follows: str) -> dict[int, int]:
+    """The operator whose backward pass completes the gradient of each parameter: what follows comes right after."""
     found: dict[int, int] = {}
     operator = -1
     for kind, number, _ in script.actions:
         if kind == "backward":
             operator = number
-        elif kind == "update":
+        elif kind == follows:
             found[number] = operator
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ import maniple as mp
 from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache
 from maniple.operators.training.optimizer import AbstractOptimizer
+from maniple.operators.training.optimizer_text import optimizer_named, optimizer_of, plain_optimizer
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
 from maniple.runtime.control.world import World
 from maniple.runtime.machine.world_machine import host_machine
@@ -40,7 +42,20 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("AdamW", {"lr": 0.01, "weight_decay": 0.1, "amsgrad": True, "maximize": True}),
     ("AdamW", {"lr": 0.01, "weight_decay": 0.1, "groups": BIASES, "clip_value": 0.01}),
     ("SGD", {"lr": 0.1, "clip_value": 0.01}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "clip_norm": 0.1}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.5, "groups": BIASES, "clip_norm": 0.1}),
+    ("Adagrad", {"lr": 0.1, "initial_accumulator_value": 0.1}),
+    ("AdamW", {"lr": 0.01, "clip_norm": 0.05, "clip_value": 0.01, "groups": BIASES}),
 ]
+
+
+def optimizer_by(kind: str, options: dict[str, Any]) -> AbstractOptimizer:
+    found: AbstractOptimizer
+    if hasattr(mp.optim, kind):
+        found = getattr(mp.optim, kind)(**options)
+    else:
+        found = mp.optim.by_torch(getattr(torch.optim, kind), **options)
+    return found
 
 
 def network(batch: int = 12) -> mp.Graph:
@@ -138,7 +153,7 @@ def assert_equal(found: list[Ran], reference: Reference, wanted: list[float]) ->
 @pytest.mark.parametrize(("kind", "options"), OPTIONS, ids=str)
 def test_every_option_equals_torch(kind: str, options: dict[str, Any]) -> None:
     place = OPTIONS.index((kind, options))
-    found = train(getattr(mp.optim, kind)(**options), WORLDS[place % len(WORLDS)], place)
+    found = train(optimizer_by(kind, options), WORLDS[place % len(WORLDS)], place)
     reference = Reference(found[0][1], kind, options)
     assert_equal(found, reference, [reference.step(*batch) for batch in batches(STEPS)])
 
@@ -155,7 +170,7 @@ def test_numbers_that_change_while_two_steps_are_under_way(seed: int) -> None:
         if step in rates:
             trainer.hyper["lr"] = rates[step]
 
-    found = train(getattr(mp.optim, kind)(**options), chance.choice(WORLDS), seed, change)
+    found = train(optimizer_by(kind, options), chance.choice(WORLDS), seed, change)
     reference = Reference(found[0][1], kind, options)
     wanted = []
     for step, batch in enumerate(batches(STEPS)):
@@ -179,7 +194,7 @@ SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
 def test_schedulers_of_torch_drive_it(schedule: str, kind: str, options: dict[str, Any]) -> None:
     def body(world: World) -> Ran:
         plan = mp.search(network(), host_machine(world), strategy="random", seed=3)
-        with mp.Trainer(network(), plan, optimizer=getattr(mp.optim, kind)(**options), world=world) as trainer:
+        with mp.Trainer(network(), plan, optimizer=optimizer_by(kind, options), world=world) as trainer:
             start, scheduler = trainer.parameters(), SCHEDULES[schedule](trainer.torch_optimizer())
             losses = []
             for batch in batches(STEPS):
@@ -197,10 +212,10 @@ def test_schedulers_of_torch_drive_it(schedule: str, kind: str, options: dict[st
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize(("kind", "options"), OPTIONS[4:6] + OPTIONS[8:12:3], ids=str)
+@pytest.mark.parametrize(("kind", "options"), [*OPTIONS[4:6], *OPTIONS[8:12:3], OPTIONS[-1]], ids=str)
 def test_the_simulated_step_is_the_lowered_one(kind: str, options: dict[str, Any], seed: int) -> None:
     """Time, bytes and memory, states and the numbers that enter among them."""
-    optimizer, graph = getattr(mp.optim, kind)(**options), network()
+    optimizer, graph = optimizer_by(kind, options), network()
     machine = mp.Machine.preset(("cpu:2", "cpu:2x1", "cpu:2x2", "p100x4")[seed % 4])
     plan = mp.search(graph, machine, strategy="random", seed=seed)
     simulation = Simulation(graph, machine, plan, optimizer=optimizer)
@@ -217,3 +232,28 @@ def test_the_simulated_step_is_the_lowered_one(kind: str, options: dict[str, Any
         assert schedule.memory_bytes() == dict(enumerate(simulation.memory_bytes.tolist()))
         simulation.propose(dict(other.operators), dict(other.weights))
         simulation.accept()
+
+
+def test_a_search_takes_the_optimizer() -> None:
+    """What it predicts is what is simulated with it, states and the norm among it; cores change nothing."""
+    graph, machine = network(48), mp.Machine.preset("p100x4")
+    optimizer = mp.optim.AdamW(clip_norm=1.0, groups=BIASES)
+    found = [
+        mp.search(graph, machine, strategy=strategy, proposals=60, optimizer=optimizer, cores=cores)
+        for strategy, cores in (("soap", 1), ("soap", 2), ("optcnn", 1))
+    ]
+    for plan in found:
+        simulation = Simulation(graph, machine, plan, optimizer=optimizer)
+        assert round((plan.predicted.step_s or 0.0) * 1e9) == simulation.makespan_ns
+        assert simulation.makespan_ns > Simulation(graph, machine, plan).makespan_ns
+        assert max(simulation.memory_bytes) > max(Simulation(graph, machine, plan).memory_bytes)
+    assert found[0].operators == found[1].operators
+
+
+def test_optimizers_go_between_processes() -> None:
+    for kind, options in OPTIONS:
+        optimizer = optimizer_by(kind, options)
+        assert optimizer_of(json.loads(json.dumps(plain_optimizer(optimizer)))) == optimizer
+    assert optimizer_of(plain_optimizer(None)) is None
+    with pytest.raises(mp.RequestError, match="--optimizer: no optimizer 'adamv'; did you mean"):
+        optimizer_named("adamv")
