@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from maniple.operators.graph.graph import Graph
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.bound import lower_bound_s
 from maniple.strategies.cost_model.analytic import Analytic

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.launch_form import forward_form
 from maniple.operators.lowering.operator_body import AssignBinder, FetchBinder, InputBinder
-from maniple.operators.lowering.operator_launch import operator_launch, update_launch
+from maniple.operators.lowering.operator_launch import norm_launch, operator_launch, update_launch
 from maniple.operators.lowering.script import evaluation_script, fetch_script, training_script
 from maniple.operators.lowering.step_program import Port, Program
 from maniple.operators.lowering.step_regions import StepRegions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.launch_form import LaunchForm
     from maniple.operators.lowering.script import Script
     from maniple.operators.plan.plan import Plan
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.machine.machine import Machine
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def training_step(graph: Graph, plan: Plan, machine: Machine, optimizer: SGD) -> Program:
+def training_step(graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer) -> Program:
     """Expand a training step by itself: regions of its own hold the parameters and buffers."""
     table = RegionTable()
     held = weights(graph, plan, machine, optimizer, table)
@@ -55,6 +55,7 @@ class Expansion:
         inputs: the ports through which inputs enter.
         results: the ports through which results leave.
         clock: the port through which the seed and the number of the step enter, where an operator draws numbers.
+        hyper: the port through which the numbers of the updates enter, where they may be others in each step.
         checked: whether an operator that gives a NaN stops the step.
     """
 
@@ -66,6 +67,7 @@ class Expansion:
     inputs: dict[str, Port] = field(default_factory=dict)
     results: dict[str, Port] = field(default_factory=dict)
     clock: Port | None = None
+    hyper: Port | None = None
     checked: bool = False
 
     def __post_init__(self) -> None:
@@ -75,10 +77,10 @@ class Expansion:
         self._placed: dict[int, PlacedTasks] = {}
         self._launches: list[Launch] = []
 
-    def training_step(self, optimizer: SGD) -> Program:
+    def training_step(self, optimizer: AbstractOptimizer) -> Program:
         """Expand one step; the loss goes to every rank."""
         self._lower(training=True)
-        return self._walk(training_script(self.graph), optimizer)
+        return self._walk(training_script(self.graph, optimizer), optimizer)
 
     def evaluation(self) -> Program:
         """Expand the forward pass of what the outputs need, and bring the outputs whole to every rank."""
@@ -95,7 +97,7 @@ class Expansion:
         self._tensors = self.graph.tensors
         self._regions = StepRegions(self.graph, self.held, self.table)
 
-    def _walk(self, script: Script, optimizer: SGD | None) -> Program:
+    def _walk(self, script: Script, optimizer: AbstractOptimizer | None) -> Program:
         """Expand what a script says; of what is trained, an optimizer updates the weights."""
         nodes, training = self.graph.nodes, optimizer is not None
         for kind, number, port in script.actions:
@@ -103,6 +105,8 @@ class Expansion:
                 self._input(self._tensors[number], script.nodes)
             elif kind == "clock":
                 self._tick([node for node in script.nodes if node.operator.random])
+            elif kind == "hyper" and optimizer is not None:
+                self._enter(optimizer, script)
             elif kind == "forward":
                 self._operate(forward_form(self.graph, nodes[number]), script.backward.shared, training=training)
             elif kind == "fetch":
@@ -111,8 +115,12 @@ class Expansion:
                 for form in script.backward.of(nodes[number]):
                     self._operate(form, script.backward.shared, training=training)
             elif kind == "update" and optimizer is not None:
-                weight = self.held[self._tensors[number].name]
-                self._launches.append(update_launch(weight, self._regions.gradient(number), optimizer))
+                weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
+                whole = self._regions.numbers(optimizer)
+                self._launches.append(update_launch(weight, gradient, optimizer, weight.name, whole))
+            elif kind == "norm" and optimizer is not None and (squares := self._regions.squares(optimizer)) is not None:
+                weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
+                self._launches.append(norm_launch(weight, gradient, squares))
             elif kind == "assign":
                 value = self._regions.value(self.graph.assignments[number])
                 self._assign(self.held[self._tensors[number].name], value)
@@ -153,6 +161,14 @@ class Expansion:
         memories = {self.machine.memory_of(point.processor) for node in nodes for point in self._place(node).points}
         if memories:
             self.clock = self._arrival("clock", region, dict.fromkeys(memories, region.bounds))
+
+    def _enter(self, optimizer: AbstractOptimizer, script: Script) -> None:
+        """Launch the arrival of the numbers of the updates wherever a parameter lives."""
+        region = self._regions.hyper(optimizer)
+        trained = [self.held[self._tensors[number].name] for kind, number, _ in script.actions if kind == "update"]
+        memories = {self.machine.memory_of(point.processor) for weight in trained for point in weight.points}
+        if region is not None and memories:
+            self.hyper = self._arrival("hyper", region, dict.fromkeys(memories, region.bounds))
 
     def _arrival(self, name: str, region: LogicalRegion, parts: Mapping[int, Rect]) -> Port:
         """Launch a task in each memory that writes its part of a value that the program brings."""

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+NORM_FLOPS = 2
+"""Operations that an element of a gradient counts for as it joins the norm of all."""
+
 RegionRef = tuple[str, int]
 """``value`` or ``gradient`` of a tensor, ``saved`` of a node and a place (see `saved_ref`), or the ``clock``."""
 Slot = tuple[Literal["operand", "operand_gradient", "result", "result_gradient", "saved", "clock"], int]

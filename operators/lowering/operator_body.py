@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.launch_form import Slot
     from maniple.operators.lowering.step_program import Port
     from maniple.operators.rules.rule import Tile
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.rectangle import Rect
 
 __all__: list[str] = []
@@ -132,23 +132,44 @@ class BackwardBinder(PureBinder):
 
 @dataclass(frozen=True)
 class UpdateBinder(PureBinder):
-    """Binds a parameter's update: views are the value, the gradient, and the optimizer's state.
+    """Binds a parameter's update: views are the value, the gradient, the optimizer's state, and the step's numbers.
 
     Args:
-        optimizer: the optimizer.
+        optimizer: the optimizer, as it is for the parameter.
+        row: which of the step's numbers the parameter's group has; None where none enter.
     """
 
-    optimizer: SGD
+    optimizer: AbstractOptimizer
+    row: int | None = None
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views."""
         del point
-        return "update", self.optimizer
+        return "update", self.optimizer, self.row
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
-        value, gradient, *states = (_there(view) for view in views)
-        return self.optimizer.bind_update(value, gradient, tuple(states), cores)
+        value, gradient, *others = (_there(view) for view in views)
+        states, numbers = others[: len(self.optimizer.states)], others[len(self.optimizer.states) :]
+        row = None if self.row is None else numbers[0][self.row]
+        return self.optimizer.bind_update(value, gradient, tuple(states), cores, row, *numbers[1:])
+
+
+@dataclass(frozen=True)
+class NormBinder(PureBinder):
+    """Binds a gradient's part in the norm of all: views are a block of it, and the sum of squares to write."""
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views."""
+        del point
+        return ("norm",)
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one block."""
+        from maniple.operators.training.norm_kernels import bind_squares
+
+        gradient, squares = (_there(view) for view in views)
+        return bind_squares(gradient, squares, cores)
 
 
 @dataclass(frozen=True)

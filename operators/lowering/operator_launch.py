@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.operators.lowering.launch_form import tile_flops
-from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, UpdateBinder
+from maniple.operators.lowering.launch_form import NORM_FLOPS, tile_flops
+from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, NormBinder, UpdateBinder
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import overlapping
 from maniple.runtime.schedule.launch import Launch, Requirement
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.rules.task_placement import PlacedTasks
     from maniple.operators.rules.tile_table import TileTable
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
 
@@ -68,15 +68,51 @@ def operator_launch(
     return Launch(form.name, tasks.points, tuple(requirements), binder, tuple(flops.tolist()), form.kind)
 
 
-def update_launch(weight: Weight, gradient: LogicalRegion, optimizer: SGD) -> Launch:
-    """Give the launch that updates a parameter at its home."""
+def update_launch(
+    weight: Weight,
+    gradient: LogicalRegion,
+    optimizer: AbstractOptimizer,
+    name: str,
+    whole: tuple[LogicalRegion, ...],
+) -> Launch:
+    """Give the launch that updates a parameter at its home.
+
+    Args:
+        weight: the parameter.
+        gradient: its gradient.
+        optimizer: of all parameters.
+        name: by which the optimizer finds the parameter's group.
+        whole: what each task reads whole: the numbers that enter each step, and the sum of squares, if there are any.
+    """
+    row, own, everyone = optimizer.row_of(name), optimizer.of(name), len(weight.points)
+    numbers = tuple(Requirement(region, READ, (region.bounds,) * everyone) for region in whole)
     requirements = (
         Requirement(weight.value, READ_WRITE, weight.rects),
         Requirement(gradient, READ, weight.rects),
         *(Requirement(state, READ_WRITE, weight.rects) for state in weight.states),
+        *numbers,
     )
-    flops = tuple(float(optimizer.flops * rect.volume) for rect in weight.rects)
-    return Launch(f"{weight.name}.update", weight.points, requirements, UpdateBinder(optimizer), flops, "update")
+    flops = tuple(float(own.flops * rect.volume) for rect in weight.rects)
+    binder = UpdateBinder(own, row if numbers else None)
+    return Launch(f"{weight.name}.update", weight.points, requirements, binder, flops, "update")
+
+
+def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion) -> Launch:
+    """Give the launch that adds the squares of a gradient to those of all, block by block at the parameter's home.
+
+    Args:
+        weight: the parameter; of replicas of a block the first counts.
+        gradient: its gradient.
+        squares: the sum.
+    """
+    counted = [(p, rect) for p, rect in zip(weight.points, weight.rects, strict=True) if p.replica == 0]
+    points, rects = tuple(point for point, _ in counted), tuple(rect for _, rect in counted)
+    requirements = (
+        Requirement(gradient, READ, rects),
+        Requirement(squares, reduce("+"), (squares.bounds,) * len(points)),
+    )
+    flops = tuple(float(NORM_FLOPS * rect.volume) for rect in rects)
+    return Launch(f"{weight.name}.norm", points, requirements, NormBinder(), flops, "norm")
 
 
 def _rects(need: RequirementForm, tasks: PlacedTasks, region: LogicalRegion) -> Sequence[Rect]:

@@ -8,8 +8,9 @@
                          cross_entropy backward, linear backward, w is updated
     an evaluation        x and t arrive, the clock arrives, linear forward, cross_entropy forward, outputs go to all
 
-Operators go backward in reverse order, and a parameter is updated as soon as its gradient is complete. Buffers get
-their next values last: whatever reads one in the step sees the old value.
+Operators go backward in reverse order, and a parameter is updated as soon as its gradient is complete; where gradients
+are clipped by their norm, as soon as all are. Buffers get their next values last: whatever reads one in the step sees
+the old value.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.training.optimizer import AbstractOptimizer
 
 __all__: list[str] = []
 
@@ -34,13 +36,14 @@ class Action(NamedTuple):
     """One thing that a step does.
 
     Args:
-        kind: what: ``input`` and ``clock`` arrive where tasks read them, if any do; ``fetch`` brings a tensor whole to
-            every rank; ``assign`` gives a buffer its next value.
-        number: of the operator, for ``forward`` and ``backward``; else of the tensor, and of the clock 0.
+        kind: what: ``input``, ``clock`` and ``hyper``, the numbers of updates, arrive where tasks read them, if any
+            do; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up with all others;
+            ``assign`` gives a buffer its next value.
+        number: of the operator, for ``forward`` and ``backward``; else of the tensor; of the clock and of numbers 0.
         port: where a fetched tensor leaves.
     """
 
-    kind: Literal["input", "clock", "forward", "fetch", "backward", "update", "assign"]
+    kind: Literal["input", "clock", "hyper", "forward", "fetch", "backward", "norm", "update", "assign"]
     number: int
     port: str = ""
 
@@ -61,8 +64,12 @@ class Script:
     backward: BackwardForms
 
 
-def training_script(graph: Graph) -> Script:
+def training_script(graph: Graph, optimizer: AbstractOptimizer | None = None) -> Script:
     """What a training step does.
+
+    Args:
+        graph: the graph.
+        optimizer: what updates the weights; None: one that has no numbers that enter.
 
     Raises:
         RequestError: the graph has no loss.
@@ -72,10 +79,16 @@ def training_script(graph: Graph) -> Script:
     nodes = find_needed(graph, [graph.loss_tensor, *graph.assignments.values()])
     backward = BackwardForms(graph, nodes)
     trained = {tensor.id for tensor in graph.parameters}
-    actions = [*_forward(graph, nodes), Action("fetch", graph.loss_tensor, "loss")]
+    actions = [Action("hyper", 0)] if optimizer is not None and optimizer.enters else []
+    actions += [*_forward(graph, nodes), Action("fetch", graph.loss_tensor, "loss")]
+    clips = optimizer is not None and optimizer.clip_norm is not None
+    updates = []
     for node in reversed(nodes):
         actions.append(Action("backward", node.id))
-        actions += [Action("update", tensor) for tensor in backward.complete(node) if tensor in trained]
+        complete = [tensor for tensor in backward.complete(node) if tensor in trained]
+        actions += [Action("norm" if clips else "update", tensor) for tensor in complete]
+        updates += [Action("update", tensor) for tensor in complete]
+    actions += updates if clips else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
     return Script(tuple(nodes), tuple(actions), backward)
 

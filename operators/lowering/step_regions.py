@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import RegionRef
     from maniple.operators.lowering.weight import Weight
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.program.region_table import RegionTable
 
@@ -35,6 +36,8 @@ class StepRegions:
         self._gradients: dict[int, LogicalRegion] = {}
         self._saved: dict[int, tuple[LogicalRegion, ...]] = {}
         self._clock: LogicalRegion | None = None
+        self._hyper: LogicalRegion | None = None
+        self._squares: LogicalRegion | None = None
 
     def region(self, ref: RegionRef) -> LogicalRegion:
         """What a launch form calls by a reference."""
@@ -71,6 +74,22 @@ class StepRegions:
         if self._clock is None:
             self._clock = self._table.region("clock", (2,), "int64")
         return self._clock
+
+    def hyper(self, optimizer: AbstractOptimizer) -> LogicalRegion | None:
+        """The numbers of an optimizer that enter each step; None where they do not."""
+        if self._hyper is None and optimizer.enters:
+            self._hyper = self._table.region("hyper", optimizer.rows, "float64")
+        return self._hyper
+
+    def squares(self, optimizer: AbstractOptimizer) -> LogicalRegion | None:
+        """The sum of the squares of all gradients; None where they are not clipped by their norm."""
+        if self._squares is None and optimizer.clip_norm is not None:
+            self._squares = self._table.region("squares", (1,), "float64")
+        return self._squares
+
+    def numbers(self, optimizer: AbstractOptimizer) -> tuple[LogicalRegion, ...]:
+        """What each task of an update reads whole."""
+        return tuple(region for region in (self.hyper(optimizer), self.squares(optimizer)) if region is not None)
 
     def _region(self, found: dict[int, LogicalRegion], tensor: int, suffix: str) -> LogicalRegion:
         if tensor not in found:

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.plan.weight_home import planned_home
 from maniple.operators.rules.task_placement import memory_by_processor
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.optimizer import AbstractOptimizer
 from maniple.process.error import RequestError
 from maniple.runtime.schedule.launch_columns import Rects
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import torch
 
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import TensorInfo
     from maniple.operators.plan.plan import Plan
     from maniple.operators.plan.weight_home import WeightHome
     from maniple.regions.logical_region import LogicalRegion
@@ -66,24 +67,71 @@ class Weight:
         return (self.value, *self.states)
 
 
-def weights(graph: Graph, plan: Plan, machine: Machine, optimizer: SGD, table: RegionTable) -> dict[str, Weight]:
+def weights(
+    graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer, table: RegionTable
+) -> dict[str, Weight]:
     """Give every parameter and buffer (by name) the regions of its value and optimizer state, and its home.
 
     Replicas of a block whose processors share a memory would keep one copy between them: only the first is kept.
 
     Raises:
-        RequestError: the optimizer is of another library.
+        RequestError: the optimizer is of another library, or has a group that no parameter is of.
     """
-    if not isinstance(optimizer, SGD):
+    if not isinstance(optimizer, AbstractOptimizer):
         theirs = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
         raise RequestError(f"optimizer: expected mp.SGD(lr=...), which runs as tasks on each block; got {theirs}")
+    optimizer.check_names(tuple(tensor.name for tensor in graph.parameters))
     memory_of, found = memory_by_processor(machine), {}
     for tensor in graph.lasting:
         home = planned_home(tensor.shape, plan.weight(tensor.name), memory_of)
-        states = [f"{tensor.name}.{state}" for state in optimizer.state_names] if tensor.requires_grad else []
+        kept = optimizer.of(tensor.name).state_names if tensor.requires_grad else ()
+        states = [f"{tensor.name}.{state}" for state in kept]
         regions = tuple([table.region(name, tensor.shape, tensor.dtype) for name in (tensor.name, *states)])
         found[tensor.name] = Weight.at(tensor.name, regions, home)
     return found
+
+
+def write_weights(
+    weights: Mapping[str, Weight],
+    memories: Mapping[int, Memory],
+    tensors: Iterable[TensorInfo],
+    values: Callable[[TensorInfo, Rect], torch.Tensor],
+) -> None:
+    """Write parameters and buffers at a rank's part of their home.
+
+    Args:
+        weights: Where they live, by name.
+        memories: The rank's, by number.
+        tensors: Those that are written.
+        values: What a part of one of them gets.
+    """
+    for tensor in tensors:
+        weight = weights[tensor.name]
+        for number, rects in weight.home:
+            for rect in rects if number in memories else ():
+                memories[number].assign(weight.value, rect, values(tensor, rect))
+
+
+def fill_states(weights: Mapping[str, Weight], memories: Mapping[int, Memory], optimizer: AbstractOptimizer) -> None:
+    """Fill what an optimizer keeps that does not begin at zero; see ``write_weights``."""
+    import torch
+
+    from maniple.runtime.storage.copy_kernels import torch_dtype
+
+    for name, weight in weights.items():
+        for region, state in zip(weight.states, optimizer.of(name).states if weight.states else (), strict=True):
+            for number, rects in weight.home if state.fill else ():
+                for rect in rects if number in memories else ():
+                    filled = torch.full(rect.shape, state.fill, dtype=torch_dtype(region.dtype))
+                    memories[number].assign(region, rect, filled)
+
+
+def drop_weights(weights: Mapping[str, Weight], memories: Mapping[int, Memory]) -> None:
+    """Let go of what a rank keeps of parameters and buffers; see ``write_weights``."""
+    for weight in weights.values():
+        for region in weight.regions:
+            for memory in memories.values():
+                memory.drop(region)
 
 
 def kept_values(graph: Graph, weights: Mapping[str, Weight], memories: Mapping[int, Memory]) -> dict[str, torch.Tensor]:

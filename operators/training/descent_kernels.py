@@ -13,9 +13,10 @@ from torch import Tensor
 
 from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.kernel_scratch import CallSequence
+from maniple.operators.training.clipping import Clipping, bounded, bounded_by_torch, on_host, scale
 
 if TYPE_CHECKING:
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.descent import SGD
 
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
 
@@ -63,11 +64,71 @@ def _nesterov(value: Floats, gradient: Floats, buffer: Floats, lr: float, decay:
         value[i], buffer[i] = nesterov(value[i], gradient[i], buffer[i], lr, decay, momentum)
 
 
+@numba.njit(nogil=True)
+def prepare(row: Floats, squares: Floats, limits: Floats, numbers: Floats) -> None:
+    """What the elements of a step need, in their dtype; CUDA has a kernel of the same form.
+
+    Args:
+        row: the number of the step, then ``SGD.numbers``.
+        squares: the sum of squares of all gradients, or ``clipping.NO_NORM``.
+        limits: see ``Clipping.limits``.
+        numbers: the factor and the bound of a gradient, the rate, the decay, the momentum, the gradient's share.
+    """
+    numbers[0] = scale(squares[0], limits[0], limits[2])
+    numbers[1] = limits[1]
+    numbers[2] = row[1]
+    numbers[3] = row[2]
+    numbers[4] = row[3]
+    numbers[5] = 1.0 if row[0] <= 1.0 else 1.0 - row[4]
+
+
+@numba.njit(nogil=True)
+def descend(gradient: float, buffer: float, momentum: float, share: float, nesterov: int) -> tuple[float, float]:
+    """What is subtracted, at rate 1, and the next buffer of one element; its gradient has the decay in it."""
+    buffer = momentum * buffer + share * gradient
+    return (gradient + momentum * buffer if nesterov else buffer), buffer
+
+
+@numba.njit(cache=True, nogil=True)
+def _descend(
+    value: Floats,
+    gradient: Floats,
+    buffer: Floats,
+    row: Floats,
+    squares: Floats,
+    limits: Floats,
+    numbers: Floats,
+    nesterov: int,
+) -> None:
+    prepare(row, squares, limits, numbers)
+    factor, most, lr, decay = numbers[0], numbers[1], numbers[2], numbers[3]
+    momentum, share = numbers[4], numbers[5]
+    if buffer.size and momentum != 0.0:
+        for i in range(value.size):
+            slope = bounded(gradient[i] * factor, most) + decay * value[i]
+            taken, buffer[i] = descend(slope, buffer[i], momentum, share, nesterov)
+            value[i] -= lr * taken
+    else:
+        for i in range(value.size):
+            value[i] -= lr * (bounded(gradient[i] * factor, most) + decay * value[i])
+
+
 def bind_descent(
-    optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Tensor, ...], cores: int
+    optimizer: SGD,
+    value: Tensor,
+    gradient: Tensor,
+    states: tuple[Tensor, ...],
+    cores: int,
+    row: Tensor | None = None,
+    squares: Tensor | None = None,
 ) -> Callable[[], None]:
     """See ``SGD.bind_update``."""
     tensors = (value, gradient, *states)
+    if row is not None:
+        clipping = Clipping(optimizer)
+        if cores == 1 and value.device.type == "cpu" and all(tensor.is_contiguous() for tensor in tensors):
+            return _fuse_varying(optimizer, tensors, row, clipping.of(squares), clipping.limits)
+        return _by_torch_varying(optimizer, tensors, row, squares, clipping.limits)
     if cores == 1 and all(tensor.is_contiguous() for tensor in tensors):
         return _fuse(optimizer, tensors)
     return _by_torch(optimizer, value, gradient, states)
@@ -82,6 +143,36 @@ def _fuse(optimizer: SGD, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
     if not optimizer.momentum:
         return compile_kernel(_plain, (*arrays, lr, decay))
     return compile_kernel(_nesterov if optimizer.nesterov else _heavy, (*arrays, lr, decay, momentum))
+
+
+def _fuse_varying(
+    optimizer: SGD, tensors: tuple[Tensor, ...], row: Tensor, squares: Floats, limits: Floats
+) -> Callable[[], None]:
+    value, gradient, *states = [tensor.view(-1).numpy() for tensor in tensors]
+    buffer = states[0] if states else value[:0]
+    numbers = np.zeros(6, dtype=value.dtype)
+    return compile_kernel(
+        _descend, (value, gradient, buffer, row.numpy(), squares, limits, numbers, int(optimizer.nesterov))
+    )
+
+
+def _by_torch_varying(
+    optimizer: SGD, tensors: tuple[Tensor, ...], row: Tensor, squares: Tensor | None, limits: Floats
+) -> Callable[[], None]:
+    """The operations of torch.optim.SGD in its order, with the numbers of the step."""
+    value, gradient, *states = tensors
+    numbers = np.zeros(6)
+
+    def update() -> None:
+        prepare.py_func(on_host(row), on_host(squares), limits, numbers)
+        factor, most, lr, decay, momentum, share = numbers.tolist()
+        slope = bounded_by_torch(gradient, factor, most).add_(value, alpha=decay)
+        if states and momentum:
+            buffer = states[0].mul_(momentum).add_(slope, alpha=share)
+            slope = slope.add_(buffer, alpha=momentum) if optimizer.nesterov else buffer
+        value.add_(slope, alpha=-lr)
+
+    return update
 
 
 def _by_torch(optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Tensor, ...]) -> Callable[[], None]:

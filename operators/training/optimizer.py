@@ -1,82 +1,237 @@
-"""The optimizer: stochastic gradient descent as an update task on each block of a parameter."""
+"""The interface of optimizers: the state of a parameter, the numbers that an update reads, the update, and its cost.
+
+What a training step does with an optimizer, for a parameter `w` whose home is two blocks:
+
+    hyper.input    the numbers of this step arrive in the memory of each home: a row for each parameter group
+    w.update       block by block: reads the gradient and its group's row, changes the value and the state
+
+             step   lr     weight_decay   momentum
+    row 0    17     0.1    0.01           0.9         whatever no group names
+    row 1    17     0.1    0              0.9         the group "*.bias"
+
+The numbers enter as the clock does, so they may be others in every step, and each of two steps under way has its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, final
 
-from maniple.process.error import RequestError
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__: list[str] = []
+
+Options = tuple[tuple[str, object], ...]
+Groups = tuple[tuple[str, Options], ...]
+"""Patterns of names of parameters, and the arguments that differ for them."""
+
 
 @final
-@dataclass(frozen=True, slots=True)
-class SGD:
-    """torch.optim.SGD: ``buf = momentum*buf + (grad + weight_decay*w)``; ``w -= lr*buf``.
-
-    A momentum buffer starts at zero, which equals torch's (where the first step sets it to the gradient) because
-    dampening is 0.
+class State(NamedTuple):
+    """What an optimizer keeps of a parameter: of its shape and dtype, at its home.
 
     Args:
-        lr: The learning rate, >= 0.
-        momentum: >= 0.
-        weight_decay: >= 0.
-        dampening: 0; others are not built.
-        nesterov: ``w -= lr*(grad + momentum*buf)``; needs momentum.
-
-    Raises:
-        RequestError: A value out of range.
+        name: as torch's state has it.
+        fill: what it holds before the first step.
     """
 
-    lr: float
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    dampening: float = 0.0
-    nesterov: bool = False
+    name: str
+    fill: float = 0.0
 
-    def __post_init__(self) -> None:
-        for name in ("lr", "momentum", "weight_decay", "dampening"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-                raise RequestError(f"SGD.{name}: expected a finite number >= 0, got {value!r}")
-        if self.dampening != 0:
-            raise RequestError(f"SGD.dampening: only 0 is built, got {self.dampening}")
-        if self.nesterov not in (False, True) or (self.nesterov and self.momentum == 0):
-            raise RequestError(f"SGD.nesterov: expected False, or True with momentum > 0; got {self.nesterov!r}")
+
+class AbstractOptimizer(ABC):
+    """How a gradient changes a parameter. An optimizer is a frozen dataclass: equal ones are the same.
+
+    Fields that every optimizer has beside its own:
+
+        groups      arguments that differ for parameters whose name a pattern matches; the first that matches counts
+        clip_norm   the most that the norm of all gradients together may be, as ``torch.nn.utils.clip_grad_norm_``
+        clip_value  the most that an element of a gradient may be, as ``clip_grad_value_``, after ``clip_norm``
+    """
+
+    __slots__ = ()
+
+    numbers: ClassVar[tuple[str, ...]]
+    """What may change from step to step, in the order in which updates read it, after the number of the step."""
+    pairs: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Arguments that hold several of these numbers."""
+    groups: Any
+    clip_norm: float | None
+    clip_value: float | None
 
     @property
-    def state_names(self) -> tuple[str, ...]:
-        """The state that a parameter has: each of its shape and dtype, zero at first."""
-        return ("momentum",) if self.momentum else ()
+    @abstractmethod
+    def states(self) -> tuple[State, ...]:
+        """The state that a parameter has."""
 
     @property
+    @abstractmethod
     def flops(self) -> int:
         """The operations that the update of one element counts for."""
-        return 4
 
+    @abstractmethod
     def bind_update(
-        self, parameter: Tensor, gradient: Tensor, states: tuple[Tensor, ...], cores: int
+        self,
+        parameter: Tensor,
+        gradient: Tensor,
+        states: tuple[Tensor, ...],
+        cores: int,
+        row: Tensor | None = None,
+        squares: Tensor | None = None,
     ) -> Callable[[], None]:
         """A function that updates a block in place each time that it is called.
-
-        One fused pass where the block is contiguous and the processor has one core, torch's operations otherwise.
 
         Args:
             parameter: The block's value; read and written.
             gradient: The block's gradient; only read.
-            states: As ``state_names`` lists them; read and written.
+            states: As ``states`` lists them; read and written.
             cores: The cores that the processor owns.
+            row: The numbers of the step: its number from 1, then ``numbers``, float64; only read. None: those that the
+                optimizer was made with, where these do not change.
+            squares: The sum of the squares of all gradients, one float64, where they are clipped by norm.
         """
-        contiguous = all(tensor.is_contiguous() for tensor in (parameter, gradient, *states))
-        if parameter.is_cuda and contiguous:
-            from maniple.operators.training import descent_cuda_kernels
-            from maniple.runtime.devices.cuda_kernels import current_stream
 
-            return descent_cuda_kernels.bind_descent(self, parameter, gradient, states, current_stream())
-        from maniple.operators.training.descent_kernels import bind_descent
+    @abstractmethod
+    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
+        """What the state alone says that the next update will subtract, as if the gradient went on as it was.
 
-        return bind_descent(self, parameter, gradient, states, cores)
+        Args:
+            parameter: The block's value.
+            states: As ``states`` lists them.
+            row: See ``bind_update``; of the last step.
+        """
+
+    @property
+    def enters(self) -> bool:
+        """Whether the numbers enter each step as a region, and are not bound into the bodies of the updates."""
+        return True
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the state."""
+        return tuple(state.name for state in self.states)
+
+    def cost(self, elements: int, itemsize: int) -> tuple[int, int]:
+        """The operations of an update of some elements, and the bytes that it reads or writes.
+
+        Args:
+            elements: of the block.
+            itemsize: bytes of an element.
+        """
+        return self.flops * elements, (2 + len(self.states)) * itemsize * elements
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The shape of the region of numbers: a row for each group and one for the rest."""
+        return 1 + len(self.groups), 1 + len(self.numbers)
+
+    def row_of(self, name: str) -> int:
+        """The row that the update of a parameter reads."""
+        return next((n for n, (pattern, _) in enumerate(self.groups, 1) if fnmatchcase(name, pattern)), 0)
+
+    def of(self, name: str) -> Self:
+        """The optimizer with the arguments of a parameter's group."""
+        return self.of_row(self.row_of(name))
+
+    def of_row(self, row: int) -> Self:
+        """The optimizer with the arguments of a group; its states and its update are those of its parameters."""
+        return self if not self.groups else _of_row(self, row)
+
+    def varying(self) -> Self:
+        """The optimizer whose numbers enter each step."""
+        return self
+
+    def with_options(self, options: Mapping[str, Any]) -> Self:
+        """The same with other arguments, and without groups."""
+        return replace(self, groups=(), **options)  # type: ignore[type-var]
+
+    @property
+    def options_of_groups(self) -> frozenset[str]:
+        """The arguments that may differ between groups."""
+        own: tuple[Any, ...] = fields(self)  # type: ignore[arg-type]
+        return frozenset(each.name for each in own) - {"groups", "clip_norm", "clip_value", "enters_always"}
+
+    def arguments(self) -> dict[str, float | tuple[float, ...]]:
+        """The numbers as torch's arguments, by name."""
+        joined = {part for parts in self.pairs.values() for part in parts}
+        return {
+            name: getattr(self, name)
+            for name in (*(number for number in self.numbers if number not in joined), *self.pairs)
+        }
+
+    def flat(self, arguments: Mapping[str, Any]) -> tuple[float, ...]:
+        """The numbers, in order, of torch's arguments by name."""
+        parts = {part: arguments[pair][n] for pair, names in self.pairs.items() for n, part in enumerate(names)}
+        return tuple(float(parts[number] if number in parts else arguments[number]) for number in self.numbers)
+
+    def check_names(self, names: tuple[str, ...]) -> None:
+        """Refuse a group that is none's.
+
+        Args:
+            names: of all parameters.
+
+        Raises:
+            RequestError: a pattern matches no parameter.
+        """
+        for pattern, _ in self.groups:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise RequestError(
+                    f"{type(self).__name__}.groups: {pattern!r} matches no parameter{nearest(pattern, names)}"
+                )
+
+    def _check(self) -> None:
+        """Check what every optimizer has, and freeze the groups."""
+        kind = type(self).__name__
+        for name, value in self.arguments().items():
+            for part in value if isinstance(value, tuple) else (value,):
+                check_number(f"{kind}.{name}", part)
+        for name in ("clip_norm", "clip_value"):
+            value = getattr(self, name)
+            if value is not None:
+                check_number(f"{kind}.{name}", value)
+                if value == 0:
+                    raise RequestError(f"{kind}.{name}: expected a number > 0 or None, got {value!r}")
+        object.__setattr__(self, "groups", self._freeze(self.groups))
+
+    def _freeze(self, groups: object) -> Groups:
+        kind = type(self).__name__
+        if not isinstance(groups, Mapping | tuple):
+            raise RequestError(f"{kind}.groups: expected patterns of names with arguments, got {groups!r}")
+        own = self.options_of_groups
+        frozen = []
+        for pattern, options in dict(groups).items():
+            for option in dict(options):
+                if option not in own:
+                    raise RequestError(
+                        f"{kind}.groups[{pattern!r}]: no argument {option!r} of a group{nearest(option, sorted(own))}"
+                    )
+            frozen.append((pattern, tuple(dict(options).items())))
+            try:
+                self.with_options(dict(options))
+            except RequestError as error:
+                raise RequestError(f"{kind}.groups[{pattern!r}]: {error}") from None
+        return tuple(frozen)
+
+
+def check_number(where: str, value: object) -> None:
+    """Refuse what is no finite number >= 0.
+
+    Raises:
+        RequestError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise RequestError(f"{where}: expected a finite number >= 0, got {value!r}")
+
+
+@lru_cache(maxsize=1024)
+def _of_row(optimizer: Any, row: int) -> Any:
+    own = dict(optimizer.groups[row - 1][1]) if row else {}
+    return optimizer.varying().with_options(own)

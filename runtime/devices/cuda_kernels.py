@@ -48,6 +48,11 @@ def as_numba(array: DeviceArray) -> Any:
     return array.numpy() if _SIMULATED else cuda.as_cuda_array(array)
 
 
+def to_device(array: Any) -> Any:
+    """A copy of an array on the device; in the simulator as the simulator has it."""
+    return cuda.to_device(array)
+
+
 def current_stream() -> object:
     """The stream into which torch puts work now, as numba takes it; the simulator has none."""
     if _SIMULATED:

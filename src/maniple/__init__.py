@@ -12,6 +12,7 @@ from maniple.process import environment
 from maniple.runtime.control import exit_hook
 
 if TYPE_CHECKING:
+    from maniple import optim as optim
     from maniple import plugins as plugins
     from maniple import testing as testing
     from maniple.mappers.registry import register_mapper as register_mapper
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from maniple.operators.proving.user_operator import operator as operator
     from maniple.operators.rules.window import Halo as Halo
     from maniple.operators.torch_import.from_torch import from_torch as from_torch
-    from maniple.operators.training.optimizer import SGD as SGD
+    from maniple.operators.training.descent import SGD as SGD
     from maniple.process.error import ManipleError as ManipleError
     from maniple.process.error import RequestError as RequestError
     from maniple.process.error import RunError as RunError
@@ -73,7 +74,7 @@ _HOMES = {
     "mappers.registry": ("register_mapper",),
     "models": ("model",),
     "operators.graph.graph": ("Graph", "Tensor"),
-    "operators.training.optimizer": ("SGD",),
+    "operators.training.descent": ("SGD",),
     "operators.plan.plan": ("Plan",),
     "operators.torch_import.from_torch": ("from_torch",),
     "operators.proving.user_operator": ("operator",),
@@ -121,7 +122,7 @@ _HOMES = {
     "trainer": ("Trainer",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("plugins", "testing")
+_MODULES = ("optim", "plugins", "testing")
 
 __all__ = [*_HOME, *_MODULES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]  # each imported above
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
@@ -86,18 +87,19 @@ class Fit:
         return all(memory.fits for memory in self.memories)
 
 
-def fit(graph: Graph, machine: Machine, plan: Plan) -> Fit:
+def fit(graph: Graph, machine: Machine, plan: Plan, optimizer: AbstractOptimizer | None = None) -> Fit:
     """Simulate a step and see what it takes.
 
     Args:
         graph: the graph; it must have a loss.
         machine: the machine, which need not be at hand.
         plan: a plan for both.
+        optimizer: what updates the weights; None: descent with momentum.
 
     Raises:
         RequestError: the plan is not one for the graph and machine.
     """
-    simulation = Simulation(graph, machine, plan)
+    simulation = Simulation(graph, machine, plan, optimizer=optimizer)
     needed = simulation.allocated_bytes() or needed_bytes(simulation)
     uses = []
     for memory, size in zip(machine.memories, needed, strict=True):
@@ -123,7 +125,11 @@ class LargestBatch:
 
 
 def largest_batch(
-    model: Callable[[int], Graph], machine: Machine, plan: Callable[[Graph], Plan], known: Fit
+    model: Callable[[int], Graph],
+    machine: Machine,
+    plan: Callable[[Graph], Plan],
+    known: Fit,
+    optimizer: AbstractOptimizer | None = None,
 ) -> LargestBatch:
     """Search the largest batch that fits.
 
@@ -132,6 +138,7 @@ def largest_batch(
         machine: the machine.
         plan: makes the plan for a graph.
         known: of one batch, from which on the search goes.
+        optimizer: what updates the weights; None: descent with momentum.
     """
     refused: list[str] = []
 
@@ -142,7 +149,7 @@ def largest_batch(
             refused.append(f"the model cannot be made for {samples} samples: {error}")
             raise
         try:
-            return max(allocated_beyond(Simulation(graph, machine, plan(graph))))
+            return max(allocated_beyond(Simulation(graph, machine, plan(graph), optimizer=optimizer)))
         except RequestError as error:
             refused.append(f"the plan is none for {samples} samples: {error}")
             return None

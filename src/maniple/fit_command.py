@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maniple.process.error import RequestError
+from maniple.search_command import MOMENTUM, OPTIMIZER_HELP
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from maniple.fit import Fit, LargestBatch, MemoryUse
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
@@ -33,6 +35,7 @@ BUDGET_S = 10.0
 @click.option("--plan", "path", type=click.Path(path_type=Path), help="A plan.  [default: what --strategy finds]")
 @click.option("--strategy", help=f"A strategy of `maniple list strategies`.  [default: {STRATEGY}]")
 @click.option("--batch", type=int, help="Samples of a step, over all processors.  [default: the model's own]")
+@click.option("--optimizer", "updated", default=MOMENTUM, show_default=True, help=OPTIMIZER_HELP)
 @click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
 @click.option("--budget", type=float, help="Seconds, for strategies that search.  [default: 10, without --proposals]")
 @click.option("--proposals", type=int, help="Changes to evaluate, for strategies that search.")
@@ -44,6 +47,7 @@ def fit(
     path: Path | None,
     strategy: str | None,
     batch: int | None,
+    updated: str,
     memory: str | None,
     budget: float | None,
     proposals: int | None,
@@ -58,35 +62,42 @@ def fit(
     from maniple.fit import fit as examined
     from maniple.fit import largest_batch
     from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer_text import optimizer_named
     from maniple.request import amount, machine_of, model_of
 
     if path is not None and strategy is not None:
         raise RequestError("--plan and --strategy: expected one of them; leave out --strategy to examine the plan")
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    graph = model_of(source, batch)
+    graph, optimizer = model_of(source, batch), optimizer_named(updated)
     if path is None:
-        make = _strategy(strategy or STRATEGY, machine, budget, proposals, seed)
+        make = _strategy(strategy or STRATEGY, machine, budget, proposals, seed, optimizer)
     else:
         make = Plan.load(path).for_graph
     plan = make(graph)
-    found = examined(graph, machine, plan)
-    sizes = largest_batch(partial(model_of, source), machine, make, found)
+    found = examined(graph, machine, plan, optimizer)
+    sizes = largest_batch(partial(model_of, source), machine, make, found, optimizer)
     named = plan.strategy if path is None else str(path)
     click.echo(json.dumps(_document(found, sizes)) if as_json else _text(source, machine_name, named, found, sizes))
     return 0 if found.fits else 1
 
 
 def _strategy(
-    name: str, machine: Machine, budget: float | None, proposals: int | None, seed: int
+    name: str,
+    machine: Machine,
+    budget: float | None,
+    proposals: int | None,
+    seed: int,
+    optimizer: AbstractOptimizer,
 ) -> Callable[[Graph], Plan]:
     """Makes the plan for each batch; a strategy that searches is asked once, and its plan is cut as it is then."""
     from maniple.search_loop import search
     from maniple.strategies.interface.registry import STRATEGIES
 
     if not STRATEGIES.lookup(name).needs_budget:
-        return lambda graph: _search_unlimited(partial(search, strategy=name, seed=seed), graph, machine)
+        direct = partial(search, strategy=name, seed=seed, optimizer=optimizer)
+        return lambda graph: _search_unlimited(direct, graph, machine)
     limit = BUDGET_S if budget is None and proposals is None else budget
-    asked = partial(search, strategy=name, budget=limit, proposals=proposals, seed=seed)
+    asked = partial(search, strategy=name, budget=limit, proposals=proposals, seed=seed, optimizer=optimizer)
     plans: list[Plan] = []
 
     def make(graph: Graph) -> Plan:

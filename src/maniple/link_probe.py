@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from maniple.operators.graph.graph import Graph
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.strategy import Problem

@@ -92,7 +92,7 @@ class MemoryUse:
 
 def _load_compiler() -> None:
     """Have the compiler loaded, as the first kernel in a process does: what is imported is of no training."""
+    from maniple.operators.training.descent import SGD
     from maniple.operators.training.descent_kernels import bind_descent
-    from maniple.operators.training.optimizer import SGD
 
     bind_descent(SGD(lr=0.0), torch.zeros(1), torch.zeros(1), (), 1)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.plan.plan import Plan
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.machine.machine import Machine
 
@@ -43,7 +43,7 @@ class ProgramLoader:
         graph: Graph,
         plan: Plan,
         machine: Machine,
-        optimizer: SGD,
+        optimizer: AbstractOptimizer,
         weights: Mapping[str, Weight],
         runtime: RankRuntime,
         loaded: dict[tuple[str, int], LoadedProgram],
@@ -71,9 +71,23 @@ class ProgramLoader:
         program = expansion.training_step(self._optimizer) if what == "step" else build()
         schedule = lower(program, self._cache)
         replay = self._runtime.load(schedule, program.homes)
-        loaded = self._loaded[key] = LoadedProgram(replay, expansion.inputs, expansion.results, expansion.clock)
+        loaded = self._loaded[key] = LoadedProgram(
+            replay, expansion.inputs, expansion.results, expansion.clock, expansion.hyper
+        )
         self._forget_sizes()
         return loaded
+
+    def vary(self) -> AbstractOptimizer:
+        """Let go of the steps that are loaded, with nothing under way; further ones take numbers that enter each step.
+
+        Returns:
+            The optimizer as it is then.
+        """
+        self._optimizer = self._optimizer.varying()
+        for key in [key for key in self._loaded if key[0].startswith("step")]:
+            self._runtime.retire([self._loaded.pop(key).replay])
+        self("step", self._graph.batch)
+        return self._optimizer
 
     def _forget_sizes(self) -> None:
         """Let go of the storage of smaller batches, all but the newest few: each size has instances of its own."""

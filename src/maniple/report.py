@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.control.world import World
     from maniple.runtime.execution.run import Run
     from maniple.runtime.machine.machine import Machine
@@ -178,7 +178,9 @@ def _ranks(numbers: list[int]) -> str:
     return ranges(numbers)
 
 
-def predict_step(graph: Graph, machine: Machine, plan: Plan, optimizer: SGD, costs: str | None) -> StepPrediction:
+def predict_step(
+    graph: Graph, machine: Machine, plan: Plan, optimizer: AbstractOptimizer, costs: str | None
+) -> StepPrediction:
     """Simulate a step, and say what it goes into at each rank.
 
     Args:
@@ -213,7 +215,7 @@ def make_report(
     graph: Graph,
     machine: Machine,
     plan: Plan,
-    optimizer: SGD,
+    optimizer: AbstractOptimizer,
     log: StepLog,
     last: Run,
     costs: str | None = None,
@@ -264,7 +266,7 @@ def make_report(
 
 
 def _predict_once(
-    world: World, graph: Graph, machine: Machine, plan: Plan, optimizer: SGD, costs: str | None
+    world: World, graph: Graph, machine: Machine, plan: Plan, optimizer: AbstractOptimizer, costs: str | None
 ) -> StepPrediction:
     """What rank 0 predicts, told to all: caches of measurements differ, and one simulation is enough."""
     said = ""

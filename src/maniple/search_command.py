@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maniple.costs import NamedCosts
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan, Predicted, Term
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.search_loop import Watch
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
@@ -31,10 +32,14 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+MOMENTUM = "momentum"
+"""What updates the weights where nobody says."""
+
 TRIED = "step_s of "
 """How the explanation of a plan begins that tells of several strategies' plans."""
 REFRESH_S = 0.1
 """How often the live line is written anew."""
+OPTIMIZER_HELP = "What updates the weights: sgd, momentum, adam, or adamw."
 COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file of measurements."
 
 
@@ -49,6 +54,7 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.option("--cores", type=int, help="Processes that search; the plan is the same.  [default: one for each core]")
 @click.option("--batch", type=int, help="Samples of a step, over all processors.  [default: the model's own]")
 @click.option("--costs", default="analytic", show_default=True, help=COSTS_HELP)
+@click.option("--optimizer", "updated", default="momentum", show_default=True, help=OPTIMIZER_HELP)
 @click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -63,6 +69,7 @@ def search(
     cores: int | None,
     batch: int | None,
     costs: str,
+    updated: str,
     memory: str | None,
     output: Path | None,
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
@@ -71,12 +78,14 @@ def search(
     from maniple.costs import ANALYTIC, NamedCosts
     from maniple.kept_graph import planning_graph
     from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer_text import optimizer_named
     from maniple.request import amount, machine_of, model_of
-    from maniple.search_loop import COSTS
+    from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.search_loop import search as find
     from maniple.strategies.bound import lower_bound_s
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
+    optimizer = None if updated == MOMENTUM else optimizer_named(updated)
     strategy, budget = _defaults(strategy, objective, budget, proposals)
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (shown, say):
         from maniple.compile_beside import compile_beside
@@ -97,17 +106,19 @@ def search(
             seed=seed,
             cores=cores,
             costs=tasks,
+            optimizer=optimizer,
             watch=until_first(model_s, shown),
         )
-    spent, model = tasks.since_s, tasks.latest
+    spent, model = tasks.since_s, tasks.latest  # what is printed is predicted with the costs of the search
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
+    told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        return tell_frontier(answer.with_terms(where), model_s[0], output, fits=memory is not None, as_json=as_json)
-    # What is printed and saved is predicted with the costs that the search compared with.
-    found = _predict(answer, graph, machine, model)
-    plan = _with_terms(answer, where, ((COSTS, costs),) if model is not None else ())
-    plan = replace(plan, predicted=_as_predicted(found, None if model else lower_bound_s(graph, machine)))
-    document = _document(plan, _data_parallel_s(graph, machine, model), spent, found)
+        made = answer.with_terms((*where, *told))
+        return tell_frontier(made, model_s[0], output, fits=memory is not None, as_json=as_json)
+    found = _predict(answer, graph, machine, model, optimizer)
+    bound_s = None if model else lower_bound_s(graph, machine, optimizer)
+    plan = replace(_with_terms(answer, where, told), predicted=_as_predicted(found, bound_s))
+    document = _document(plan, _data_parallel_s(graph, machine, model, optimizer), spent, found)
     if output is not None:
         plan.save(output)
     click.echo(json.dumps(document) if as_json else _text(plan, document, found))
@@ -206,11 +217,15 @@ def compare(plans: tuple[Path, ...], costs: str | None, as_json: bool) -> int:  
 def _simulate(path: Path, plan: Plan, costs: str) -> Plan:
     """The plan as costs predict it, where it says which model and machine it is for."""
     from maniple.costs import costs_of_plan
+    from maniple.operators.training.optimizer_text import optimizer_named
     from maniple.request import planned_for
+    from maniple.search_loop import OPTIMIZER
 
     graph, machine = planned_for(path, plan)
     tasks = costs_of_plan(costs, graph, machine, plan)
-    return replace(plan, predicted=_as_predicted(_predict(plan, graph, machine, tasks), None))
+    updated = dict(dict(plan.explanation).get("", ())).get(OPTIMIZER, MOMENTUM)
+    found = _predict(plan, graph, machine, tasks, optimizer_named(str(updated)))
+    return replace(plan, predicted=_as_predicted(found, None))
 
 
 def _explain(plan: Plan, operator: str) -> Plan:
@@ -304,12 +319,14 @@ class _Clocked:
             self._measuring_s = time.perf_counter() - began_s
 
 
-def _predict(plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None) -> Prediction:
+def _predict(
+    plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None, optimizer: AbstractOptimizer | None
+) -> Prediction:
     """What a step takes: whatever made the plan, one simulator says it."""
     from maniple.strategies.search.memory_fit import refuse_unfit
     from maniple.strategies.simulation.simulation import Simulation
 
-    simulation = Simulation(graph, machine, plan, costs)
+    simulation = Simulation(graph, machine, plan, costs, optimizer)
     found = simulation.predict()
     refuse_unfit(plan, simulation, found.memory_bytes)
     return found
@@ -321,12 +338,15 @@ def _as_predicted(found: Prediction, bound_s: float | None) -> Predicted:
     return Predicted(found.step_ns / 1e9, max(found.memory_bytes), found.bytes, bound_s)
 
 
-def _data_parallel_s(graph: Graph, machine: Machine, costs: CostModel | None) -> float:
+def _data_parallel_s(
+    graph: Graph, machine: Machine, costs: CostModel | None, optimizer: AbstractOptimizer | None
+) -> float:
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.named.data_parallel import DataParallel
     from maniple.strategies.simulation.simulation import Simulation
 
-    return Simulation(graph, machine, DataParallel().plan(Problem(graph, machine)), costs).makespan_ns / 1e9
+    plan = DataParallel().plan(Problem(graph, machine))
+    return Simulation(graph, machine, plan, costs, optimizer).makespan_ns / 1e9
 
 
 def _document(plan: Plan, data_parallel_s: float, spent: float, found: Prediction) -> dict[str, object]:

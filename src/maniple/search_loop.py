@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.interface.strategy import AbstractStrategy, Progress
     from maniple.worker_pool import WorkerPool
@@ -34,6 +35,8 @@ PARETO = "pareto"
 OBJECTIVES = ("time", "memory", PARETO)
 COSTS = "costs"
 """What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
+OPTIMIZER = "optimizer"
+"""What it calls the optimizer that it was found for, where that is not descent with momentum."""
 PIECE_BYTES = 1 << 18
 """A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
@@ -63,6 +66,7 @@ def search(
     seed: int = ...,
     cores: int | None = ...,
     costs: str | Costs = ...,
+    optimizer: AbstractOptimizer | None = ...,
     watch: Watch | None = ...,
 ) -> Plan: ...
 
@@ -79,6 +83,7 @@ def search(
     seed: int = ...,
     cores: int | None = ...,
     costs: str | Costs = ...,
+    optimizer: AbstractOptimizer | None = ...,
     watch: Watch | None = ...,
 ) -> Frontier: ...
 
@@ -95,6 +100,7 @@ def search(
     seed: int = ...,
     cores: int | None = ...,
     costs: str | Costs = ...,
+    optimizer: AbstractOptimizer | None = ...,
     watch: Watch | None = ...,
 ) -> Plan | Frontier: ...
 
@@ -110,6 +116,7 @@ def search(
     seed: int = 0,
     cores: int | None = None,
     costs: str | Costs = ANALYTIC,
+    optimizer: AbstractOptimizer | None = None,
     watch: Watch | None = None,
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or every best trade of its time and memory.
@@ -140,6 +147,8 @@ def search(
         costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
             as far as the user's cache has it not yet; the tasks of the plans that come near the fastest are timed again
             in the end, side by side, and decide), or a file of measurements; or what gives them.
+        optimizer: what will update the weights, whose state takes room and whose updates take time; by default descent
+            with momentum. Strategies that simulate nothing do not ask.
         watch: is told how it goes.
 
     Raises:
@@ -151,14 +160,14 @@ def search(
         _load_compiled(chosen)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(graph, machine, seed, tasks.survey(), objective)
+        problem = Problem(graph, machine, seed, tasks.survey(), objective, optimizer)
         return _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
 
     parse = Frontier.parse if objective == PARETO else Plan.parse
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, parse)
     found = _note_costs(found, costs)
     found.validate(graph, machine)
-    return found if isinstance(found, Frontier) else _fitting(found, graph, machine)
+    return found if isinstance(found, Frontier) else _fitting(found, graph, machine, optimizer)
 
 
 def _load_compiled(chosen: AbstractStrategy[Any]) -> None:
@@ -202,14 +211,14 @@ def _costs(costs: str | Costs, graph: Graph, machine: Machine) -> Costs:
     return costs
 
 
-def _fitting(plan: Plan, graph: Graph, machine: Machine) -> Plan:
+def _fitting(plan: Plan, graph: Graph, machine: Machine, optimizer: AbstractOptimizer | None) -> Plan:
     """The plan, unless it was simulated and does not fit in memory."""
     least = min(memory.capacity_bytes for memory in machine.memories)
     if plan.predicted.memory_bytes is not None and plan.predicted.memory_bytes > least:
         from maniple.strategies.search.memory_fit import needed_bytes, refuse_unfit
         from maniple.strategies.simulation.simulation import Simulation
 
-        simulation = Simulation(graph, machine, plan)
+        simulation = Simulation(graph, machine, plan, optimizer=optimizer)
         refuse_unfit(plan, simulation, simulation.allocated_bytes() or needed_bytes(simulation))
     return plan
 

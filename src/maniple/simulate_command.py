@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maniple.search_command import COSTS_HELP
+from maniple.search_command import COSTS_HELP, MOMENTUM, OPTIMIZER_HELP
 
 if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
@@ -29,6 +29,7 @@ SHOWN = 8
 @click.option("--batch", type=int, help="Samples of a step.  [default: what the plan says, or the model's own]")
 @click.option("--machine", help="Preset or TOML file.  [default: what the plan says]")
 @click.option("--costs", help=f"{COSTS_HELP}  [default: what the plan says, or analytic]")
+@click.option("--optimizer", help=f"{OPTIMIZER_HELP}  [default: what the plan says, or momentum]")
 @click.option("--timeline", type=click.Path(path_type=Path), help="Write the simulated timeline (Chrome trace) here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
@@ -37,22 +38,25 @@ def simulate(
     batch: int | None,
     machine: str | None,
     costs: str | None,
+    optimizer: str | None,
     timeline: Path | None,
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Predict the time, bytes and memory of a step under PLAN."""
     from maniple.costs import ANALYTIC, costs_of_plan
     from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer_text import optimizer_named
     from maniple.request import planned_for
-    from maniple.search_loop import COSTS
+    from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.strategies.simulation.simulation import Simulation
 
     loaded = Plan.load(plan)
     graph, world = planned_for(plan, loaded, model, batch, machine)
     said = dict(dict(loaded.explanation).get("", ()))
     tasks = costs_of_plan(costs or str(said.get(COSTS, ANALYTIC)), graph, world, loaded)
+    updated = optimizer_named(optimizer or str(said.get(OPTIMIZER, MOMENTUM)))
     begun = time.perf_counter()
-    simulation = Simulation(graph, world, loaded, tasks)
+    simulation = Simulation(graph, world, loaded, tasks, updated)
     found = simulation.predict()
     taken = time.perf_counter() - begun
     if timeline is not None:

@@ -30,9 +30,17 @@ class LoadedProgram:
     inputs: dict[str, Port]
     results: dict[str, Port]
     clock: Port | None
+    hyper: Port | None = None
     unread: deque[StepRun] = field(default_factory=deque)
 
-    def feed(self, batch: Mapping[str, torch.Tensor], memories: Mapping[int, Memory], seed: int, step: int) -> None:
+    def feed(
+        self,
+        batch: Mapping[str, torch.Tensor],
+        memories: Mapping[int, Memory],
+        seed: int,
+        step: int,
+        numbers: torch.Tensor | None = None,
+    ) -> None:
         """Queue the inputs that this rank's tasks will take.
 
         Args:
@@ -40,9 +48,12 @@ class LoadedProgram:
             memories: those of this rank.
             seed: of the training.
             step: how many were submitted before.
+            numbers: of the updates, row by row; nobody changes the tensor any more.
         """
         for name, port in self.inputs.items():
             port.put(batch[name], memories)
+        if self.hyper is not None and numbers is not None:
+            self.hyper.put(numbers, memories)
         if self.clock is not None:
             self.clock.put(torch.tensor([seed if seed < 1 << 63 else seed - (1 << 64), step]), memories)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isnan
 from time import perf_counter_ns
@@ -11,36 +11,34 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from maniple.hyper import Hyper
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse
 from maniple.operators.graph.batch import check_batch
 from maniple.operators.graph.state import check_state, initial_values, with_ties
-from maniple.operators.lowering.weight import kept_values, weights
+from maniple.operators.lowering.weight import drop_weights, fill_states, kept_values, weights, write_weights
 from maniple.operators.plan.mapper_placement import map_plan
 from maniple.process.digest import digest
 from maniple.process.error import RequestError, RunError
 from maniple.process.interruption import hold_interrupts
 from maniple.program_loader import ProgramLoader
-from maniple.report import Report, make_report
 from maniple.runtime.control.world import World, current
 from maniple.runtime.execution.rank import RankRuntime
-from maniple.runtime.execution.run_measurement import gather_bytes, gather_timeline
+from maniple.runtime.execution.run_measurement import gather_bytes
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.session.telling import Telling
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
+from maniple.trainer_inspection import TrainerInspection
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from maniple.operators.graph.graph import Graph
-    from maniple.operators.graph.node import TensorInfo
     from maniple.operators.plan.plan import Plan
-    from maniple.operators.training.optimizer import SGD
-    from maniple.regions.rectangle import Rect
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.execution.run import Run
-    from maniple.runtime.observe.timeline import Timeline
     from maniple.runtime.program.mapper import Mapper
     from maniple.runtime.schedule.schedule import Schedule
 
@@ -52,7 +50,7 @@ Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
 DIGEST_EVERY = 100
 
 
-class Trainer:
+class Trainer(TrainerInspection):
     """Trains a graph under a plan.
 
     Every rank makes the same trainer and calls the same methods with the same values. The plan is lowered when the
@@ -76,7 +74,7 @@ class Trainer:
         graph: Graph,
         plan: Plan,
         *,
-        optimizer: SGD,
+        optimizer: AbstractOptimizer,
         seed: int = 0,
         world: World | None = None,
         mapper: Mapper | None = None,
@@ -113,27 +111,34 @@ class Trainer:
         number = self._runtime.next_program()
         self._name = "trainer" if number == 1 else f"trainer {number}"
         self._weights = weights(graph, plan, self.machine, self._optimizer, self._runtime.regions)
+        self.hyper = Hyper(self._optimizer, self._vary)
         self._loaded: dict[tuple[str, int], LoadedProgram] = {}
         made = graph, plan, self.machine, self._optimizer, self._weights, self._runtime
         self._load = ProgramLoader(*made, self._loaded)
         self._load("step", graph.batch).replay.keep()
-        self._write(lambda tensor, rect: initial_values(graph, tensor, rect, seed), graph.lasting)
+        held, memories = self._weights, self._runtime.memories
+        write_weights(held, memories, graph.lasting, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
+        fill_states(held, memories, self._optimizer)
         self._bytes_before = gather_bytes(self._world, None)
         self._telling = Telling.of(self._world, self._runtime.endings, graph.name, lambda: str(self.report()))
 
-    def _write(self, values: Callable[[TensorInfo, Rect], torch.Tensor], tensors: Iterable[TensorInfo]) -> None:
-        """Write parameters and buffers at this rank's part of their home."""
-        memories = self._runtime.memories
-        for tensor in tensors:
-            weight = self._weights[tensor.name]
-            for number, rects in weight.home:
-                for rect in rects if number in memories else ():
-                    memories[number].assign(weight.value, rect, values(tensor, rect))
-
     @property
-    def optimizer(self) -> SGD:
-        """How parameters are updated; it is part of the programs that were made, so it stays."""
+    def optimizer(self) -> AbstractOptimizer:
+        """How parameters are updated; what may change of it from step to step is `hyper`."""
         return self._optimizer
+
+    @in_turn
+    def torch_optimizer(self) -> torch.optim.Optimizer:
+        """Give what torch's learning rate schedulers take: its parameter groups are those of `hyper`."""
+        return self.hyper.torch_optimizer()
+
+    @in_turn
+    def _vary(self) -> None:
+        """Lower the step once more, with numbers that enter: until now they were bound into the updates."""
+        self._check_open()
+        self._call("hyper")
+        self._runtime.drain()
+        self._optimizer = self._load.vary()
 
     @property
     @in_turn
@@ -174,8 +179,9 @@ class Trainer:
     def _submit(self, args: Sequence[object], kwargs: Mapping[str, object], *, keep: bool = False) -> StepRun:
         self._check_open()
         batch, size = check_batch(self.graph, args, kwargs, [tensor.name for tensor in self.graph.inputs])
+        numbers = self.hyper.table(self._steps + 1)
         loaded = self._load("step", size)
-        self._call(f"step {self._steps} of {size} samples", batch, whole=self._steps % DIGEST_EVERY == 0)
+        self._call(f"step {self._steps} of {size} samples{self.hyper}", batch, whole=self._steps % DIGEST_EVERY == 0)
         if keep:
             batch = {name: value.clone() for name, value in batch.items()}
         with self._watch():
@@ -183,7 +189,7 @@ class Trainer:
         if not self._steps:
             self._memory.begin()
         with hold_interrupts():
-            loaded.feed(batch, self._runtime.memories, self._seed, self._steps)
+            loaded.feed(batch, self._runtime.memories, self._seed, self._steps, numbers)
             begun_ns = perf_counter_ns()
             self._steps += 1
             self._last = run = loaded.replay.commit()
@@ -258,7 +264,8 @@ class Trainer:
         self._call("load_state_dict", found)
         self._runtime.drain()
         named = [tensor for tensor in self.graph.lasting if tensor.name in found]
-        self._write(lambda tensor, rect: found[tensor.name][rect.slices((0,) * len(tensor.shape))], named)
+        held, memories = self._weights, self._runtime.memories
+        write_weights(held, memories, named, lambda tensor, rect: found[tensor.name][rect.slices((0,) * rect.ndim)])
 
     @in_turn
     def _lasting(self, call: str) -> dict[str, torch.Tensor]:
@@ -276,74 +283,6 @@ class Trainer:
         with self._watch():
             self._runtime.drain()
         return loaded.compute(batch, self._runtime.memories, self._seed, self._steps)
-
-    @in_turn
-    def bytes(self) -> dict[str, int]:
-        """Give the bytes that left a memory in the last step: as predicted by its schedule, and as measured.
-
-        Measured is the length of what was written, added up over all ranks by whoever copied: the transports, the
-        lanes that write into another rank's memory, and the copies between memories of one rank. None of them knows the
-        schedule.
-
-        Raises:
-            RequestError: so many runs of other programs came after the step that its count was let go of.
-        """
-        run = self._require_step()
-        self._call("bytes")
-        return {"predicted": run.replay.schedule.total_bytes, "measured": gather_bytes(self._world, run.number)}
-
-    @in_turn
-    def total_bytes(self) -> int:
-        """Give the bytes that left a memory since this trainer was made, over all ranks, as measured."""
-        self._check_open()
-        self._runtime.drain()
-        self._call("total_bytes")
-        return gather_bytes(self._world, None) - self._bytes_before
-
-    @in_turn
-    def memory(self) -> dict[int, dict[str, int]]:
-        """Give the bytes that each rank needs for a step: `predicted`, and from the first step on also `measured`.
-
-        Predicted is known before the first step: all instances, with turns for those that are never alive together, and
-        the most that bodies take beside them. Measured is the system's and torch's word, not the runtime's: the most of
-        the process since the first step, above what it had before the trainer was made. It is the sum of `host`, the
-        resident set without what ranks share, `shared`, the rank's segment, and `devices`, by torch's allocator.
-        """
-        self._check_open()
-        self._runtime.drain()
-        self._call("memory")
-        return self._memory.gather(self._load("step", self.graph.batch).replay)
-
-    @in_turn
-    def timeline(self) -> Timeline:
-        """Give the events of the last step on all ranks."""
-        run = self._require_step()
-        self._call("timeline")
-        return gather_timeline(self._world, run)
-
-    @in_turn
-    def report(self, costs: str | None = None) -> Report:
-        """Say how right the prediction of a step was, by all steps so far: time by its terms, bytes, memory, the bound.
-
-        Rank 0 simulates the plan on this machine; the first simulation of an installation compiles the simulator.
-
-        Args:
-            costs: what tasks take, see `search`; by default what the plan was found with.
-
-        Raises:
-            RequestError: no whole batch was trained on, or there are no such costs.
-        """
-        last = self._require_step()
-        self._call(f"report({costs!r})")
-        made = self.graph, self.machine, self.plan, self.optimizer
-        return make_report(self._world, *made, self._log, last, costs, self.memory())
-
-    def _require_step(self) -> Run:
-        self._check_open()
-        if self._last is None:
-            raise RequestError("no step has run yet; call step first")
-        self._last.wait()
-        return self._last
 
     def _check_open(self) -> None:
         if self._closed:
@@ -378,10 +317,7 @@ class Trainer:
         self._runtime.retire([loaded.replay for loaded in self._loaded.values()])
         self._loaded.clear()
         self._last = None
-        for weight in self._weights.values():
-            for region in weight.regions:
-                for memory in self._runtime.memories.values():
-                    memory.drop(region)
+        drop_weights(self._weights, self._runtime.memories)
 
     def __enter__(self) -> Self:
         """Give the trainer."""

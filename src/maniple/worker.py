@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from maniple.operators.graph import graph_file
 from maniple.operators.graph.graph import Graph
+from maniple.operators.training.optimizer_text import optimizer_of
 from maniple.pipe_codec import Inbox, send
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
@@ -100,12 +101,13 @@ def _strategy(address: list[str], path: list[str]) -> AbstractParallelStrategy[A
     return found
 
 
-def _problem(graph_data: object, machine_data: object, seed: object, *digests: object) -> Problem:
+def _problem(graph_data: object, machine_data: object, seed: object, optimizer: object, *digests: object) -> Problem:
     """The problem, if both ends understand the same by it."""
     graph, machine = graph_file.from_json(graph_data, Graph), Machine.from_json(machine_data)
     if (graph.fingerprint(), machine.fingerprint()) != digests:
         raise RequestError("the graph and machine are others when they are read again")
-    return Problem(graph, machine, int(str(seed)))
+    updates = optimizer_of(cast("list[Any]", optimizer))
+    return Problem(graph, machine, int(str(seed)), optimizer=updates)
 
 
 if __name__ == "__main__":

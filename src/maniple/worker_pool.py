@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, final
 
 from maniple.operators.graph import graph_file
+from maniple.operators.training.optimizer_text import plain_optimizer
 from maniple.pipe_codec import Inbox, Outbox
 from maniple.process.error import RequestError, RunError
 from maniple.strategies.interface.checked_strategy import class_of
@@ -243,7 +244,9 @@ class WorkerPool:
 
     def _describe(self) -> tuple[object, ...]:
         graph, machine, seed = self._problem.graph, self._problem.machine, str(self._problem.seed)
-        return graph_file.to_json(graph), machine.to_json(), seed, graph.fingerprint(), machine.fingerprint()
+        optimizer = plain_optimizer(self._problem.optimizer)
+        given = graph_file.to_json(graph), machine.to_json(), seed, optimizer
+        return *given, graph.fingerprint(), machine.fingerprint()
 
     def _tell(self, member: _Member, *message: object) -> None:
         if member not in self._members:  # lost while it was told something else

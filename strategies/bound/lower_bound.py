@@ -12,7 +12,7 @@ from maniple.strategies.bound.whole_step import MOMENTUM, change_semantics
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
@@ -21,23 +21,27 @@ __all__: list[str] = []
 Semantics = tuple[tuple[str, str], ...]
 
 
-def lower_bound_s(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()) -> float:
+def lower_bound_s(
+    graph: Graph, machine: Machine, optimizer: AbstractOptimizer | None = None, semantics: Semantics = ()
+) -> float:
     """Seconds below which no plan can go, by the roofline of the machine's processors.
 
     Args:
         graph: the graph; it must have a loss.
         machine: the machine.
-        optimizer: what updates the weights.
+        optimizer: what updates the weights; None: descent with momentum.
         semantics: what the plans change of results by intent; see ``Plan``.
     """
     return max(terms_ns(graph, machine, optimizer, semantics).values()) * NS
 
 
-def terms_ns(graph: Graph, machine: Machine, optimizer: SGD = MOMENTUM, semantics: Semantics = ()) -> dict[str, float]:
+def terms_ns(
+    graph: Graph, machine: Machine, optimizer: AbstractOptimizer | None = None, semantics: Semantics = ()
+) -> dict[str, float]:
     """Nanoseconds below which no plan can go, each by the reason of its name; see the package's first lines."""
     if semantics:
         graph = change_semantics(graph, semantics)
-    found = spans(graph, machine, optimizer)
+    found = spans(graph, machine, optimizer or MOMENTUM)
     times = ends(found)
     terms = {"work": sum(span.work for span in found) / len(machine.processors), "path": max(times.last)}
     terms["trade_off"] = trade_off_ns(found, Rates.of(machine), len(machine.processors))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.bound.access import Access
@@ -105,7 +105,7 @@ class Span:
         return name, part == "forward"
 
 
-def spans(graph: Graph, machine: Machine, optimizer: SGD) -> list[Span]:
+def spans(graph: Graph, machine: Machine, optimizer: AbstractOptimizer) -> list[Span]:
     """The launches of a step, in program order; of arrivals and of the fetch one launch, wherever they are."""
     rates = Rates.of(machine)
     found = [_span(launch, rates) for launch in whole_step(graph, machine, 0, optimizer)]
@@ -139,7 +139,7 @@ def _parts(launch: Launch) -> int:
     return 1 if bound is None else prod(factor.highest_degree for factor in bound.factors)
 
 
-def _replaced_ns(graph: Graph, machine: Machine, rates: Rates, optimizer: SGD) -> Mapping[Way, float]:
+def _replaced_ns(graph: Graph, machine: Machine, rates: Rates, optimizer: AbstractOptimizer) -> Mapping[Way, float]:
     """What the primitives of each operator that has an exchange take together, each way."""
     split: dict[str, OperatorPlan] = {}
     for node in graph.nodes:

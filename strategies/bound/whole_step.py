@@ -9,7 +9,7 @@ from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.weight_home import default_homes
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.strategies.bound.access import Access, entire, slot_uses
 from maniple.strategies.interface.placement import whole
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.rules.pattern import Pattern
     from maniple.operators.rules.rule import BoundRule
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.bound.access import Uses
@@ -29,7 +30,9 @@ MOMENTUM = SGD(lr=0.1, momentum=0.9)
 """What updates the weights where nobody says."""
 
 
-def whole_step(graph: Graph, machine: Machine, processor: int, optimizer: SGD = MOMENTUM) -> tuple[Launch, ...]:
+def whole_step(
+    graph: Graph, machine: Machine, processor: int, optimizer: AbstractOptimizer = MOMENTUM
+) -> tuple[Launch, ...]:
     """The launches of a step that one processor computes alone."""
     operators = tuple((node.name, whole(graph, node, processor)) for node in graph.nodes)
     plan = Plan("", "", operators, default_homes(graph, operators, machine))  # no file ever holds it

@@ -174,7 +174,7 @@ class Exhaustive(AbstractStrategy[ExhaustiveState]):
         first = (0,) * len(layers.leaders)
         named = zip(space.names, space.operators, layers.of(first), strict=True)
         plan = complete(problem, self.name, tuple((name, own.plan(choice)) for name, own, choice in named))
-        simulation = Simulation(problem.graph, problem.machine, plan)
+        simulation = Simulation(problem.graph, problem.machine, plan, optimizer=problem.optimizer)
         evaluation = Evaluation(simulation, space, layers.of(first))
         plans = [choices_of(space, strategy().plan(problem)) for strategy in SEEDS]
         seeds = {first, *(n for found in plans if found is not None and (n := layers.numbers(found)) is not None)}

@@ -22,7 +22,7 @@ import numpy as np
 from maniple.process.error import RequestError
 from maniple.strategies.exhaustive.branch_kernels import HERE, UNKNOWN, assembled_ns
 from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS
-from maniple.strategies.simulation.plan_free_step import CLOCK
+from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER, SQUARES
 from maniple.strategies.simulation.simulation import TASKS
 from maniple.strategies.timing.tables import NUMBER_BITS, NUMBER_MASK
 
@@ -68,6 +68,8 @@ class Fragments:
             self._users[buffer] = self._users[value] = both
         self._random = {layers.place[node.id] for node in plan_free.nodes if node.operator.random}
         found = {(place,) for place in layers.place} | {tuple(sorted(users)) for users in self._users.values()}
+        if plan_free.optimizer.enters:
+            found.add(self._of_region(HYPER))
         self._groups = sorted(found | ({tuple(sorted(self._random))} if self._random else set()))
         starts = self._starts()
         self.keeps = starts[-1] <= ENTRIES
@@ -149,7 +151,7 @@ class Fragments:
     def _of_launch(self, place: int, launch: PlacedLaunch) -> Group:
         """The layers on whose choices a launch depends: those of its operator, or all that use what it is for."""
         kind, number, _ = self._plan_free.action(place)
-        if kind in {"forward", "backward"} and not launch.name.endswith(".update"):
+        if kind in {"forward", "backward"} and not launch.name.endswith((".norm", ".update")):
             return (self._layers.place[number],)
         return self._of_region(launch.uses[0][0])
 
@@ -158,6 +160,9 @@ class Fragments:
         kind, number, tensor = key
         if key == CLOCK:
             return tuple(sorted(self._random))
+        if key in {HYPER, SQUARES}:
+            trained = [self._users[parameter.id] for parameter in self._plan_free.graph.parameters]
+            return tuple(sorted(set().union(*trained)))
         if number < 0 or kind == "state":
             return tuple(sorted(self._users[tensor]))
         return (self._layers.place[number],)

@@ -193,7 +193,9 @@ def _simulate(state: ParetoState, found: Found) -> FrontierPoint:
         )
     )
     plan = _at_homes(state, found, complete(problem, Pareto.name, operators))
-    simulation = Simulation(problem.graph, problem.machine, plan, problem.costs, cache=state.cache)
+    simulation = Simulation(
+        problem.graph, problem.machine, plan, problem.costs, cache=state.cache, optimizer=problem.optimizer
+    )
     step_s = simulation.makespan_ns / 1e9
     peak = max(simulation.allocated_bytes() or needed_bytes(simulation))
     solution = state.solution

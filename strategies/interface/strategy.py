@@ -19,6 +19,7 @@ from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.interface.plan_frontier import Frontier
@@ -44,6 +45,7 @@ class Problem:
         costs: what tasks take, for strategies that simulate; None: the roofline of the machine's processors.
         objective: what the plan is to have least of: ``time`` or ``memory``; ``pareto``: every best trade of both. One
             of those that the strategy knows.
+        optimizer: what will update the weights, for strategies that simulate; None: descent with momentum.
     """
 
     graph: Graph
@@ -51,6 +53,7 @@ class Problem:
     seed: int = 0
     costs: CostModel | None = None
     objective: str = "time"
+    optimizer: AbstractOptimizer | None = None
 
 
 @final

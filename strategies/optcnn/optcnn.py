@@ -139,7 +139,7 @@ def _simulate_found(state: OptCNNState, found: Assignment) -> OptCNNState:
         )
     )
     plan = complete(problem, OptCNN.name, configurations)
-    simulation = Simulation(problem.graph, problem.machine, plan, problem.costs)
+    simulation = Simulation(problem.graph, problem.machine, plan, problem.costs, problem.optimizer)
     step_s = simulation.makespan_ns * NS
     search = "the least additive cost" if found.exact else "a low additive cost; the tables to prove it are too large"
     told = (("proposals", 1), ("search", search), ("additive_cost_s", found.cost), ("simulated_s", step_s))

@@ -14,7 +14,7 @@ import numpy as np
 
 from maniple.operators.plan.weight_home import home_among, planned_home, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.regions.columns.boxes import HIGH, LOW
 from maniple.regions.columns.validity import READ, READ_WRITE
 from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
@@ -55,7 +55,7 @@ class PlacedOperators:
 
     def __init__(self, problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]) -> None:
         graph, self.machine = problem.graph, problem.machine
-        self._optimizer = SGD(lr=0.1, momentum=0.9)
+        self._optimizer = problem.optimizer or SGD(lr=0.1, momentum=0.9)
         self.plan_free = PlanFreeStep(graph, {}, self.machine, self._optimizer)
         self.choices = choices
         self._space = space
@@ -218,10 +218,18 @@ class PlacedOperators:
         inside = next(own for own, end in form.bound.items() if end == ("operand", place))
         name = form.lowering.graph.tensors[inside].name
         volumes = _volumes(boxes.blocks)
-        size = self.plan_free.layout(("value", -1, tensor), {})[1] * (2 + len(self._optimizer.state_names))
+        own, itemsize = self.plan_free.own(tensor), self.plan_free.layout(("value", -1, tensor), {})[1]
+        shapes = [self.plan_free.layout(key, {}) for key in self.plan_free.whole]
+        numbers = sum(prod(shape) * size for shape, size in shapes)
         again = partial(form.lowering.update, name, boxes.home)
-        flops = np.asarray(self._optimizer.flops * volumes, dtype=np.float64)
-        tasks = LaunchTasks(flops, volumes * size, boxes.home.processors, DEFAULT_EFFICIENCY, again)
+        flops, touched = own.cost(1, itemsize)
+        tasks = LaunchTasks(
+            (flops * volumes).astype(np.float64),
+            volumes * touched + numbers,
+            boxes.home.processors,
+            DEFAULT_EFFICIENCY,
+            again,
+        )
         return launch_rows(tasks, self._costs).columns[:, 1]
 
     def _place(self, number: int, choice: Choice) -> Placed:

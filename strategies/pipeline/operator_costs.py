@@ -53,7 +53,7 @@ def operator_times(graph: Graph, machine: Machine, model: CostModel | None = Non
         if part == "forward":
             times[name].forward_s += seconds
             times[name].forward_start_s += min(start_s, seconds)
-        elif part in {"update", "assign"}:
+        elif part in {"norm", "update", "assign"}:
             times[users[name]].backward_s += seconds
         else:
             times[name].backward_s += seconds

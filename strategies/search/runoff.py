@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from maniple.operators.plan.plan import Plan
-    from maniple.strategies.cost_model.cost_model import Repeated
+    from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.interface.strategy import Problem
 
 __all__: list[str] = []
@@ -56,7 +56,7 @@ def finalists(problem: Problem, plans: Iterable[Plan]) -> tuple[Plan, ...]:
     distinct: dict[object, Plan] = {}
     for plan in plans:
         distinct.setdefault((plan.operators, plan.weights, plan.semantics, plan.stages), plan)
-    simulated = [(Simulation(problem.graph, problem.machine, p, problem.costs), p) for p in distinct.values()]
+    simulated = [(_simulate(problem, plan, problem.costs), plan) for plan in distinct.values()]
     fitting = [(one.makespan_ns, plan) for one, plan in simulated if max(allocated_beyond(one)) <= 0]
     fastest = min((makespan_ns for makespan_ns, _ in fitting), default=0)
     return tuple(plan for ns, plan in fitting if ns <= NEAR * fastest or plan.strategy == DataParallel.name)
@@ -71,10 +71,8 @@ def decide(problem: Problem, costs: Repeated, result: Plan, plans: Sequence[Plan
         result: by what they took before.
         plans: the finalists, told apart by their strategies.
     """
-    middle = [Simulation(problem.graph, problem.machine, plan, costs.middle) for plan in plans]
-    passes = [
-        [Simulation(problem.graph, problem.machine, plan, once).makespan_ns for once in costs.passes] for plan in plans
-    ]
+    middle = [_simulate(problem, plan, costs.middle) for plan in plans]
+    passes = [[_simulate(problem, plan, once).makespan_ns for once in costs.passes] for plan in plans]
     fastest = min(range(len(plans)), key=lambda number: middle[number].makespan_ns)
     equal = [number for number in range(len(plans)) if number == fastest or not slower(passes[number], passes[fastest])]
     number = min(equal, key=lambda number: (middle[number].bytes, middle[number].makespan_ns))
@@ -95,3 +93,8 @@ def decide(problem: Problem, costs: Repeated, result: Plan, plans: Sequence[Plan
 def slower(passes: Sequence[int], fastest: Sequence[int]) -> bool:
     """Whether a plan took longer than another in all passes, or all but one."""
     return sum(one > other for one, other in zip(passes, fastest, strict=True)) >= len(passes) - 1
+
+
+def _simulate(problem: Problem, plan: Plan, costs: CostModel | None) -> Simulation:
+    """A step of the problem under a plan."""
+    return Simulation(problem.graph, problem.machine, plan, costs, problem.optimizer)

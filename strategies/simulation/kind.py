@@ -10,7 +10,8 @@
                  these, as far as tasks of the memory write them
     exchange     the same as far as no task of the memory writes it: tiles that came from other memories, and
                  sums of contributions; and of sums, gradients' too, what is on its way to be added
-    scratch      the clock of random operators, and what instances leave free as they begin at cache lines
+    scratch      the clock of random operators, the numbers of updates, and what instances leave free as they begin at
+                 cache lines
     ===========  =======================================================================================
 
 What bodies allocate while they run is no part of it: that is measured when a step is loaded
@@ -65,7 +66,7 @@ def region_kind(key: RegionKey, graph: Graph) -> MemoryKind:
         graph: the graph of the step.
     """
     what, number, tensor = key
-    if what == "clock":
+    if what in {"clock", "hyper", "squares"}:
         return MemoryKind.SCRATCH
     if what == "state":
         return MemoryKind.OPTIMIZER

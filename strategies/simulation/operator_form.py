@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from maniple.operators.operator.builder import Tensor
     from maniple.operators.operator.operator import AbstractOperator
     from maniple.operators.plan.weight_home import WeightHome
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
 
@@ -47,12 +47,18 @@ class OperatorLaunches:
     """
 
     def __init__(
-        self, graph: Graph, needed: Sequence[int], wanted: frozenset[int], machine: Machine, optimizer: SGD
+        self,
+        graph: Graph,
+        needed: Sequence[int],
+        wanted: frozenset[int],
+        machine: Machine,
+        optimizer: AbstractOptimizer,
     ) -> None:
         table = RegionTable()
         self._made = {}
         for tensor in graph.lasting:
-            names = (tensor.name, *(optimizer.state_names if tensor.requires_grad else ()))
+            kept = optimizer.of(tensor.name).state_names if tensor.requires_grad else ()
+            names = (tensor.name, *kept)
             self._made[tensor.name] = tuple(table.region(name, tensor.shape, tensor.dtype) for name in names)
         held = {name: Weight(name, made[0], made[1:], (), (), ()) for name, made in self._made.items()}
         self.graph, self.regions = graph, StepRegions(graph, held, table)
@@ -72,7 +78,18 @@ class OperatorLaunches:
         from maniple.operators.lowering.operator_launch import update_launch  # which needs torch
 
         gradient = self.regions.gradient(self.graph.tensor(name).id)
-        return update_launch(Weight.at(name, self._made[name], home), gradient, self._optimizer)
+        weight, whole = Weight.at(name, self._made[name], home), self.regions.numbers(self._optimizer)
+        return update_launch(weight, gradient, self._optimizer, name, whole)
+
+    def norm(self, name: str, home: WeightHome) -> Launch:
+        """The launch that adds up the squares of a parameter's gradient at its home."""
+        from maniple.operators.lowering.operator_launch import norm_launch  # which needs torch
+
+        (*_, squares), gradient = (
+            self.regions.numbers(self._optimizer),
+            self.regions.gradient(self.graph.tensor(name).id),
+        )
+        return norm_launch(Weight.at(name, self._made[name], home), gradient, squares)
 
 
 @final
@@ -120,7 +137,7 @@ def operator_form(
     node: Node,
     need: Need,
     machine: Machine,
-    optimizer: SGD,
+    optimizer: AbstractOptimizer,
     *,
     operator: AbstractOperator | None,
 ) -> OperatorForm:

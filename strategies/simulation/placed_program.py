@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
 import numpy as np
 
+from maniple.operators.lowering.launch_form import NORM_FLOPS
 from maniple.operators.plan.weight_home import home_among, planned_home, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
-from maniple.regions import privilege
 from maniple.regions.columns.boxes import HIGH, LOW, hulls
-from maniple.regions.columns.validity import READ, READ_WRITE, WRITE_DISCARD
+from maniple.regions.columns.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
-from maniple.runtime.schedule.launch import Launch, Point, Requirement
+from maniple.runtime.schedule.launch import Launch
 from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.cost_model import LaunchTasks
+from maniple.strategies.simulation.bare_launch import bare_launch, numbered, replicas
 from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.operator_placement import LaunchRows, launch_rows, operator_placement, place_use
 from maniple.strategies.simulation.operator_split import split_operator
-from maniple.strategies.simulation.plan_free_step import CLOCK
+from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER, SQUARES
 from maniple.strategies.simulation.region_cache import Shapes, boxes_of
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ Arguments = TypeVarTuple("Arguments")
 Made = TypeVar("Made")
 REQUIREMENT_BITS = 8
 """The place of a use is that of its launch and, in the lowest bits, the number of the requirement."""
-PRIVILEGES = {READ: privilege.READ, READ_WRITE: privilege.READ_WRITE, WRITE_DISCARD: privilege.WRITE_DISCARD}
 KEPT = 20_000
 """So many splits, placements or homes are kept to be found again, and then forgotten together."""
 
@@ -137,6 +138,8 @@ class Program:
                 self._arrive(plan_free.places["input", info.id], f"{info.name}.input", ("value", -1, info.id))
         if draws:
             self._arrive(plan_free.places["clock", 0], "clock.input", CLOCK)
+        if plan_free.optimizer.enters:
+            self._arrive(plan_free.places["hyper", 0], "hyper.input", HYPER)
 
     def _is_only_written(self, buffer: int, value: int, operators: Mapping[int, OperatorPlan]) -> bool:
         return buffer not in self._readers and self.plan_free.producer.get(value) in operators
@@ -249,7 +252,8 @@ class Program:
             return
         self._set(self.homes, tensor, home)
         self.touched["value", -1, tensor] = None
-        for state in range(len(plan_free.optimizer.state_names)):
+        states = plan_free.own(tensor).states if plan_free.tensors[tensor].requires_grad else ()
+        for state in range(len(states)):
             self.touched["state", state, tensor] = None
         if tensor in self._updates:
             self._update(tensor)
@@ -258,24 +262,43 @@ class Program:
 
     def _update(self, tensor: int) -> None:
         """Set the launch that updates a weight."""
-        form = self.forms[self.plan_free.finisher[tensor]]
-        self._put(self._updates[tensor], self._find(self._updating, tensor, self.homes[tensor], form))
+        plan_free = self.plan_free
+        form, home, place = self.forms[plan_free.finisher[tensor]], self.homes[tensor], self._updates[tensor]
+        if plan_free.follows == "norm":
+            self._put(place, self._find(self._norm, tensor, home, form))
+            place = plan_free.places["update", tensor]
+        self._put(place, self._find(self._updating, tensor, home, form))
+
+    def _norm(self, tensor: int, boxes: HomeBoxes, form: OperatorForm) -> PlacedLaunch:
+        """The launch that adds up the squares of a gradient; of replicas of a block the first counts."""
+        home, name = boxes.home, f"{self.plan_free.tensors[tensor].name}.norm"
+        first = np.diff(home.colors, prepend=-1) != 0
+        again = partial(form.lowering.norm, self._inside(tensor, form), home)
+        regions: list[tuple[RegionKey, int]] = [(("gradient", -1, tensor), READ)]
+        placed, flops = (home.processors[first], home.colors[first], boxes.blocks[first]), float(NORM_FLOPS)
+        return self._passing(name, *placed, regions, again, flops, ((SQUARES, REDUCE),))
+
+    def _inside(self, tensor: int, form: OperatorForm) -> str:
+        """What a parameter is called in the form of the operator after which it is updated."""
+        place = self.plan_free.nodes[self.plan_free.finisher[tensor]].operands.index(tensor)
+        inside = next(own for own, end in form.bound.items() if end == ("operand", place))
+        return form.lowering.graph.tensors[inside].name
 
     def _updating(self, tensor: int, boxes: HomeBoxes, form: OperatorForm) -> PlacedLaunch:
         plan_free, home = self.plan_free, boxes.home
-        place = plan_free.nodes[plan_free.finisher[tensor]].operands.index(tensor)
-        inside = next(own for own, end in form.bound.items() if end == ("operand", place))
-        again = partial(form.lowering.update, form.lowering.graph.tensors[inside].name, home)
+        again = partial(form.lowering.update, self._inside(tensor, form), home)
         regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), READ_WRITE), (("gradient", -1, tensor), READ)]
-        regions += [(("state", n, tensor), READ_WRITE) for n in range(len(plan_free.optimizer.state_names))]
-        name, flops = f"{plan_free.tensors[tensor].name}.update", float(plan_free.optimizer.flops)
-        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again, flops)
+        own = plan_free.own(tensor)
+        regions += [(("state", n, tensor), READ_WRITE) for n in range(len(own.states))]
+        name, flops = f"{plan_free.tensors[tensor].name}.update", float(own.flops)
+        whole = [(key, READ) for key in plan_free.whole]
+        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again, flops, whole)
 
     def _assignment(self, tensor: int, boxes: HomeBoxes) -> PlacedLaunch:
         value: RegionKey = ("value", -1, self.plan_free.assignments[tensor])
         regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), WRITE_DISCARD), (value, READ)]
         name, home = f"{self.plan_free.tensors[tensor].name}.assign", boxes.home
-        again = partial(self._bare_launch, name, home.points, boxes.blocks, tuple(regions))
+        again = partial(bare_launch, self.plan_free, self.forms, name, home.points, boxes.blocks, tuple(regions))
         return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again)
 
     def _passing(
@@ -287,8 +310,9 @@ class Program:
         regions: Sequence[tuple[RegionKey, int]],
         again: Callable[[], Launch],
         flops: float = 0.0,
+        whole: Sequence[tuple[RegionKey, int]] = (),
     ) -> PlacedLaunch:
-        """A launch whose tasks use the same boxes of all its regions.
+        """A launch whose tasks use the same boxes of all its regions but those that each uses whole.
 
         Args:
             name: its name.
@@ -298,34 +322,28 @@ class Program:
             regions: what it uses, and how.
             again: makes the launch that the runtime would run.
             flops: operations for each element.
+            whole: what each task uses whole, after the rest, and how.
         """
         everyone = np.arange(len(processors))
         shapes = {access: self.shapes.shape(access, everyone, colors, used) for _, access in regions}
         placed = {access: place_use(shape, processors) for access, shape in shapes.items()}
         volumes = np.prod(used[:, HIGH:] - used[:, LOW:HIGH], axis=1)
         size = sum(self.plan_free.layout(key, self.forms)[1] for key, _ in regions)
-        tasks = LaunchTasks(flops * volumes, volumes * size, processors, DEFAULT_EFFICIENCY, again)
-        uses = tuple((key, placed[access]) for key, access in regions)
-        return PlacedLaunch(name, launch_rows(tasks, self.costs), uses)
-
-    def _bare_launch(
-        self, name: str, points: Callable[[], Sequence[Point]], used: Boxes, regions: tuple[tuple[RegionKey, int], ...]
-    ) -> Launch:
-        """A launch without a body."""
-        requirements = []
-        for key, access in regions:
-            region = self.plan_free.region(key, self.forms)
-            axes = region.bounds.ndim
-            rects = tuple(
-                Rect(tuple(row[LOW : LOW + axes].tolist()), tuple(row[HIGH : HIGH + axes].tolist())) for row in used
-            )
-            requirements.append(Requirement(region, PRIVILEGES[access], rects))
-        return Launch(name, tuple(points()), tuple(requirements))
+        touched = volumes * size
+        uses = [(key, placed[access]) for key, access in regions]
+        for key, access in whole:
+            shape, itemsize = self.plan_free.layout(key, self.forms)
+            entire = np.repeat(boxes_of([(0, Rect.of_shape(shape))]), len(processors), axis=0)
+            uses.append((key, place_use(self.shapes.shape(access, everyone, colors, entire), processors)))
+            touched = touched + itemsize * prod(shape)
+        tasks = LaunchTasks(flops * volumes, touched, processors, DEFAULT_EFFICIENCY, again)
+        return PlacedLaunch(name, launch_rows(tasks, self.costs), tuple(uses))
 
     def _arrive(self, place: int, name: str, key: RegionKey) -> None:
         """Set the launch that brings a value from outside: in each memory, all that tasks there read of it."""
         first, last = self._first << REQUIREMENT_BITS, self._fetched << REQUIREMENT_BITS
-        readers = [use for at, use in self.users.get(key, {}).items() if first <= at < last]
+        after = key == HYPER  # which updates read, after the loss was fetched
+        readers = [use for at, use in self.users.get(key, {}).items() if first <= at and (after or at < last)]
         if not readers:
             self._put(place, None)
             return
@@ -335,7 +353,7 @@ class Program:
         processors = self._ports[found[:, 0]]
         found[:, 0] = 0
         colors, regions = np.zeros(len(found), dtype=np.int64), ((key, WRITE_DISCARD),)
-        again = partial(self._bare_launch, name, partial(_replicas, processors), found, regions)
+        again = partial(bare_launch, self.plan_free, self.forms, name, partial(replicas, processors), found, regions)
         self._put(place, self._passing(name, processors, colors, found, regions, again))
 
     def _fetch(self) -> None:
@@ -344,7 +362,7 @@ class Program:
         ports = self._ports[[machine.memories_of(rank)[0] for rank in sorted({m.rank for m in machine.memories})]]
         used = np.repeat(boxes_of([(0, Rect((), ()))]), len(ports), axis=0)
         regions: tuple[tuple[RegionKey, int], ...] = ((("value", -1, self.plan_free.loss), READ),)
-        again = partial(self._bare_launch, "loss.fetch", partial(_number, ports), used, regions)
+        again = partial(bare_launch, self.plan_free, self.forms, "loss.fetch", partial(numbered, ports), used, regions)
         self._put(self._fetched, self._passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again))
 
     def _default_home(self, tensor: int) -> HomeBoxes:
@@ -365,11 +383,3 @@ class Program:
 
     def _home(self, shape: Shape, plan: WeightPlan) -> HomeBoxes:
         return HomeBoxes.of(planned_home(shape, plan, self._memory_of))
-
-
-def _replicas(processors: Column) -> list[Point]:
-    return [Point((), processor, replica) for replica, processor in enumerate(processors.tolist())]
-
-
-def _number(processors: Column) -> list[Point]:
-    return [Point((number,), processor) for number, processor in enumerate(processors.tolist())]

@@ -7,7 +7,7 @@ PLACES places, in the order of the script, and an operator's launches take the f
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Literal, final
 
 from maniple.operators.lowering.script import training_script
 from maniple.process.error import RequestError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.node import Node
     from maniple.operators.lowering.launch_form import RegionRef
     from maniple.operators.lowering.script import Action, Script
-    from maniple.operators.training.optimizer import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.simulation.operator_form import OperatorForm
 
@@ -31,8 +31,11 @@ MOST_PLACES = 1 << 23
 
 RegionKey = tuple[str, int, int]
 """``value`` or ``gradient`` of (-1, tensor of the graph) or of (operator, tensor of its form), ``saved`` of (operator,
-place), ``state`` of (number, weight), or the ``clock``."""
+place), ``state`` of (number, weight), the ``clock``, ``hyper``, the numbers of the updates, or ``squares``, the sum of
+those of all gradients."""
 CLOCK: RegionKey = ("clock", -1, 0)
+HYPER: RegionKey = ("hyper", -1, 0)
+SQUARES: RegionKey = ("squares", -1, 0)
 
 
 @final
@@ -46,8 +49,8 @@ class PlanFreeStep:
         optimizer: what updates the weights.
     """
 
-    def __init__(self, graph: Graph, semantics: dict[str, str], machine: Machine, optimizer: SGD) -> None:
-        script = training_script(graph)
+    def __init__(self, graph: Graph, semantics: dict[str, str], machine: Machine, optimizer: AbstractOptimizer) -> None:
+        script = training_script(graph, optimizer)
         self.graph, self.machine, self.optimizer = graph, machine, optimizer
         self.tensors, self.nodes = graph.tensors, graph.nodes
         self.number = {node.name: node.id for node in self.nodes}
@@ -64,14 +67,22 @@ class PlanFreeStep:
         self._forms: dict[object, OperatorForm] = {}
         self._classes: dict[object, int] = {}
         self.kind = [self._classes.setdefault(self._kind(node), len(self._classes)) for node in self.nodes]
-        # Where an update comes among the launches of an operator, the operator's form says.
-        self._actions = [action for action in script.actions if action.kind != "update"]
+        # Where what follows a complete gradient comes among the launches of an operator, the operator's form says.
+        self.follows: Literal["norm", "update"] = "update" if optimizer.clip_norm is None else "norm"
+        """What comes as soon as the gradient of a parameter is complete."""
+        self._actions = [action for action in script.actions if action.kind != self.follows]
         self.places = {(kind, number): PLACES * at for at, (kind, number, _) in enumerate(self._actions)}
         """Where the launches of each action begin, by its kind and number."""
         if len(self._actions) > MOST_PLACES // PLACES:
             raise RequestError(f"simulation: expected at most {MOST_PLACES // PLACES // 2} operators")
-        self.finisher = _finishers(script)
+        self.finisher = _finishers(script, self.follows)
         """The operator after whose backward pass the gradient of each parameter is complete."""
+        self.whole = ((HYPER,) if optimizer.enters else ()) + ((SQUARES,) if self.follows == "norm" else ())
+        """What each task of an update reads whole."""
+
+    def own(self, tensor: int) -> AbstractOptimizer:
+        """The optimizer as it is for a parameter."""
+        return self.optimizer.of(self.tensors[tensor].name)
 
     def action(self, place: int) -> Action:
         """What of a step a place belongs to; updates belong to the backward pass of an operator."""
@@ -86,7 +97,9 @@ class PlanFreeStep:
 
     def _operand(self, node: Node, operand: int) -> object:
         tensor = self.tensors[operand]
-        return tensor.kind, tensor.dtype, tensor.requires_grad, operand in self._wanted, node.operands.index(operand)
+        row = self.optimizer.row_of(tensor.name) if tensor.requires_grad else 0
+        wanted, place = operand in self._wanted, node.operands.index(operand)
+        return tensor.kind, tensor.dtype, tensor.requires_grad, wanted, place, row
 
     def form(self, number: int, degrees: dict[str, int]) -> OperatorForm:
         """The form of an operator under some degrees."""
@@ -130,9 +143,13 @@ class PlanFreeStep:
         kind, number, tensor = key
         if kind == "clock":
             return LogicalRegion(0, "clock", Rect.of_shape((2,)), "int64")
+        if kind == "hyper":
+            return LogicalRegion(0, "hyper", Rect.of_shape(self.optimizer.rows), "float64")
+        if kind == "squares":
+            return LogicalRegion(0, "squares", Rect.of_shape((1,)), "float64")
         suffix = ".grad" if kind == "gradient" else ""
         if kind == "state":
-            suffix = f".{self.optimizer.state_names[number]}"
+            suffix = f".{self.own(tensor).state_names[number]}"
         if number < 0 or kind == "state":
             info = self.tensors[tensor]
             return LogicalRegion(tensor, self._name(tensor, forms) + suffix, Rect.of_shape(info.shape), info.dtype)
@@ -150,13 +167,13 @@ class PlanFreeStep:
         return form.name_for(form.lowering.regions.value(inside).name, self.nodes[number].name)
 
 
-def _finishers(script: Script) -> dict[int, int]:
-    """The operator whose backward pass comes before the update of each parameter."""
+def _finishers(script: Script, follows: str) -> dict[int, int]:
+    """The operator whose backward pass completes the gradient of each parameter: what follows comes right after."""
     found: dict[int, int] = {}
     operator = -1
     for kind, number, _ in script.actions:
         if kind == "backward":
             operator = number
-        elif kind == "update":
+        elif kind == follows:
             found[number] = operator
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
 
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.process.error import RequestError
 from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
 from maniple.runtime.schedule.schedule import RowKind
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.observe.timeline import Timeline
     from maniple.runtime.schedule.launch import Point
@@ -108,7 +109,7 @@ class Simulation:
         machine: Machine,
         plan: Plan,
         costs: CostModel | None = None,
-        optimizer: SGD | None = None,
+        optimizer: AbstractOptimizer | None = None,
         cache: RegionCache | None = None,
     ) -> None:
         plan.validate(graph, machine)

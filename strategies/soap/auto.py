@@ -190,7 +190,7 @@ def _advance(entrant: Entrant, problem: Problem) -> Entrant:
     if strategy.needs_budget or not ended:
         return Entrant(strategy, state, best_s, proposals, ended)
     plan = strategy.result(state)
-    simulation = Simulation(problem.graph, problem.machine, plan, problem.costs)
+    simulation = Simulation(problem.graph, problem.machine, plan, problem.costs, problem.optimizer)
     best_s, fits = simulation.makespan_ns / 1e9, excess(simulation)[0] <= 0
     plan = replace(plan, predicted=Predicted(best_s, None, simulation.bytes))
     return Entrant(strategy, state, best_s if fits else None, 1, ended=True, plan=plan)

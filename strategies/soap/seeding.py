@@ -74,7 +74,9 @@ def first_evaluation(problem: Problem) -> Evaluation:
     choices = choices_of(space, plan)
     if choices is None:
         raise RequestError(f"{SEEDS[0].name}: its plan is not one that a search can begin with; report this")
-    return Evaluation(Simulation(problem.graph, problem.machine, plan, problem.costs), space, choices)
+    return Evaluation(
+        Simulation(problem.graph, problem.machine, plan, problem.costs, problem.optimizer), space, choices
+    )
 
 
 def choices_of(space: Space, plan: Plan) -> Choices | None:

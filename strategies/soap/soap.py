@@ -110,7 +110,8 @@ class Soap(AbstractRoundStrategy[SoapState]):
             state = replace(state, seeds=tuple(others))
             if others or state.problem.costs is not None:  # the bound is by the roofline
                 return state
-            return replace(state, bound_s=lower_bound_s(state.problem.graph, state.problem.machine))
+            problem = state.problem
+            return replace(state, bound_s=lower_bound_s(problem.graph, problem.machine, problem.optimizer))
         items, tables = state.searching, next((item for item in state.items if isinstance(item, Tables)), None)
         state = replace(state, incumbent=state.found, items=())
         if tables is not None:

@@ -27,8 +27,9 @@ from maniple.operators.library.randomness.dropout_kernels import bind_dropout as
 from maniple.operators.library.windows import pooling_cuda_kernels as on_cuda
 from maniple.operators.library.windows import pooling_kernels
 from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, Kernels
+from maniple.operators.training.adam_cuda_kernels import bind_adam
+from maniple.operators.training.descent import SGD
 from maniple.operators.training.descent_cuda_kernels import bind_descent
-from maniple.operators.training.optimizer import SGD
 from maniple.regions.rectangle import Rect
 from maniple.runtime.devices import cuda_kernels
 from maniple.runtime.devices.cuda_kernels import THREADS
@@ -69,6 +70,39 @@ def test_descent(optimizer: SGD) -> None:
         reference.step()
         update()
     assert np.abs(value.copy_to_host() - theirs.detach().numpy()).max() <= 1e-13
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        SGD(0.1, 0.9, 0.02, dampening=0.3),
+        SGD(0.1, 0.9, 0.02, nesterov=True, clip_value=0.5),
+        mp.optim.Adam(0.1, weight_decay=0.02, amsgrad=True),
+        mp.optim.AdamW(0.1, maximize=True, clip_value=0.5),
+    ],
+)
+def test_numbers_that_enter(optimizer: SGD | mp.optim.Adam | mp.optim.AdamW) -> None:
+    """The body on CUDA equals that by torch's operations, whose equality with torch's optimizers another test shows."""
+    size = THREADS + 3
+    start = drawn(size)
+    theirs = torch.tensor(start)
+    own = tuple(torch.zeros(size, dtype=torch.float64) for _ in optimizer.states)
+    slope, line = torch.zeros(size, dtype=torch.float64), torch.zeros(1 + len(optimizer.numbers), dtype=torch.float64)
+    wanted = optimizer.bind_update(theirs, slope, own, 2, line)
+    value, gradient, row = (cuda.to_device(given) for given in (start, np.zeros(size), line.numpy()))
+    states = tuple(cuda.to_device(np.zeros(size)) for _ in own)
+    if isinstance(optimizer, SGD):
+        update = bind_descent(optimizer, value, gradient, states, 0, row)
+    else:
+        update = bind_adam(optimizer, value, gradient, states, row, None)
+    for step in (1, 2):
+        line.copy_(torch.tensor([step, *optimizer.flat(optimizer.arguments())], dtype=torch.float64))
+        slope.copy_(torch.from_numpy(drawn(size, seed=step)))
+        row.copy_to_device(line.numpy())
+        gradient.copy_to_device(slope.numpy())
+        wanted()
+        update()
+    assert np.abs(value.copy_to_host() - theirs.numpy()).max() <= 1e-13
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from maniple.operators.plan.plan import Plan
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.process.error import RequestError, RunError
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.storage.copy_kernels import torch_dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.expansion import training_step
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch
 from maniple.strategies.interface.strategy import Problem

@@ -7,7 +7,7 @@ from naive_roofline import task_ns
 
 from maniple.models import model
 from maniple.operators.lowering.expansion import training_step
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.interface.strategy import Problem

@@ -8,7 +8,7 @@ import pytest
 
 import maniple as mp
 from maniple.models import model
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem

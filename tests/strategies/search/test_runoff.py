@@ -78,7 +78,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Have simulations say what costs do; gives the list of the plans that do not fit."""
     unfit: list[str] = []
 
-    def simulation(_graph: object, _machine: object, plan: mp.Plan, costs: Costs) -> SimpleNamespace:
+    def simulation(_graph: object, _machine: object, plan: mp.Plan, costs: Costs, _updates: object) -> SimpleNamespace:
         makespan_ns = round(1e6 * costs.ms[plan.strategy])
         return SimpleNamespace(makespan_ns=makespan_ns, bytes=MOVES[plan.strategy], name=plan.strategy)
 

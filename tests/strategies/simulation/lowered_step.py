@@ -9,7 +9,7 @@ from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache, Program
 from maniple.operators.plan.plan import Plan
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.schedule import Schedule

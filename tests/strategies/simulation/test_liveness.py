@@ -14,7 +14,7 @@ from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.plan.plan import Plan
-from maniple.operators.training.optimizer import SGD
+from maniple.operators.training.descent import SGD
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.memory_plan import ALIGNMENT
 from maniple.strategies.interface.placement import complete, whole

@@ -1,0 +1,129 @@
+"""Kernels of Adam and AdamW: one fused pass by numba, or torch's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+import torch
+
+from maniple.operators.operator.compiled_kernel import compile_kernel
+from maniple.operators.training.clipping import Clipping, Floats, bounded, bounded_by_torch, on_host, scale
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maniple.operators.training.adam import AdaptiveMoments
+
+__all__: list[str] = []
+
+COUNT = 11
+"""How many numbers the elements of a step need."""
+
+
+@numba.njit(nogil=True)
+def step_of(step: float, lr: float, beta1: float, beta2: float) -> tuple[float, float]:
+    """The size of a step, and the factor of the root, without the bias of the means. A device function of CUDA too."""
+    at = max(step, 1.0)
+    return lr / (1.0 - beta1**at), 1.0 / sqrt(1.0 - beta2**at)
+
+
+@numba.njit(nogil=True)
+def prepare(row: Floats, squares: Floats, limits: Floats, numbers: Floats, decoupled: int) -> None:
+    """What the elements of a step need, in their dtype; CUDA has a kernel of the same form.
+
+    Args:
+        row: the number of the step, then ``adam.NUMBERS``.
+        squares: the sum of squares of all gradients, or ``clipping.NO_NORM``.
+        limits: see ``Clipping.limits``.
+        numbers: the factor and the bound of a gradient; what the value keeps and what of it joins the gradient; what
+            the means keep and take, one after the other; the step's size, the root's factor, and eps.
+        decoupled: 1 where the decay is of the value itself, else 0.
+    """
+    numbers[0] = scale(squares[0], limits[0], limits[2])
+    numbers[1] = limits[1]
+    numbers[2] = 1.0 - row[1] * row[2] if decoupled else 1.0
+    numbers[3] = 0.0 if decoupled else row[2]
+    numbers[4] = row[3]
+    numbers[5] = 1.0 - row[3]
+    numbers[6] = row[4]
+    numbers[7] = 1.0 - row[4]
+    numbers[8], numbers[9] = step_of(row[0], row[1], row[3], row[4])
+    numbers[10] = row[5]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _adam(
+    value: Floats,
+    gradient: Floats,
+    mean: Floats,
+    square: Floats,
+    most_square: Floats,
+    row: Floats,
+    squares: Floats,
+    limits: Floats,
+    numbers: Floats,
+    decoupled: int,
+) -> None:
+    prepare(row, squares, limits, numbers, decoupled)
+    factor, most, kept, joined = numbers[0], numbers[1], numbers[2], numbers[3]
+    beta1, share1, beta2, share2 = numbers[4], numbers[5], numbers[6], numbers[7]
+    size, root, eps = numbers[8], numbers[9], numbers[10]
+    if most_square.size:
+        for i in range(value.size):
+            own = value[i] * kept
+            slope = bounded(gradient[i] * factor, most) + joined * own
+            mean[i] = beta1 * mean[i] + share1 * slope
+            square[i] = beta2 * square[i] + share2 * slope * slope
+            most_square[i] = max(most_square[i], square[i])
+            value[i] = own - size * mean[i] / (np.sqrt(most_square[i]) * root + eps)
+    else:
+        for i in range(value.size):
+            own = value[i] * kept
+            slope = bounded(gradient[i] * factor, most) + joined * own
+            first = beta1 * mean[i] + share1 * slope
+            second = beta2 * square[i] + share2 * slope * slope
+            mean[i] = first
+            square[i] = second
+            value[i] = own - size * first / (np.sqrt(second) * root + eps)
+
+
+def bind_fused(
+    optimizer: AdaptiveMoments, tensors: tuple[Tensor, ...], row: Tensor, squares: Tensor | None
+) -> Callable[[], None]:
+    """One pass over contiguous memory of the host.
+
+    Args:
+        optimizer: The optimizer.
+        tensors: The value, the gradient and the states of a block.
+        row: See ``AbstractOptimizer.bind_update``.
+        squares: See ``AbstractOptimizer.bind_update``.
+    """
+    value, gradient, mean, square, *most = [tensor.view(-1).numpy() for tensor in tensors]
+    clipping, numbers = Clipping(optimizer), np.zeros(COUNT, dtype=value.dtype)
+    arrays = (value, gradient, mean, square, most[0] if most else value[:0])
+    given = (row.numpy(), clipping.of(squares), clipping.limits, numbers, int(optimizer.decoupled))
+    return compile_kernel(_adam, (*arrays, *given))
+
+
+def bind_torch(
+    optimizer: AdaptiveMoments, tensors: tuple[Tensor, ...], row: Tensor, squares: Tensor | None
+) -> Callable[[], None]:
+    """The operations of torch.optim.Adam; they may use several cores. See ``bind_fused``."""
+    value, gradient, mean, square, *most_square = tensors
+    limits, numbers = Clipping(optimizer).limits, np.zeros(COUNT)
+
+    def update() -> None:
+        prepare.py_func(on_host(row), on_host(squares), limits, numbers, int(optimizer.decoupled))
+        factor, most, kept, joined, beta1, share1, beta2, share2, size, root, eps = numbers.tolist()
+        value.mul_(kept)
+        slope = bounded_by_torch(gradient, factor, most).add_(value, alpha=joined)
+        mean.mul_(beta1).add_(slope, alpha=share1)
+        square.mul_(beta2).addcmul_(slope, slope, value=share2)
+        under = torch.maximum(most_square[0], square, out=most_square[0]) if most_square else square
+        value.addcdiv_(mean, under.sqrt().mul_(root).add_(eps), value=-size)
+
+    return update

@@ -1,0 +1,220 @@
+"""Optimizers of torch that go element by element, as updates of blocks: torch's own step runs on each block.
+
+Whether one does is found out by a trial: three steps of a small matrix, and of its two halves by themselves. What
+differs, what keeps other state than tensors of the parameter's shape and the number of steps, and what cannot take a
+step by itself is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Self, final
+
+from maniple.operators.training.optimizer import AbstractOptimizer, Groups, State
+from maniple.process.error import RequestError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+__all__: list[str] = []
+
+STEP = "step"
+"""What torch calls the number of steps that a parameter has seen; it enters with the numbers."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TorchRule(AbstractOptimizer):
+    """An optimizer of `torch.optim` that goes element by element.
+
+    Args:
+        kind: Its name there.
+        options: Its arguments, by name.
+        clip_norm: See ``AbstractOptimizer``.
+        clip_value: See ``AbstractOptimizer``.
+        groups: Arguments by pattern of names, ``{"*.bias": {"weight_decay": 0.0}}``.
+
+    Raises:
+        RequestError: There is no such optimizer, it takes no such arguments, or it does not go element by element.
+    """
+
+    kind: str
+    options: tuple[tuple[str, Any], ...] = ()
+    clip_norm: float | None = field(default=None, kw_only=True)
+    clip_value: float | None = field(default=None, kw_only=True)
+    groups: Mapping[str, Mapping[str, Any]] | tuple[Any, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        _trial(self.kind, self.options)
+        self._check()
+
+    @property
+    def numbers(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What of the arguments is a number, and may change from step to step."""
+        pairs = self.pairs
+        return tuple(part for name in self.arguments() for part in pairs.get(name, (name,)))
+
+    @property
+    def pairs(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]
+        """Arguments that hold several numbers."""
+        found = {name: value for name, value in self.arguments().items() if isinstance(value, tuple)}
+        return {name: tuple(f"{name}[{n}]" for n in range(len(value))) for name, value in found.items()}
+
+    def arguments(self) -> dict[str, Any]:
+        """The numbers as torch's arguments, by name."""
+        return dict(_trial(self.kind, self.options)[0])
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """What torch keeps of a parameter, but for the number of steps."""
+        return tuple(State(name) for name in _trial(self.kind, self.options)[1])
+
+    @property
+    def flops(self) -> int:
+        """The operations that the update of one element counts for: about as many as Adam's."""
+        return 14
+
+    @property
+    def options_of_groups(self) -> frozenset[str]:
+        """Torch's arguments."""
+        return frozenset(_trial(self.kind, self.options)[2])
+
+    def with_options(self, options: Mapping[str, Any]) -> Self:
+        """The same with other arguments, and without groups."""
+        return replace(self, options=tuple({**dict(self.options), **options}.items()), groups=())
+
+    def bind_update(
+        self,
+        parameter: Tensor,
+        gradient: Tensor,
+        states: tuple[Tensor, ...],
+        cores: int,
+        row: Tensor | None = None,
+        squares: Tensor | None = None,
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_update``; torch's step of the block."""
+        del cores
+        import torch
+
+        from maniple.operators.training.clipping import NO_NORM, Clipping, bounded_by_torch, on_host, scale
+
+        if row is None:
+            raise RequestError(f"torch.optim.{self.kind}: an update needs the numbers of the step")
+        held = torch.nn.Parameter(parameter, requires_grad=True)
+        theirs = _made(self.kind, self.options, held)
+        limits, names, joined, known = Clipping(self).limits, self.state_names, self.pairs, [*self.arguments()]
+
+        def update() -> None:
+            nonlocal theirs
+            step, *numbers = on_host(row).tolist()
+            if step <= 1:  # what it keeps begins anew
+                theirs = _made(self.kind, self.options, held)
+            else:
+                state = dict(zip(names, states, strict=True))
+                theirs.state[held] = {STEP: torch.tensor(step - 1, dtype=torch.float32), **state}
+            at = iter(numbers)
+            theirs.param_groups[0].update(
+                {name: tuple(next(at) for _ in joined[name]) if name in joined else next(at) for name in known}
+            )
+            total = NO_NORM if squares is None else float(on_host(squares)[0])
+            held.grad = bounded_by_torch(gradient, scale(total, limits[0], abs(limits[2])), limits[1])
+            theirs.step()
+            for name, kept in zip(names, states, strict=True):
+                if theirs.state[held][name].data_ptr() != kept.data_ptr():
+                    kept.copy_(theirs.state[held][name])
+            held.grad = None
+
+        return update
+
+    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
+        """Not known of an optimizer that is torch's own.
+
+        Raises:
+            RequestError: always.
+        """
+        del parameter, states, row
+        raise RequestError(f"torch.optim.{self.kind}: its next direction is not known; use one of mp.optim")
+
+
+def by_torch(
+    kind: type[torch.optim.Optimizer],
+    *,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    groups: Mapping[str, Mapping[str, Any]] | Groups = (),
+    **options: Any,
+) -> TorchRule:
+    """Give an optimizer of `torch.optim` that goes element by element, such as Adagrad or RMSprop.
+
+    Args:
+        kind: the class.
+        clip_norm: see ``AbstractOptimizer``.
+        clip_value: see ``AbstractOptimizer``.
+        groups: arguments by pattern of names.
+        options: its arguments.
+
+    Raises:
+        RequestError: it is none of `torch.optim`, or does not go element by element.
+    """
+    import torch
+
+    name = getattr(kind, "__name__", repr(kind))
+    if getattr(torch.optim, name, None) is not kind:
+        raise RequestError(f"optimizer: expected a class of torch.optim, got {name}")
+    given = tuple(options.items())
+    return TorchRule(name, given, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+
+
+def _made(kind: str, options: tuple[tuple[str, Any], ...], held: torch.nn.Parameter) -> torch.optim.Optimizer:
+    import torch
+
+    found: torch.optim.Optimizer = getattr(torch.optim, kind)([held], **dict(options))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _trial(
+    kind: str, options: tuple[tuple[str, Any], ...]
+) -> tuple[tuple[tuple[str, Any], ...], tuple[str, ...], tuple[str, ...]]:
+    """The numbers among an optimizer's arguments, the names of its state, and of all its arguments, by a trial.
+
+    Raises:
+        RequestError: it cannot be an update of blocks.
+    """
+    import torch
+
+    where = f"torch.optim.{kind}"
+    chance = torch.Generator().manual_seed(0)
+    start, *slopes = [torch.randn(4, 3, generator=chance, dtype=torch.float64) for _ in range(4)]
+
+    def run(part: slice) -> tuple[Tensor, torch.optim.Optimizer, dict[str, Any]]:
+        held = torch.nn.Parameter(start[part].clone())
+        theirs = _made(kind, options, held)
+        for slope in slopes:
+            held.grad = slope[part].clone()
+            theirs.step()
+        return held.detach(), theirs, theirs.state[held]
+
+    try:
+        whole, theirs, state = run(slice(0, 4))
+        halves = torch.cat([run(slice(0, 2))[0], run(slice(2, 4))[0]])
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise RequestError(f"{where}: cannot update a block by itself: {error}") from None
+    if not torch.allclose(whole, halves, rtol=1e-12, atol=1e-14):
+        raise RequestError(f"{where}: does not go element by element, so no block can be updated alone")
+    for name, value in state.items():
+        if name != STEP and not (isinstance(value, torch.Tensor) and value.shape == start.shape):
+            raise RequestError(f"{where}: its state {name!r} is not of the parameter's shape")
+    numbers = tuple(
+        (name, value)
+        for name, value in theirs.defaults.items()
+        if all(isinstance(part, int | float) and not isinstance(part, bool) for part in _parts(value))
+    )
+    return numbers, tuple(name for name in state if name != STEP), tuple(theirs.defaults)
+
+
+def _parts(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else (value,)

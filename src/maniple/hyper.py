@@ -1,0 +1,155 @@
+"""Hyper-parameters of a training: the numbers of its optimizer that may change from step to step, group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+import torch
+
+from maniple.process.error import RequestError, nearest
+
+if TYPE_CHECKING:
+    from maniple.operators.training.optimizer import AbstractOptimizer
+
+__all__: list[str] = []
+
+REST = ""
+"""What the group of all parameters is called that no pattern matches."""
+
+
+@final
+class Hyper:
+    """The numbers of an optimizer, under torch's names: ``hyper["lr"]``, and ``hyper["*.bias", "lr"]`` of a group.
+
+    What is set counts from the next step that is submitted on; steps under way keep theirs. Every rank sets the same.
+
+    Args:
+        optimizer: of the training.
+        enter: called before the first change, where the numbers are bound into the updates until then.
+    """
+
+    def __init__(self, optimizer: AbstractOptimizer, enter: Callable[[], None]) -> None:
+        self._optimizer, self._enter, self._entered = optimizer, enter, optimizer.enters
+        self._rows: list[dict[str, Any]] = [optimizer.of_row(row).arguments() for row in range(optimizer.rows[0])]
+        self._names = [REST, *(pattern for pattern, _ in optimizer.groups)]
+        self._torch: GroupsOfHyper | None = None
+
+    def __getitem__(self, key: str | tuple[str, str]) -> Any:
+        """Give a number: of the parameters that no group has, or of a group."""
+        group, name = (REST, key) if isinstance(key, str) else key
+        return self._rows[self._place(group)][self._known(name)]
+
+    def __setitem__(self, key: str | tuple[str, str], value: float | tuple[float, ...]) -> None:
+        """Set a number, of all groups or of one.
+
+        Raises:
+            RequestError: no such number or group, or a value out of range.
+        """
+        group, name = (None, key) if isinstance(key, str) else key
+        name = self._known(name)
+        rows = range(len(self._rows)) if group is None else (self._place(group),)
+        self._check(name, value, self._names[rows[0]])
+        self._let_in()
+        for row in rows:
+            self._rows[row][name] = value
+
+    def table(self, step: int) -> torch.Tensor | None:
+        """Give the numbers of a step as its updates read them; None where they are bound into them.
+
+        Args:
+            step: its number, from 1.
+
+        Raises:
+            RequestError: a scheduler set what is no number.
+        """
+        if not self._entered:
+            return None
+        names = self._rows[0].keys() & self._optimizer.arguments()
+        for group, row in zip(self._names, self._rows, strict=True):
+            for name in names:
+                self._check(name, row[name], group)
+        if self._torch is not None:
+            self._torch.stepped()
+        rows = [(float(step), *self._optimizer.flat(row)) for row in self._rows]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    def torch_optimizer(self) -> torch.optim.Optimizer:
+        """Give what torch's schedulers take: the numbers are its groups' own."""
+        if self._torch is None:
+            self._let_in()
+            self._torch = GroupsOfHyper(self._rows)
+        return self._torch
+
+    def __str__(self) -> str:
+        """What ranks compare: nothing where no number can have changed."""
+        if not self._entered:
+            return ""
+        return " with " + "; ".join(
+            ", ".join(f"{number:.17g}" for number in self._optimizer.flat(row)) for row in self._rows
+        )
+
+    def _let_in(self) -> None:
+        if not self._entered:
+            self._enter()
+            self._entered = True
+
+    def _place(self, group: str) -> int:
+        if group not in self._names:
+            raise RequestError(f"hyper: the optimizer has no group {group!r}{nearest(group, self._names)}")
+        return self._names.index(group)
+
+    def _known(self, name: str) -> str:
+        there = [*self._optimizer.arguments()]
+        if name not in there:
+            raise RequestError(f"hyper: {type(self._optimizer).__name__} has no number {name!r}{nearest(name, there)}")
+        return name
+
+    def _check(self, name: str, value: Any, group: str) -> None:
+        count = len(self._optimizer.pairs.get(name, ("",)))
+        parts = tuple(value) if isinstance(value, tuple | list) else (value,)
+        numbers = [
+            part for part in parts if not isinstance(part, bool) and isinstance(part, int | float | torch.Tensor)
+        ]
+        good = len(numbers) == len(parts) == count and all(isfinite(n) and n >= 0 for n in map(float, numbers))
+        if not good or (name == "betas" and max(map(float, numbers)) >= 1):
+            of = f" of group {group!r}" if group != REST else ""
+            wanted = "two numbers in [0, 1)" if name == "betas" else "a finite number >= 0"
+            raise RequestError(f"hyper: {name}{of}: expected {wanted}, got {value!r}")
+
+
+@final
+class GroupsOfHyper(torch.optim.Optimizer):
+    """A torch optimizer that updates nothing: its groups hold the numbers of a training, for schedulers to change.
+
+    Args:
+        rows: the groups, which stay where they are.
+    """
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["params"] = [torch.nn.Parameter(torch.zeros(0))]
+        super().__init__(rows, {name: value for name, value in rows[0].items() if name != "params"})
+
+    def step(self, closure: Callable[[], float] | None = None) -> NoReturn:
+        """Refuse: the trainer's step updates.
+
+        Raises:
+            RequestError: always.
+        """
+        del closure
+        raise RequestError("torch_optimizer() is for learning rate schedulers: the trainer's step updates parameters")
+
+    def stepped(self) -> None:
+        """Have schedulers know that a step was taken."""
+        self._opt_called = True
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take the numbers of another's groups.
+
+        Args:
+            state_dict: what ``state_dict`` gave.
+        """
+        for mine, theirs in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            mine.update({name: value for name, value in theirs.items() if name != "params"})

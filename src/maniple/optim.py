@@ -1,0 +1,10 @@
+"""Optimizers, by the names and with the arguments that torch gives them: ``mp.optim.AdamW(lr=3e-4, clip_norm=1.0)``."""
+
+from __future__ import annotations
+
+from maniple.operators.training.adam import Adam as Adam
+from maniple.operators.training.adam import AdamW as AdamW
+from maniple.operators.training.descent import SGD as SGD
+from maniple.operators.training.torch_rule import by_torch as by_torch
+
+__all__ = ["SGD", "Adam", "AdamW", "by_torch"]

@@ -1,0 +1,123 @@
+"""What a trainer tells of the steps that it ran: bytes, memory, the timeline, and how right their prediction was."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from maniple.process.error import RequestError
+from maniple.report import Report, make_report
+from maniple.runtime.execution.run_measurement import gather_bytes, gather_timeline
+from maniple.runtime.program.in_turn import in_turn
+
+if TYPE_CHECKING:
+    from maniple.memory_use import MemoryUse
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer import AbstractOptimizer
+    from maniple.program_loader import ProgramLoader
+    from maniple.runtime.control.turn import Turn
+    from maniple.runtime.control.world import World
+    from maniple.runtime.execution.rank import RankRuntime
+    from maniple.runtime.execution.run import Run
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.observe.timeline import Timeline
+    from maniple.step_log import StepLog
+
+__all__: list[str] = []
+
+
+class TrainerInspection(ABC):
+    """What a trainer tells of its steps; all ranks ask for the same.
+
+    The trainer has what is declared here.
+    """
+
+    graph: Graph
+    plan: Plan
+    machine: Machine
+    turn: Turn
+    _optimizer: AbstractOptimizer
+    _world: World
+    _runtime: RankRuntime
+    _memory: MemoryUse
+    _load: ProgramLoader
+    _log: StepLog
+    _last: Run | None
+    _bytes_before: int
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Refuse where the trainer goes no further."""
+
+    @abstractmethod
+    def _call(self, text: str) -> None:
+        """Tell the other ranks what this one does."""
+
+    @in_turn
+    def bytes(self) -> dict[str, int]:
+        """Give the bytes that left a memory in the last step: as predicted by its schedule, and as measured.
+
+        Measured is the length of what was written, added up over all ranks by whoever copied: the transports, the
+        lanes that write into another rank's memory, and the copies between memories of one rank. None of them knows the
+        schedule.
+
+        Raises:
+            RequestError: so many runs of other programs came after the step that its count was let go of.
+        """
+        run = self._require_step()
+        self._call("bytes")
+        return {"predicted": run.replay.schedule.total_bytes, "measured": gather_bytes(self._world, run.number)}
+
+    @in_turn
+    def total_bytes(self) -> int:
+        """Give the bytes that left a memory since this trainer was made, over all ranks, as measured."""
+        self._check_open()
+        self._runtime.drain()
+        self._call("total_bytes")
+        return gather_bytes(self._world, None) - self._bytes_before
+
+    @in_turn
+    def memory(self) -> dict[int, dict[str, int]]:
+        """Give the bytes that each rank needs for a step: `predicted`, and from the first step on also `measured`.
+
+        Predicted is known before the first step: all instances, with turns for those that are never alive together, and
+        the most that bodies take beside them. Measured is the system's and torch's word, not the runtime's: the most of
+        the process since the first step, above what it had before the trainer was made. It is the sum of `host`, the
+        resident set without what ranks share, `shared`, the rank's segment, and `devices`, by torch's allocator.
+        """
+        self._check_open()
+        self._runtime.drain()
+        self._call("memory")
+        return self._memory.gather(self._load("step", self.graph.batch).replay)
+
+    @in_turn
+    def timeline(self) -> Timeline:
+        """Give the events of the last step on all ranks."""
+        run = self._require_step()
+        self._call("timeline")
+        return gather_timeline(self._world, run)
+
+    @in_turn
+    def report(self, costs: str | None = None) -> Report:
+        """Say how right the prediction of a step was, by all steps so far: time by its terms, bytes, memory, the bound.
+
+        Rank 0 simulates the plan on this machine; the first simulation of an installation compiles the simulator.
+
+        Args:
+            costs: what tasks take, see `search`; by default what the plan was found with.
+
+        Raises:
+            RequestError: no whole batch was trained on, or there are no such costs.
+        """
+        last = self._require_step()
+        self._call(f"report({costs!r})")
+        made = self.graph, self.machine, self.plan, self._optimizer
+        return make_report(self._world, *made, self._log, last, costs, self.memory())
+
+    def _require_step(self) -> Run:
+        self._check_open()
+        if self._last is None:
+            raise RequestError("no step has run yet; call step first")
+        self._last.wait()
+        return self._last

@@ -1,0 +1,259 @@
+"""Law 1 for optimizers: under any plan they give torch's numbers, also with rates that change while steps run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from thread_ranks import run_on_ranks
+from tolerance import violations
+from torch.nn import functional as F
+
+import maniple as mp
+from maniple.operators.lowering.expansion import training_step
+from maniple.operators.lowering.step_program import FragmentCache
+from maniple.operators.training.optimizer import AbstractOptimizer
+from maniple.operators.training.optimizer_text import optimizer_named, optimizer_of, plain_optimizer
+from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
+from maniple.runtime.control.world import World
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.strategies.simulation.simulation import Simulation
+
+STEPS = 20
+WORLDS = ((1, 1), (1, 3), (2, 1), (2, 2), (4, 1), (3, 1))
+BIASES = {"*.bias": {"weight_decay": 0.0, "lr": 0.02}}
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3}),
+    ("SGD", {"lr": 0.1, "momentum": 0.5, "maximize": True, "weight_decay": 0.01}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "groups": BIASES}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "groups": {"l1.*": {"momentum": 0.0}}}),
+    ("Adam", {"lr": 0.01}),
+    ("Adam", {"lr": 0.01, "weight_decay": 0.1, "amsgrad": True}),
+    ("Adam", {"lr": 0.01, "betas": (0.5, 0.7), "eps": 1e-3, "maximize": True}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.1, "amsgrad": True, "maximize": True}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.1, "groups": BIASES, "clip_value": 0.01}),
+    ("SGD", {"lr": 0.1, "clip_value": 0.01}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "clip_norm": 0.1}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.5, "groups": BIASES, "clip_norm": 0.1}),
+    ("Adagrad", {"lr": 0.1, "initial_accumulator_value": 0.1}),
+    ("AdamW", {"lr": 0.01, "clip_norm": 0.05, "clip_value": 0.01, "groups": BIASES}),
+]
+
+
+def optimizer_by(kind: str, options: dict[str, Any]) -> AbstractOptimizer:
+    found: AbstractOptimizer
+    if hasattr(mp.optim, kind):
+        found = getattr(mp.optim, kind)(**options)
+    else:
+        found = mp.optim.by_torch(getattr(torch.optim, kind), **options)
+    return found
+
+
+def network(batch: int = 12) -> mp.Graph:
+    graph = mp.Graph("two layers")
+    x, y = graph.input("x", (batch, 6), dtype="float64"), graph.input("y", (batch,), dtype="int64")
+    hidden = graph.relu(graph.linear(x, 10, name="l1"))
+    graph.loss(graph.cross_entropy(graph.linear(hidden, 5, name="l2"), y))
+    return graph
+
+
+def batches(count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    chance = torch.Generator().manual_seed(1)
+    for _ in range(count):
+        drawn = torch.randn(12, 6, generator=chance, dtype=torch.float64)
+        yield drawn, torch.randint(5, (12,), generator=chance)
+
+
+class Reference:
+    """The same network in plain torch under torch's optimizer.
+
+    Args:
+        start: the parameters.
+        kind: the optimizer.
+        options: its options, with groups as ours take them.
+    """
+
+    def __init__(self, start: dict[str, torch.Tensor], kind: str, options: dict[str, Any]) -> None:
+        self.parameters = {name: value.clone().requires_grad_() for name, value in start.items()}
+        self.own = {name: value for name, value in options.items() if name not in {"groups", "clip_norm", "clip_value"}}
+        self.clip_norm, self.clip_value = options.get("clip_norm"), options.get("clip_value")
+        model = mp.optim.SGD(0.1, groups={pattern: {} for pattern in options.get("groups", {})})
+        rows: list[list[torch.Tensor]] = [[] for _ in range(model.rows[0])]
+        for name, value in self.parameters.items():
+            rows[model.row_of(name)].append(value)
+        groups = [{"params": rows[0]}]
+        groups += [
+            {"params": row, **given} for row, given in zip(rows[1:], options.get("groups", {}).values(), strict=True)
+        ]
+        self.optimizer = getattr(torch.optim, kind)(groups, **self.own)
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> float:
+        given = self.parameters
+        self.optimizer.zero_grad()
+        hidden = F.relu(F.linear(x, given["l1.weight"], given["l1.bias"]))
+        loss = F.cross_entropy(F.linear(hidden, given["l2.weight"], given["l2.bias"]), y)
+        loss.backward()
+        if self.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(given.values(), self.clip_norm)
+        if self.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(given.values(), self.clip_value)
+        self.optimizer.step()
+        return loss.item()
+
+
+Ran = tuple[list[float], dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, int]]
+
+
+def train(
+    optimizer: AbstractOptimizer,
+    world: tuple[int, int],
+    seed: int,
+    change: Callable[[mp.Trainer, int], None] = lambda _trainer, _step: None,
+) -> list[Ran]:
+    """Train under a random plan with two steps under way, on every rank."""
+
+    def body(here: World) -> Ran:
+        plan = mp.search(network(), host_machine(here), strategy="random", seed=seed)
+        with mp.Trainer(network(), plan, optimizer=optimizer, world=here) as trainer:
+            start = trainer.parameters()
+
+            def given() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+                for step, batch in enumerate(batches(STEPS)):
+                    change(trainer, step)
+                    yield batch
+
+            losses = list(trainer.run(given()))
+            return losses, start, trainer.parameters(), trainer.bytes()
+
+    return run_on_ranks(world[0], body, processors=world[1])
+
+
+def assert_equal(found: list[Ran], reference: Reference, wanted: list[float]) -> None:
+    losses, _, parameters, moved = found[0]
+    assert max(abs(mine - its) for mine, its in zip(losses, wanted, strict=True)) <= 1e-10
+    faults = [
+        fault
+        for name, value in reference.parameters.items()
+        for fault in violations(name, parameters[name], value.detach(), 1e-10)
+    ]
+    assert faults == []
+    assert moved["predicted"] == moved["measured"]
+    assert all(other[0] == losses for other in found)
+
+
+@pytest.mark.parametrize(("kind", "options"), OPTIONS, ids=str)
+def test_every_option_equals_torch(kind: str, options: dict[str, Any]) -> None:
+    place = OPTIONS.index((kind, options))
+    found = train(optimizer_by(kind, options), WORLDS[place % len(WORLDS)], place)
+    reference = Reference(found[0][1], kind, options)
+    assert_equal(found, reference, [reference.step(*batch) for batch in batches(STEPS)])
+
+
+@settings(max_examples=max(6, settings().max_examples // 10))
+@given(st.integers(0, 1 << 20))
+def test_numbers_that_change_while_two_steps_are_under_way(seed: int) -> None:
+    """Each step has the numbers that were set before it was submitted, though the one before it still runs."""
+    chance = Random(seed)
+    kind, options = chance.choice(OPTIONS)
+    rates = {step: chance.uniform(0.001, 0.1) for step in range(STEPS) if chance.random() < 0.5}
+
+    def change(trainer: mp.Trainer, step: int) -> None:
+        if step in rates:
+            trainer.hyper["lr"] = rates[step]
+
+    found = train(optimizer_by(kind, options), chance.choice(WORLDS), seed, change)
+    reference = Reference(found[0][1], kind, options)
+    wanted = []
+    for step, batch in enumerate(batches(STEPS)):
+        for group in reference.optimizer.param_groups if step in rates else ():
+            group["lr"] = rates[step]
+        wanted.append(reference.step(*batch))
+    assert_equal(found, reference, wanted)
+
+
+SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
+    "step": lambda own: torch.optim.lr_scheduler.StepLR(own, 3, 0.5),
+    "cosine": lambda own: torch.optim.lr_scheduler.CosineAnnealingLR(own, 10),
+    "one cycle": lambda own: torch.optim.lr_scheduler.OneCycleLR(own, 0.05, total_steps=STEPS + 1),
+    "warm-up": lambda own: torch.optim.lr_scheduler.LambdaLR(own, lambda step: min(1.0, (step + 1) / 5)),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("kind", "options"), [OPTIONS[4], OPTIONS[9]], ids=str)
+def test_schedulers_of_torch_drive_it(schedule: str, kind: str, options: dict[str, Any]) -> None:
+    def body(world: World) -> Ran:
+        plan = mp.search(network(), host_machine(world), strategy="random", seed=3)
+        with mp.Trainer(network(), plan, optimizer=optimizer_by(kind, options), world=world) as trainer:
+            start, scheduler = trainer.parameters(), SCHEDULES[schedule](trainer.torch_optimizer())
+            losses = []
+            for batch in batches(STEPS):
+                losses.append(trainer.step(*batch))
+                scheduler.step()
+            return losses, start, trainer.parameters(), trainer.bytes()
+
+    found = run_on_ranks(2, body)
+    reference = Reference(found[0][1], kind, options)
+    scheduler, wanted = SCHEDULES[schedule](reference.optimizer), []
+    for batch in batches(STEPS):
+        wanted.append(reference.step(*batch))
+        scheduler.step()
+    assert_equal(found, reference, wanted)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("kind", "options"), [*OPTIONS[4:6], *OPTIONS[8:12:3], OPTIONS[-1]], ids=str)
+def test_the_simulated_step_is_the_lowered_one(kind: str, options: dict[str, Any], seed: int) -> None:
+    """Time, bytes and memory, states and the numbers that enter among them."""
+    optimizer, graph = optimizer_by(kind, options), network()
+    machine = mp.Machine.preset(("cpu:2", "cpu:2x1", "cpu:2x2", "p100x4")[seed % 4])
+    plan = mp.search(graph, machine, strategy="random", seed=seed)
+    simulation = Simulation(graph, machine, plan, optimizer=optimizer)
+    other = mp.search(graph, machine, strategy="random", seed=seed + 100)
+    for _ in range(2):
+        program = training_step(graph, simulation.plan, machine, optimizer)
+        cache = FragmentCache(machine)
+        fragments = [cache.fragment(key) for key in program.keys(machine)]
+        builder = ScheduleBuilder(machine, program.launches, program.regions(), fragments)
+        schedule = builder.compose()
+        _, begin = builder.order(schedule.successors)
+        assert simulation.makespan_ns == int((begin + builder.durations).max())
+        assert simulation.bytes == schedule.total_bytes
+        assert schedule.memory_bytes() == dict(enumerate(simulation.memory_bytes.tolist()))
+        simulation.propose(dict(other.operators), dict(other.weights))
+        simulation.accept()
+
+
+def test_a_search_takes_the_optimizer() -> None:
+    """What it predicts is what is simulated with it, states and the norm among it; cores change nothing."""
+    graph, machine = network(48), mp.Machine.preset("p100x4")
+    optimizer = mp.optim.AdamW(clip_norm=1.0, groups=BIASES)
+    found = [
+        mp.search(graph, machine, strategy=strategy, proposals=60, optimizer=optimizer, cores=cores)
+        for strategy, cores in (("soap", 1), ("soap", 2), ("optcnn", 1))
+    ]
+    for plan in found:
+        simulation = Simulation(graph, machine, plan, optimizer=optimizer)
+        assert round((plan.predicted.step_s or 0.0) * 1e9) == simulation.makespan_ns
+        assert simulation.makespan_ns > Simulation(graph, machine, plan).makespan_ns
+        assert max(simulation.memory_bytes) > max(Simulation(graph, machine, plan).memory_bytes)
+    assert found[0].operators == found[1].operators
+
+
+def test_optimizers_go_between_processes() -> None:
+    for kind, options in OPTIONS:
+        optimizer = optimizer_by(kind, options)
+        assert optimizer_of(json.loads(json.dumps(plain_optimizer(optimizer)))) == optimizer
+    assert optimizer_of(plain_optimizer(None)) is None
+    with pytest.raises(mp.RequestError, match="--optimizer: no optimizer 'adamv'; did you mean"):
+        optimizer_named("adamv")

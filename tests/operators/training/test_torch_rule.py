@@ -1,0 +1,66 @@
+"""Optimizers of torch that go element by element: any of them updates blocks, and what does not is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import maniple as mp
+from maniple.process.error import RequestError
+
+OPTIONS: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
+    (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.2}),
+    (torch.optim.RMSprop, {"lr": 0.1, "momentum": 0.5, "centered": True}),
+    (torch.optim.Adadelta, {"rho": 0.7, "weight_decay": 0.1}),
+    (torch.optim.Adamax, {"betas": (0.5, 0.7)}),
+    (torch.optim.RAdam, {"lr": 0.1, "decoupled_weight_decay": True, "weight_decay": 0.1}),
+    (torch.optim.Rprop, {"lr": 0.1}),
+    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.5, "dampening": 0.2}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), OPTIONS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize("strided", [False, True])
+def test_ten_steps_equal_torch(kind: type[torch.optim.Optimizer], options: dict[str, Any], strided: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(7, 5, generator=generator, dtype=torch.float64)
+    theirs = start.clone().requires_grad_()
+    reference = kind([theirs], **options)
+    optimizer = mp.optim.by_torch(kind, **options)
+
+    def place(value: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(9, 8, dtype=value.dtype)[1:8, 2:7].copy_(value) if strided else value.clone()
+
+    value, gradient = place(start), place(torch.zeros_like(start))
+    states = tuple(place(torch.zeros_like(start)) for _ in optimizer.states)
+    row = torch.zeros(1 + len(optimizer.numbers), dtype=torch.float64)
+    update = optimizer.bind_update(value, gradient, states, 1, row)
+    for step in range(1, 11):
+        arguments = {**optimizer.arguments(), "lr": 0.1 / step}
+        row.copy_(torch.tensor([step, *optimizer.flat(arguments)], dtype=torch.float64))
+        reference.param_groups[0]["lr"] = 0.1 / step
+        gradient.copy_(torch.randn(7, 5, generator=generator, dtype=torch.float64))
+        theirs.grad = gradient.clone()
+        reference.step()
+        update()
+    assert float((value - theirs.detach()).abs().max()) <= 1e-13
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (torch.optim.LBFGS, {}, "torch.optim.LBFGS: cannot update a block by itself"),
+        (torch.optim.Adafactor, {}, "torch.optim.Adafactor: does not go element by element"),
+        (torch.optim.NAdam, {}, "torch.optim.NAdam: its state 'mu_product' is not of the parameter's shape"),
+        (torch.optim.SparseAdam, {}, "torch.optim.SparseAdam: cannot update a block by itself"),
+        (torch.optim.RMSprop, {"beta": 0.1}, "torch.optim.RMSprop: cannot update a block by itself: .*beta"),
+        (torch.optim.Optimizer, {}, "torch.optim.Optimizer: cannot update a block by itself"),
+        (dict, {}, "expected a class of torch.optim, got dict"),
+        (torch.optim.RMSprop, {"groups": {"*.bias": {"beta": 0.1}}}, "no argument 'beta' of a group"),
+    ],
+)
+def test_refusals(kind: type[torch.optim.Optimizer], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        mp.optim.by_torch(kind, **options)

@@ -1,0 +1,119 @@
+"""Hyper-parameters of a training: what may be set, what is refused, and that nothing is lowered for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import maniple as mp
+from maniple.process.error import RequestError
+from maniple.runtime.control.world import World
+
+
+def network() -> mp.Graph:
+    graph = mp.Graph("one layer")
+    x, y = graph.input("x", (4, 3)), graph.input("y", (4,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(x, 2), y))
+    return graph
+
+
+BATCH = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
+
+
+def trainer_of(optimizer: mp.optim.SGD | mp.optim.AdamW) -> mp.Trainer:
+    graph = network()
+    return mp.Trainer(graph, mp.search(graph, mp.Machine.cpu(1)), optimizer=optimizer, world=World.solo(cores=1))
+
+
+@pytest.fixture
+def trainer() -> Iterator[mp.Trainer]:
+    with trainer_of(mp.optim.AdamW(groups={"*.bias": {"weight_decay": 0.0}})) as made:
+        yield made
+
+
+def test_numbers_by_group(trainer: mp.Trainer) -> None:
+    hyper = trainer.hyper
+    assert (hyper["lr"], hyper["betas"], hyper["weight_decay"], hyper["*.bias", "weight_decay"]) == (
+        1e-3, (0.9, 0.999), 1e-2, 0.0,
+    )  # fmt: skip
+    hyper["*.bias", "lr"] = 0.5
+    assert (hyper["lr"], hyper["*.bias", "lr"]) == (1e-3, 0.5)
+    hyper["lr"] = 0.25
+    assert (hyper["lr"], hyper["*.bias", "lr"]) == (0.25, 0.25)
+    table = hyper.table(7)
+    assert table is not None
+    assert table.tolist() == [[7, 0.25, 1e-2, 0.9, 0.999, 1e-8], [7, 0.25, 0, 0.9, 0.999, 1e-8]]
+
+
+def test_setting_a_number_lowers_nothing(trainer: mp.Trainer) -> None:
+    trainer.step(*BATCH)
+    schedule = trainer.schedule
+    trainer.hyper["lr"] = 0.1
+    trainer.torch_optimizer().param_groups[0]["lr"] = 0.2
+    trainer.step(*BATCH)
+    assert trainer.schedule is schedule
+    assert trainer.hyper["lr"] == 0.2
+
+
+def test_plain_descent_is_lowered_once_more_for_its_first_change() -> None:
+    with trainer_of(mp.SGD(0.1, 0.9)) as trainer:
+        trainer.step(*BATCH)
+        bound = trainer.schedule
+        assert "hyper.input" not in {launch.name for launch in bound.launches}
+        trainer.hyper["lr"] = 0.2
+        entered = trainer.schedule
+        assert "hyper.input" in {launch.name for launch in entered.launches}
+        trainer.step(*BATCH)
+        trainer.hyper["momentum"] = 0.5
+        trainer.step(*BATCH)
+        assert trainer.schedule is entered
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("lr", float("nan"), "hyper: lr: expected a finite number >= 0, got nan"),
+        ("lr", -1.0, "hyper: lr"),
+        ("lr", True, "hyper: lr"),
+        (("*.bias", "lr"), float("inf"), r"hyper: lr of group '\*.bias'"),
+        ("betas", (0.9, 1.0), r"hyper: betas: expected two numbers in \[0, 1\)"),
+        ("betas", 0.9, "hyper: betas"),
+        ("rate", 0.1, "hyper: AdamW has no number 'rate'"),
+        (("*.weight", "lr"), 0.1, r"hyper: the optimizer has no group '\*.weight'"),
+    ],
+)
+def test_refusals(trainer: mp.Trainer, key: str | tuple[str, str], value: float, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        trainer.hyper[key] = value
+    trainer.step(*BATCH)
+
+
+def test_what_a_scheduler_sets_is_checked_before_the_step(trainer: mp.Trainer) -> None:
+    before = trainer.parameters()
+    trainer.torch_optimizer().param_groups[1]["lr"] = float("nan")
+    with pytest.raises(RequestError, match=r"hyper: lr of group '\*.bias': expected a finite number >= 0, got nan"):
+        trainer.step(*BATCH)
+    trainer.hyper["lr"] = 0.1
+    assert all(torch.equal(before[name], value) for name, value in trainer.parameters().items())
+    trainer.step(*BATCH)
+
+
+def test_the_torch_optimizer_updates_nothing(trainer: mp.Trainer) -> None:
+    with pytest.raises(RequestError, match="the trainer's step updates parameters"):
+        trainer.torch_optimizer().step()
+
+
+def test_a_scheduler_begins_again_where_another_was() -> None:
+    with trainer_of(mp.optim.AdamW(lr=0.1)) as one, trainer_of(mp.optim.AdamW(lr=0.1)) as two:
+        scheduler = torch.optim.lr_scheduler.StepLR(one.torch_optimizer(), 1, 0.5)
+        one.step(*BATCH)
+        scheduler.step()
+        two.torch_optimizer().load_state_dict(one.torch_optimizer().state_dict())
+        assert two.hyper["lr"] == one.hyper["lr"] == 0.05
+
+
+def test_a_group_of_no_parameter_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"AdamW.groups: '\*.bais' matches no parameter"):
+        trainer_of(mp.optim.AdamW(groups={"*.bais": {"lr": 0.1}}))
