@@ -164,6 +164,54 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
     )
 
 
+def slurm_hosts(environ: Mapping[str, str] | None = None) -> str:
+    """Give the hosts of the Slurm allocation that this process is in, as Slurm lists them; empty outside of one.
+
+    Args:
+        environ: variables by name; default those of this process.
+    """
+    variables = os.environ if environ is None else environ
+    return variables.get("SLURM_JOB_NODELIST", "")
+
+
+def node_of_host(environ: Mapping[str, str] | None = None) -> int:
+    """Give which of several hosts this is, as the program says that started one process on each.
+
+    ================  ===================================  ==============================
+    started by        which                                processes of this host
+    ================  ===================================  ==============================
+    Open MPI          OMPI_COMM_WORLD_RANK                 OMPI_COMM_WORLD_LOCAL_SIZE
+    MPICH, Intel MPI  PMI_RANK                             MPI_LOCALNRANKS
+    srun              SLURM_PROCID, in a step              SLURM_STEP_TASKS_PER_NODE
+    ================  ===================================  ==============================
+
+    Args:
+        environ: variables by name; default those of this process.
+
+    Raises:
+        RequestError: none of them started it, or several processes are on this host.
+    """
+    variables = os.environ if environ is None else environ
+    programs = {
+        "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "PMI_RANK": "MPI_LOCALNRANKS",
+        "SLURM_PROCID": "SLURM_STEP_TASKS_PER_NODE",
+    }
+    for rank, local in programs.items():
+        # The shell of an allocation has most of Slurm's variables, but is no task of a step.
+        if rank not in variables or (rank == "SLURM_PROCID" and "SLURM_STEP_ID" not in variables):
+            continue
+        if variables.get(local, "1").partition("(")[0] != "1":
+            raise RequestError(
+                f"{local}: expected one process on each host, got {variables[local]}; start one, and say how many "
+                "ranks it starts with --nproc-per-node"
+            )
+        return _integer(variables, rank, 0)
+    raise RequestError(
+        f"--node-rank: expected a number, since neither srun nor mpirun started this ({', '.join(programs)}); give it"
+    )
+
+
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Give the folder for what is found out once and kept for later programs of this user; it need not be there.
 

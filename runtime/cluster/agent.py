@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.runtime.cluster.launcher import Streams
-from maniple.runtime.cluster.tee import Tee
+from maniple.runtime.cluster.terminal.tee import Tee
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ import zmq
 from maniple.process.error import RunError
 from maniple.runtime.cluster.agent import Agent
 from maniple.runtime.cluster.coordinator_event import Finish
-from maniple.runtime.cluster.interrupts import Interrupts
+from maniple.runtime.cluster.terminal.interrupts import Interrupts
 from maniple.runtime.cluster.vigil import SILENCE_S
 from maniple.runtime.transports.agent_message import Admitted, AgentHello, Exited, Interrupt, Over, Signal
 from maniple.runtime.transports.message import MAX_STRING, Heartbeat, Message, Refused, decode, encode, frames, readable

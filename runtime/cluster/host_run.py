@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from maniple.process import open_files
 from maniple.process.error import RunError
 from maniple.runtime.cluster.agent_service import AgentService
+from maniple.runtime.cluster.agent_starter import AgentStarter
 from maniple.runtime.cluster.coordinator import Coordinator
+from maniple.runtime.cluster.host_launcher import agent_command
 from maniple.runtime.cluster.hosts import key as keys
 from maniple.runtime.cluster.local import LocalLauncher
 from maniple.runtime.cluster.log_folder import log_file, make_log_folder, read_tail, reports_file
@@ -30,6 +32,7 @@ from maniple.runtime.transports.agent_message import AgentHello
 if TYPE_CHECKING:
     from maniple.runtime.cluster.agent import Agent
     from maniple.runtime.cluster.coordinator_event import Finish
+    from maniple.runtime.cluster.host_launcher import HostLauncher
     from maniple.runtime.cluster.launcher import LaunchRequest
     from maniple.runtime.cluster.meeting import Meeting
 
@@ -39,12 +42,16 @@ __all__: list[str] = []
 LOOK_S = 0.1
 
 
-def lead(request: LaunchRequest, meeting: Meeting) -> int:
+def lead(
+    request: LaunchRequest, meeting: Meeting, launcher: HostLauncher | None = None, interface: str | None = None
+) -> int:
     """Lead a run over several hosts: wait for their agents, watch all ranks, and give the exit status.
 
     Args:
         request: what is started, of which this host starts its node.
         meeting: where the others come to.
+        launcher: what starts the agents; None where their users do.
+        interface: the name of the interface that a launcher's agents are to use; None for that of the route.
 
     Returns:
         As `maniple.runtime.cluster.run.run`.
@@ -54,19 +61,8 @@ def lead(request: LaunchRequest, meeting: Meeting) -> int:
         RunError: the port is taken, or a rank cannot be started.
     """
     open_files.check(request.size)
-    source = meeting.key or str(keys.default_file(meeting.endpoint))
-    token = None if _is_file(source) else keys.read(source)
-    written = None
-    if token is None:
-        token, written = keys.mint(), Path(source).expanduser()
-    seats = [Seat(home=node == meeting.node) for node in range(request.nodes)]
-    if meeting.node is not None:
-        seats[meeting.node].host, seats[meeting.node].address = host_name(), meeting.address
-    advice = (
-        f"start there: maniple run --nnodes {request.nodes} --node-rank I --head {meeting.endpoint}, and the same "
-        "options and script"
-    )
-    roster = Roster(seats, request.ranks_per_node, terms(request), advice)
+    token, written = _mint(meeting, launcher)
+    roster = _roster(request, meeting, launcher)
     coordinator = Coordinator(
         request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s, roster
     )
@@ -77,10 +73,7 @@ def lead(request: LaunchRequest, meeting: Meeting) -> int:
                 keys.write(written, token)  # once the port is this run's
                 sys.stderr.write(f"maniple: the key of this run is in {written}\n")
             announce(request, LocalLauncher())
-            if meeting.node is not None:
-                setting = _setting(request, meeting, token, logs)
-                start_ranks(request, supervisor.agent, setting, LocalLauncher())
-            finish = supervisor.watch()
+            finish = _watch(request, meeting, launcher, interface, supervisor, roster, token, logs)
     finally:
         if written is not None:
             with suppress(OSError):
@@ -91,12 +84,60 @@ def lead(request: LaunchRequest, meeting: Meeting) -> int:
     return finish.status
 
 
-def follow(request: LaunchRequest, meeting: Meeting) -> int:
+def _mint(meeting: Meeting, launcher: HostLauncher | None) -> tuple[str, Path | None]:
+    """Give the key of a run, and the file that it is to be written to, if any."""
+    if launcher is not None:
+        return keys.mint(), None
+    source = meeting.key or str(keys.default_file(meeting.endpoint))
+    token = None if _is_file(source) else keys.read(source)
+    return (keys.mint(), Path(source).expanduser()) if token is None else (token, None)
+
+
+def _roster(request: LaunchRequest, meeting: Meeting, launcher: HostLauncher | None) -> Roster:
+    """Give the hosts of a run, as far as they are known before they come."""
+    names = ("",) * request.nodes if launcher is None else launcher.hosts(request)
+    seats = [Seat(host, home=node == meeting.node) for node, host in enumerate(names)]
+    if meeting.node is not None:
+        seats[meeting.node].host, seats[meeting.node].address = host_name(), meeting.address
+    advice = (
+        f"start there: maniple run --nnodes {request.nodes} --node-rank I --head {meeting.endpoint}, and the same "
+        "options and script"
+    )
+    if launcher is not None:
+        advice = f"see that it reaches {meeting.head}, and what its agent says in the logs"
+    return Roster(seats, request.ranks_per_node, terms(request), advice)
+
+
+def _watch(
+    request: LaunchRequest,
+    meeting: Meeting,
+    launcher: HostLauncher | None,
+    interface: str | None,
+    supervisor: Supervisor,
+    roster: Roster,
+    token: str,
+    logs: Path,
+) -> Finish:
+    """Start this host's ranks and the agents of others, and wait for the end of the run."""
+    with AgentStarter(roster, logs) as starter:
+        if launcher is not None:
+            endpoint = f"{meeting.head}:{supervisor.endpoint.rpartition(':')[2]}"
+            starter.start(launcher.commands(request, agent_command(request, endpoint, interface)), token)
+            supervisor.attend(starter.look)
+        elif meeting.node is not None:
+            start_ranks(request, supervisor.agent, _setting(request, meeting, token, logs), LocalLauncher())
+        finish = supervisor.watch()
+        supervisor.settle()
+    return finish
+
+
+def follow(request: LaunchRequest, meeting: Meeting, *, quiet: bool = False) -> int:
     """Follow a run that another host leads: start this host's ranks, and give the exit status of the run.
 
     Args:
         request: what is started, of which this host starts its node.
         meeting: where to come to.
+        quiet: whether the user is told elsewhere how the run ended.
 
     Returns:
         As `lead`.
@@ -121,7 +162,8 @@ def follow(request: LaunchRequest, meeting: Meeting) -> int:
         start_ranks(request, agent, _setting(request, meeting, token, logs), LocalLauncher())
 
     finish = service.serve(start)
-    tell(finish, (), str(logs), str)
+    if not quiet:
+        tell(finish, (), str(logs), str)
     if request.report and finish.status == 0 and node == 0:
         print_reports(reports_file(logs))
     return finish.status

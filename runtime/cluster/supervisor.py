@@ -23,7 +23,7 @@ from maniple.runtime.cluster.coordinator_event import (
     Tick,
     Unread,
 )
-from maniple.runtime.cluster.interrupts import Interrupts
+from maniple.runtime.cluster.terminal.interrupts import Interrupts
 from maniple.runtime.transports.message import ProtocolError, decode, encode, frames
 from maniple.runtime.transports.proof import KeyGate, be_coordinator
 from maniple.runtime.transports.transport import LOOPBACK
@@ -114,6 +114,11 @@ class Supervisor:
                 finish = self._carry_out(self._coordinator.handle(event, self._clock()))
                 if finish is not None:
                     return finish
+
+    def settle(self) -> None:
+        """Close the socket, so that what agents were told last is on its way before anything waits for them."""
+        self._poller.unregister(self._router)
+        self._router.close(linger=LINGER_MS)
 
     def _receive(self) -> list[Event]:
         found: list[Event] = [Unread(identity) for identity in self._unread]

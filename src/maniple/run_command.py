@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
+from maniple.process import environment
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ __all__: list[str] = []
     "--interface", metavar="NAME", help="Interface (or address) of this host for the run.  [default: the route's]"
 )
 @click.option("--key", metavar="FILE", help="The run's key: a file of mode 0600, fd:N, or - for standard input.")
+@click.option("--hosts", metavar="A,B", help="Hosts that ssh reaches: their agents are started from here.")
+@click.option("--hostfile", type=click.Path(path_type=Path), metavar="FILE", help="The same, as lines HOST [slots=N].")
+@click.option("--join", is_flag=True, hidden=True, help="Be an agent that a launcher started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
 @click.option("-m", "as_module", is_flag=True, help="Run a module instead of a script.")
 @click.argument("target", nargs=-1, type=click.UNPROCESSED, metavar="(SCRIPT | -m MODULE) [ARGUMENTS]...")
@@ -53,7 +58,10 @@ def run(
     head: str | None,
     interface: str | None,
     key: str | None,
-    dry_run: bool,  # noqa: FBT001  (click passes flags by name)
+    hosts: str | None,
+    hostfile: Path | None,
+    join: bool,  # noqa: FBT001  (click passes flags by name)
+    dry_run: bool,  # noqa: FBT001
     as_module: bool,  # noqa: FBT001
     **options: Any,
 ) -> int:
@@ -63,34 +71,86 @@ def run(
     and --head say which of several hosts this is.
     """
     from maniple.runtime.cluster.launcher import LaunchRequest
+    from maniple.runtime.cluster.registry import count_hosts, launches_hosts
     from maniple.runtime.cluster.run import run as start
 
-    spread = node_rank is not None or head is not None
-    request = LaunchRequest(("-m", *target) if as_module else target, spread=spread, **options)
+    wanted = dict(options, launcher=_name_launcher(str(options["launcher"]), hosts, hostfile))
+    away = launches_hosts(str(wanted["launcher"]))
+    if away and click.get_current_context().get_parameter_source("nodes") is ParameterSource.DEFAULT:
+        wanted["nodes"] = count_hosts(str(wanted["launcher"]))
+    spread = node_rank is not None or head is not None or away
+    request = LaunchRequest(("-m", *target) if as_module else target, spread=spread, **wanted)
+    if away and (node_rank is not None or head is not None or key is not None):
+        raise RequestError("--node-rank, --head and --key: a launcher of hosts says these itself; leave them out")
+    if away:
+        return _lead_from_here(request, interface, dry_run=dry_run)
     if not spread:
         for option, given in {"--interface": interface, "--key": key}.items():
             if given is not None:
-                raise RequestError(
-                    f"{option}: this run is on one host; give --node-rank and --head too, or leave it out"
-                )
+                raise RequestError(f"{option}: this run is on one host; give --node-rank and --head, or leave it out")
         if dry_run:
             _show_commands(request)
             return 0
         return start(request)
-    meeting = _meet(request, node_rank, head, interface, key)
+    meeting = _meet(request, node_rank, head, interface, key, joins=join)
     if dry_run:
         _show_commands(request, meeting)
         return 0
-    return _take_part(request, meeting)
+    return _take_part(request, meeting, joins=join)
+
+
+def _name_launcher(launcher: str, hosts: str | None, hostfile: Path | None) -> str:
+    """Give the launcher that is meant: `--hosts` and `--hostfile` are ssh's."""
+    if hosts is None and hostfile is None:
+        return launcher
+    if hosts is not None and hostfile is not None:
+        raise RequestError("--hosts and --hostfile: expected one of them, got both; leave one out")
+    name = "ssh" if launcher == "local" else launcher
+    if ":" in name:
+        raise RequestError(f"--launcher {launcher}: its hosts stand there; leave --hosts and --hostfile out")
+    return f"{name}:{hosts}" if hosts is not None else f"{name}:@{hostfile}"
+
+
+def _lead_from_here(request: LaunchRequest, interface: str | None, *, dry_run: bool) -> int:
+    """Lead a run whose agents a launcher starts; this host starts no ranks, unless the launcher reaches it, too."""
+    from maniple.runtime.cluster.host_launcher import HostLauncher, agent_command
+    from maniple.runtime.cluster.host_run import lead
+    from maniple.runtime.cluster.hosts.interface import address_towards, resolve
+    from maniple.runtime.cluster.meeting import Meeting
+    from maniple.runtime.cluster.registry import make_launcher
+
+    launcher = make_launcher(request)
+    if not isinstance(launcher, HostLauncher):
+        raise TypeError(f"expected a launcher of hosts, got {type(launcher).__name__}")
+    script = launcher.script(request)
+    if script is not None:
+        click.echo(script, nl=False)
+        return 0
+    launcher.hosts(request)
+    if dry_run:
+        endpoint = f"(this host):{request.port or '(chosen at launch)'}"
+        for command in launcher.commands(request, agent_command(request, endpoint, interface)):
+            click.echo(shlex.join(command.argv))
+        return 0
+    own = address_towards(resolve(launcher.towards(request)), interface)
+    return lead(request, Meeting(None, own, request.port, own), launcher, interface)
 
 
 def _meet(
-    request: LaunchRequest, node_rank: int | None, head: str | None, interface: str | None, key: str | None
+    request: LaunchRequest,
+    node_rank: int | None,
+    head: str | None,
+    interface: str | None,
+    key: str | None,
+    *,
+    joins: bool,
 ) -> Meeting:
     """Say where the hosts of a run meet, and which this one is."""
     from maniple.runtime.cluster.hosts.interface import address_towards, is_own, resolve, split_endpoint
     from maniple.runtime.cluster.meeting import Meeting
 
+    if joins and node_rank is None:
+        node_rank = environment.node_of_host()
     if node_rank is None or head is None:
         raise RequestError(
             "expected --node-rank and --head together, got one; on each host run maniple run --nnodes N --node-rank I "
@@ -106,21 +166,22 @@ def _meet(
         )
     host, port = split_endpoint(head)
     address = resolve(host)
-    if node_rank == 0 and not is_own(address):
+    leads = node_rank == 0 and not joins
+    if leads and not is_own(address):
         raise RequestError(
             f"--head {head}: {address} is no address of this host, which leads the run; give an address "
             "of this host, or another --node-rank"
         )
     own = address_towards(address, interface)
-    if node_rank == 0 and interface is None:
+    if leads and interface is None:
         own = address
     return Meeting(node_rank, address, port, own, key)
 
 
-def _take_part(request: LaunchRequest, meeting: Meeting) -> int:
+def _take_part(request: LaunchRequest, meeting: Meeting, *, joins: bool) -> int:
     from maniple.runtime.cluster.host_run import follow, lead
 
-    return lead(request, meeting) if meeting.node == 0 else follow(request, meeting)
+    return follow(request, meeting, quiet=joins) if joins or meeting.node else lead(request, meeting)
 
 
 def _show_commands(request: LaunchRequest, meeting: Meeting | None = None) -> None:
