@@ -47,6 +47,7 @@ class LaunchEnvironment:
         log: file that this rank's output goes to, None for none.
         transport: name of what carries tiles to other ranks.
         interface: address of this host under which they reach it.
+        shared_from: the first rank of those that share memory; above 0 where nodes are hosts of their own.
     """
 
     rank: int
@@ -72,6 +73,12 @@ class LaunchEnvironment:
     log: str | None = None
     transport: str = "shared"
     interface: str = "127.0.0.1"
+    shared_from: int = 0
+
+    @property
+    def spans_hosts(self) -> bool:
+        """Whether memory is shared within each node, and not among all ranks."""
+        return bool(self.shared) and len(self.shared) < self.world_size
 
     def to_environ(self) -> dict[str, str]:
         """Give the variables that say this, as `read` reads them."""
@@ -89,6 +96,7 @@ class LaunchEnvironment:
         }
         optional = {
             "MANIPLE_SHARED": ",".join(map(str, self.shared)),
+            "MANIPLE_SHARED_FROM": str(self.shared_from) if self.spans_hosts else None,
             "MANIPLE_DEVICE": self.device if self.device != "cpu" else None,
             "MANIPLE_TRANSPORT": self.transport if self.transport != "shared" else None,
             "MANIPLE_INTERFACE": self.interface if self.interface != "127.0.0.1" else None,
@@ -125,6 +133,8 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
     node, per_node = _integer(variables, "MANIPLE_NODE", 0), size // nodes
     if node != rank // per_node:
         raise RequestError(f"MANIPLE_NODE: expected {rank // per_node} for RANK {rank}, got {node}")
+    spans_hosts = "MANIPLE_SHARED_FROM" in variables
+    sharing = per_node if spans_hosts else size
     processors, cores = _integer(variables, "MANIPLE_PROCESSORS", 1), _integer(variables, "MANIPLE_CORES", 1)
     return LaunchEnvironment(
         rank=rank,
@@ -142,14 +152,63 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT"),
         record=variables.get("MANIPLE_RECORD") or None,
         report=variables.get("MANIPLE_REPORT") or None,
-        shared=_numbers(variables, "MANIPLE_SHARED", "descriptors", size),
+        shared=_numbers(variables, "MANIPLE_SHARED", "descriptors", sharing),
         device=variables.get("MANIPLE_DEVICE") or "cpu",
-        wakeup_pipes=_pairs(_numbers(variables, "MANIPLE_WAKEUP_PIPES", "descriptors", 2 * size)),
+        wakeup_pipes=_pairs(_numbers(variables, "MANIPLE_WAKEUP_PIPES", "descriptors", 2 * sharing)),
         bound=_numbers(variables, "MANIPLE_BOUND", "cores", processors * cores),
         machine=variables.get("MANIPLE_MACHINE") or None,
         log=variables.get("MANIPLE_LOG") or None,
         transport=variables.get("MANIPLE_TRANSPORT") or "shared",
         interface=variables.get("MANIPLE_INTERFACE") or "127.0.0.1",
+        shared_from=node * per_node if spans_hosts else 0,
+    )
+
+
+def slurm_hosts(environ: Mapping[str, str] | None = None) -> str:
+    """Give the hosts of the Slurm allocation that this process is in, as Slurm lists them; empty outside of one.
+
+    Args:
+        environ: variables by name; default those of this process.
+    """
+    variables = os.environ if environ is None else environ
+    return variables.get("SLURM_JOB_NODELIST", "")
+
+
+def node_of_host(environ: Mapping[str, str] | None = None) -> int:
+    """Give which of several hosts this is, as the program says that started one process on each.
+
+    ================  ===================================  ==============================
+    started by        which                                processes of this host
+    ================  ===================================  ==============================
+    Open MPI          OMPI_COMM_WORLD_RANK                 OMPI_COMM_WORLD_LOCAL_SIZE
+    MPICH, Intel MPI  PMI_RANK                             MPI_LOCALNRANKS
+    srun              SLURM_PROCID, in a step              SLURM_STEP_TASKS_PER_NODE
+    ================  ===================================  ==============================
+
+    Args:
+        environ: variables by name; default those of this process.
+
+    Raises:
+        RequestError: none of them started it, or several processes are on this host.
+    """
+    variables = os.environ if environ is None else environ
+    programs = {
+        "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "PMI_RANK": "MPI_LOCALNRANKS",
+        "SLURM_PROCID": "SLURM_STEP_TASKS_PER_NODE",
+    }
+    for rank, local in programs.items():
+        # The shell of an allocation has most of Slurm's variables, but is no task of a step.
+        if rank not in variables or (rank == "SLURM_PROCID" and "SLURM_STEP_ID" not in variables):
+            continue
+        if variables.get(local, "1").partition("(")[0] != "1":
+            raise RequestError(
+                f"{local}: expected one process on each host, got {variables[local]}; start one, and say how many "
+                "ranks it starts with --nproc-per-node"
+            )
+        return _integer(variables, rank, 0)
+    raise RequestError(
+        f"--node-rank: expected a number, since neither srun nor mpirun started this ({', '.join(programs)}); give it"
     )
 
 

@@ -34,7 +34,7 @@ def script(tmp_path: Path) -> str:
         (["run", "--nodez", "2", "SCRIPT"], "--nodez"),
         (["run", "--port", "70000", "SCRIPT"], "--port"),
         (["run", "--join-timeout", "0", "SCRIPT"], "--join-timeout"),
-        (["run", "--launcher", "ssh", "SCRIPT"], "launcher 'ssh': there is no such launcher; choices: local"),
+        (["run", "--launcher", "slrm", "SCRIPT"], "launcher 'slrm': there is no such launcher"),
         (["run", "--launcher", "locla", "SCRIPT"], "did you mean 'local'?"),
         (["run", "--launcher", "local:here", "SCRIPT"], "takes no argument, got 'here'"),
         (["run", "--device", "cdua", "SCRIPT"], "did you mean 'cuda'?"),

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from enum import Enum
 from typing import final
 
 from maniple.runtime.cluster.closing import Closing, Step
@@ -28,6 +27,7 @@ from maniple.runtime.cluster.coordinator_event import (
     Event,
     Finish,
     Garbled,
+    HostFailed,
     Instruction,
     Interrupted,
     Kill,
@@ -37,9 +37,12 @@ from maniple.runtime.cluster.coordinator_event import (
     Unread,
     ending,
 )
+from maniple.runtime.cluster.phase import Phase
+from maniple.runtime.cluster.refusals import Refusals
+from maniple.runtime.cluster.roster import DOUBT_S, Roster
 from maniple.runtime.cluster.vigil import HANG_S, Trouble, Verdict, Vigil
 from maniple.runtime.control.agreement import Agreement, Fault, Told
-from maniple.runtime.control.control import echo_name, place
+from maniple.runtime.control.control import echo_name
 from maniple.runtime.transports.message import (
     MAX_STRING,
     PROTOCOL,
@@ -62,19 +65,8 @@ __all__: list[str] = []
 
 # A rank that hears nothing of the launcher gives it up after 4 s, an echo may fail to come for 5: several beats each.
 BEAT_S = 1.0
-# Other ranks get this long to refuse a request that one rank refused: they read the same files, on the same host.
-REFUSAL_S = 5.0
 # A launcher that handled nothing for this long was suspended, and cannot tell how long ranks were silent.
 SUSPENDED_S = 1.0
-
-
-class Phase(Enum):
-    """Where a run is."""
-
-    JOINING = "joining"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    DONE = "done"
 
 
 @dataclass(slots=True)
@@ -93,21 +85,29 @@ class Coordinator:
         ranks_per_node: ranks of each node.
         join_timeout: seconds from the first hello until all must be there.
         hang_timeout: seconds after which a rank that others wait for, and that does not get on, is at fault.
+        roster: the hosts; None where all ranks are children of this process.
     """
 
-    def __init__(self, world_size: int, ranks_per_node: int, join_timeout: float, hang_timeout: float = HANG_S) -> None:
+    def __init__(
+        self,
+        world_size: int,
+        ranks_per_node: int,
+        join_timeout: float,
+        hang_timeout: float = HANG_S,
+        roster: Roster | None = None,
+    ) -> None:
         self.phase = Phase.JOINING
         self._size = world_size
         self._ranks_per_node = ranks_per_node
         self._join_timeout = join_timeout
         self._vigil = Vigil(hang_timeout)
+        self._roster = roster or Roster.at_home(world_size // ranks_per_node, ranks_per_node)
         self._members: dict[int, _Member] = {}
         self._ranks: dict[bytes, int] = {}
         self._echoes: dict[bytes, int] = {}
         self._exits: dict[int, int] = {}
         self._agreement = Agreement(world_size, ranks_per_node)
-        self._refusals: dict[int, str] = {}
-        self._refused_at: float | None = None
+        self._refusals = Refusals()
         self._join_by: float | None = None
         self._beat_at = 0.0
         self._beats = 0
@@ -135,6 +135,8 @@ class Coordinator:
             return [] if rank is None else self._fault(rank, "does not read what it is told", now)
         if isinstance(event, ProcessExited):
             return self._handle_exit(event.rank, event.returncode, now)
+        if isinstance(event, HostFailed):
+            return self._stop(Finish(1, f"{self._roster.describe(event.node)} {event.text}", None), now)
         if isinstance(event, Interrupted):
             return self._handle_interrupt(now)
         return self._tick(now)
@@ -145,12 +147,18 @@ class Coordinator:
         self._latest = now
         if gap > SUSPENDED_S:
             self._vigil.forgive(gap)
+            self._roster.forgive(gap)
             if self._join_by is not None:
                 self._join_by += gap
 
     # ------------------------------------------------------------------------------------------------------ messages
 
     def _handle_message(self, identity: bytes, message: Message, now: float) -> list[Instruction]:
+        closed = None if self.phase is Phase.JOINING else self._finish.message or "all have joined already"
+        found = self._roster.take(identity, message, now, closed)
+        if found is not None:
+            answers, event = found
+            return answers if event is None else [*answers, *self.handle(event, now)]
         if isinstance(message, Hello):
             return self._hello(identity, message, now)
         echoing = self._echoes.get(identity)
@@ -193,7 +201,9 @@ class Coordinator:
             return []
         self.phase = Phase.RUNNING
         hellos = [self._members[rank].hello for rank in range(self._size)]
-        welcome = Welcome(tuple(told.data_endpoint for told in hellos), tuple(told.host for told in hellos))
+        welcome = Welcome(
+            tuple(told.data_endpoint for told in hellos), self._roster.names(tuple(told.host for told in hellos))
+        )
         return self._to_all(welcome)
 
     def _problem(self, identity: bytes, hello: Hello) -> str | None:
@@ -227,8 +237,7 @@ class Coordinator:
         during = f" during `{message.where}`" if message.where else ""
         if not message.request:
             return self._fault(rank, f"raised {message.text}{during}", now)
-        self._refusals[rank] = f"refused the request{during}: {message.text}"
-        self._refused_at = now if self._refused_at is None else self._refused_at
+        self._refusals.note(rank, f"refused the request{during}: {message.text}", now)
         return []
 
     def _goodbye(self, rank: int, now: float) -> list[Instruction]:
@@ -239,11 +248,7 @@ class Coordinator:
         if fault is not None:
             return self._blame(fault, now)
         if len(self._members) == self._size and all(member.ended for member in self._members.values()):
-            return [
-                SendTo(self._members[other].identity, Goodbye(0, 0))
-                for other in range(self._size)
-                if other not in self._exits
-            ]
+            return self._to_all(Goodbye(0, 0))
         return []
 
     # ----------------------------------------------------------------------------------------- processes, time, user
@@ -254,10 +259,9 @@ class Coordinator:
         if self.phase is Phase.STOPPING:
             return self._settle()
         if code == 2:
-            self._refusals.setdefault(rank, f"ended with exit status 2{self._during(rank)}")
-            self._refused_at = now if self._refused_at is None else self._refused_at
+            self._refusals.note(rank, f"ended with exit status 2{self._during(rank)}", now, again=False)
         elif code != 0 or rank in self._refusals:
-            return self._fault(rank, self._refusals.get(rank) or f"{ending(code)}{self._during(rank)}", now)
+            return self._fault(rank, self._refusals.text(rank) or f"{ending(code)}{self._during(rank)}", now)
         elif rank in self._members:
             if not self._members[rank].ended:
                 found = self._goodbye(rank, now)
@@ -271,28 +275,27 @@ class Coordinator:
         if len(self._exits) < self._size:
             return []
         if self.phase is not Phase.STOPPING and self._refusals:
-            self._finish = self._refusal()
+            self._finish = self._refusals.judge(self._roster.place)
         self.phase = Phase.DONE
-        return [self._finish]
-
-    def _refusal(self) -> Finish:
-        """Judge a run in which ranks refused the request: rank 0's word counts, and rank 0 has said it."""
-        if 0 in self._refusals:
-            return Finish(2, None, None)
-        rank = min(self._refusals)
-        return Finish(1, f"{place(rank, self._ranks_per_node)} {self._refusals[rank]}", rank)
+        return [*self._roster.end(self._finish.status, self._finish.message or ""), self._finish]
 
     def _handle_interrupt(self, now: float) -> list[Instruction]:
         if self._closing is not None:
             self._closing.hurry()
-            return [Kill(self._alive(), signal.SIGKILL)]
+            return self._roster.route(Kill(self._alive(), signal.SIGKILL))
         return self._stop(Finish(130, "interrupted", None), now, Closing(now, interrupted=True))
 
     def _tick(self, now: float) -> list[Instruction]:
         if self.phase is Phase.STOPPING:
-            return self._press(now)
-        if self._refused_at is not None and now - self._refused_at >= REFUSAL_S:
-            return self._stop(self._refusal(), now)
+            for rank, code in self._roster.unreachable(now).items():
+                self._exits.setdefault(rank, code)
+            return [*self._beat(now, agents=True), *self._press(now), *self._settle()]
+        if self._join_by is None and self._roster.spread:
+            self._join_by = now + self._join_timeout
+        for node in self._roster.silent(now):
+            return self.handle(HostFailed(node, self._roster.silence(node, now)), now)
+        if self._refusals.is_due(now):
+            return self._stop(self._refusals.judge(self._roster.place), now)
         fault = self._agreement.tick(now)
         if fault is not None:
             return self._blame(fault, now)
@@ -301,18 +304,27 @@ class Coordinator:
             return self._judge(verdict, now)
         if self.phase is Phase.JOINING and self._join_by is not None and now >= self._join_by:
             return self._late(now)
-        if self._members and now >= self._beat_at:
-            self._beats, self._beat_at = self._beats + 1, now + BEAT_S
-            beat = Heartbeat(0, self._beats)
+        return self._beat(now, agents=self._roster.spread, ranks=bool(self._members))
+
+    def _beat(self, now: float, *, agents: bool, ranks: bool = False) -> list[Instruction]:
+        if now < self._beat_at or not (agents or ranks):
+            return []
+        self._beats, self._beat_at = self._beats + 1, now + BEAT_S
+        beat = Heartbeat(0, self._beats)
+        found = self._roster.beat(beat)
+        if ranks:
             here = (echo for echo, rank in sorted(self._echoes.items()) if rank not in self._exits)
-            return [*self._to_all(beat), *(SendTo(echo, beat) for echo in here)]
-        return []
+            found += [*self._to_all(beat), *(SendTo(echo, beat) for echo in here)]
+        return found
 
     def _judge(self, verdict: Verdict, now: float) -> list[Instruction]:
         """Stop the run because a rank does not answer, or none gets on."""
         last = self._agreement.last[verdict.rank]
         called = f", last call: `{last}`" if last else ", before its first call"
-        text = verdict.describe(lambda rank: place(rank, self._ranks_per_node), called)
+        node = self._roster.node_of(verdict.rank)
+        if verdict.trouble is Trouble.SILENT and node in self._roster.silent(now, DOUBT_S):
+            return self.handle(HostFailed(node, f"{self._roster.silence(node, now)}{called}"), now)
+        text = verdict.describe(self._roster.place, called)
         at_fault = None if verdict.trouble is Trouble.STUCK else verdict.rank
         self._silent = (verdict.rank,) if verdict.trouble is Trouble.SILENT else ()
         return self._stop(Finish(1, text, at_fault), now, Closing(now, stuck=True))
@@ -326,19 +338,22 @@ class Coordinator:
                 found += self._to_all(Stop(text))
             elif step is Step.STACKS:
                 asked = [(rank, self._members[rank].hello.stacks) for rank in self._alive() if rank in self._members]
-                found += [Dump(rank, number) for rank, number in asked if number]
+                found += [do for rank, number in asked if number for do in self._roster.route(Dump(rank, number))]
             elif step is Step.KILL_SILENT:
-                found += [Kill((rank,), signal.SIGKILL) for rank in self._silent if rank not in self._exits]
+                silent = tuple(rank for rank in self._silent if rank not in self._exits)
+                found += self._roster.route(Kill(silent, signal.SIGKILL))
             else:
                 number = signal.SIGTERM if step is Step.TERMINATE else signal.SIGKILL
-                found.append(Kill(self._alive(), number))
+                found += self._roster.route(Kill(self._alive(), number))
         return found
 
     # -------------------------------------------------------------------------------------------------------- faults
 
     def _late(self, now: float) -> list[Instruction]:
+        if (away := self._roster.missing()) is not None:
+            return self._stop(Finish(1, f"{away} (waited {self._join_timeout:g} s)", None), now)
         missing = [rank for rank in range(self._size) if rank not in self._members]
-        names = ", ".join(place(rank, self._ranks_per_node) for rank in missing)
+        names = ", ".join(self._roster.place(rank) for rank in missing)
         text = f"{names} did not join within {self._join_timeout:g} s ({self._describe_members()})"
         advice = "every rank's program must reach the world; see its log, or raise --join-timeout"
         return self._stop(Finish(1, f"{text}; {advice}", missing[0]), now)
@@ -348,7 +363,7 @@ class Coordinator:
         return self._fault(rank, text, now)
 
     def _describe_members(self) -> str:
-        names = [place(rank, self._ranks_per_node) for rank in sorted(self._members)]
+        names = [self._roster.place(rank) for rank in sorted(self._members)]
         return f"joined: {', '.join(names) or 'none'}"
 
     def _during(self, rank: int) -> str:
@@ -361,7 +376,7 @@ class Coordinator:
         return [] if fault is None else self._fault(fault.rank, fault.text, now)
 
     def _fault(self, rank: int, text: str, now: float) -> list[Instruction]:
-        return self._stop(Finish(1, f"{place(rank, self._ranks_per_node)} {text}", rank), now)
+        return self._stop(Finish(1, f"{self._roster.place(rank)} {text}", rank), now)
 
     def _stop(self, finish: Finish, now: float, closing: Closing | None = None) -> list[Instruction]:
         """Stop all ranks, once: the first reason counts."""

@@ -59,7 +59,16 @@ class Interrupted:
     """The user wants the run to end."""
 
 
-Event: TypeAlias = Received | Garbled | Unread | ProcessExited | Tick | Interrupted
+@final
+@dataclass(frozen=True, slots=True)
+class HostFailed:
+    """The agent of a node cannot be, or can no longer be, relied on; the text goes after its host's name."""
+
+    node: int
+    text: str
+
+
+Event: TypeAlias = Received | Garbled | Unread | ProcessExited | Tick | Interrupted | HostFailed
 
 
 @final

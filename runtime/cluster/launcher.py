@@ -56,6 +56,7 @@ class LaunchRequest:
         machine: file of a machine that programs plan for in place of the one that is found here.
         hang_timeout_s: seconds that ranks wait for one that does not get on.
         launcher: name of what starts the ranks, and after a colon what it is told, if anything.
+        spread: whether every node is a host of its own, of which this is one.
 
     Raises:
         RequestError: a count below 1, a port, device or transport that is none, too few cores to bind to, a machine of
@@ -80,6 +81,7 @@ class LaunchRequest:
     machine: Path | None = None
     hang_timeout_s: float = HANG_S
     launcher: str = "local"
+    spread: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -102,9 +104,9 @@ class LaunchRequest:
             raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
         TRANSPORTS.lookup(self.transport)
         DEVICES.lookup(self.device)
-        usable, wanted = len(core_numbers()), self.size * self.processors * self.cores_each()
+        usable, wanted = len(core_numbers()), self.ranks_here * self.processors * self.cores_each()
         if self.bind and wanted > usable:
-            raise RequestError(f"--bind: expected at least {wanted} cores for {self.size} ranks, got {usable}")
+            raise RequestError(f"--bind: expected at least {wanted} cores for {self.ranks_here} ranks, got {usable}")
         if self.machine is not None:
             load_given_machine(self.machine, self.size, self.processors, self.device)
         _check_target(self.target)
@@ -114,15 +116,20 @@ class LaunchRequest:
         """Number of ranks."""
         return self.nodes * self.ranks_per_node
 
+    @property
+    def ranks_here(self) -> int:
+        """Number of ranks of each host."""
+        return self.ranks_per_node if self.spread else self.size
+
     def cores_each(self) -> int:
         """Cores of each processor."""
-        return self.cores or max(1, available_cores() // (self.size * self.processors))
+        return self.cores or max(1, available_cores() // (self.ranks_here * self.processors))
 
     def cores_of(self, rank: int) -> tuple[int, ...]:
         """Cores that a rank keeps to; none where that is left to the system."""
         usable, own = core_numbers(), self.processors * self.cores_each()
-        full = self.size > 1 and own * self.size == len(usable)
-        return usable[rank * own : (rank + 1) * own] if self.bind or (full and self.bind is None) else ()
+        full, place = self.ranks_here > 1 and own * self.ranks_here == len(usable), rank % self.ranks_here
+        return usable[place * own : (place + 1) * own] if self.bind or (full and self.bind is None) else ()
 
 
 @final

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from maniple.process.error import RequestError
 from maniple.process.registry import Registry, class_check
+from maniple.runtime.cluster.host_launcher import HostLauncher
 from maniple.runtime.cluster.launcher import Launcher
 from maniple.runtime.devices.registry import check_device
 
@@ -21,6 +22,34 @@ LAUNCHERS: Registry[type[Launcher]] = Registry(
 """What starts the processes of a run."""
 
 
+def launches_hosts(launcher: str) -> bool:
+    """Say whether a launcher starts an agent on each host, and not ranks.
+
+    Args:
+        launcher: as a request names it.
+
+    Raises:
+        RequestError: there is none of the name.
+    """
+    return issubclass(LAUNCHERS.lookup(launcher.partition(":")[0]), HostLauncher)
+
+
+def count_hosts(launcher: str) -> int:
+    """Give how many hosts a launcher of hosts has.
+
+    Args:
+        launcher: as a request names it.
+
+    Raises:
+        RequestError: it has none, or is no launcher of hosts.
+    """
+    name, _, argument = launcher.partition(":")
+    made = LAUNCHERS.lookup(name)(argument)
+    if not isinstance(made, HostLauncher):
+        raise RequestError(f"launcher {name!r} starts ranks, not hosts; give --nnodes")
+    return made.count()
+
+
 def make_launcher(request: LaunchRequest) -> Launcher:
     """Make the launcher that a request names, such as `local`, or with an argument `ssh:alpha,beta`.
 
@@ -30,11 +59,11 @@ def make_launcher(request: LaunchRequest) -> Launcher:
     """
     name, _, argument = request.launcher.partition(":")
     made = LAUNCHERS.lookup(name)(argument)
-    if request.bind and not made.same_host:
+    if request.bind and not (made.same_host or isinstance(made, HostLauncher)):
         raise RequestError(
             f"--bind: the cores are those of this host, where launcher {name!r} may start nothing; leave --bind out"
         )
-    if request.report and not made.same_host:
+    if request.report and not (made.same_host or isinstance(made, HostLauncher)):
         raise RequestError(
             f"--report: ranks write it to a file of this host, where launcher {name!r} may start nothing; leave it "
             "out, and call trainer.report() in the program"

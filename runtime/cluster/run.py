@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
 
 from maniple.process import open_files
 from maniple.process.environment import THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.cluster.coordinator import Coordinator
+from maniple.runtime.cluster.hosts.key import mint
 from maniple.runtime.cluster.launcher import LaunchRequest, RankCommand
 from maniple.runtime.cluster.log_folder import log_file, make_log_folder, read_tail, reports_file
 from maniple.runtime.cluster.registry import make_launcher
@@ -18,11 +19,12 @@ from maniple.runtime.transports.registry import TRANSPORTS
 from maniple.runtime.transports.transport import LOOPBACK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from maniple.runtime.cluster.agent import Agent
     from maniple.runtime.cluster.coordinator_event import Finish
     from maniple.runtime.cluster.launcher import Launcher
-    from maniple.runtime.cluster.supervisor import Supervisor
 
 __all__: list[str] = []
 
@@ -33,7 +35,7 @@ OPTIONAL = frozenset(
     f"MANIPLE_{name}"
     for name in (
         *("BOUND", "DETERMINISTIC", "DEVICE", "INTERFACE", "LOG", "MACHINE", "MAPPER", "RECORD", "REPORT", "SHARED"),
-        *("TRANSPORT", "WAKEUP_PIPES"),
+        *("SHARED_FROM", "TRANSPORT", "WAKEUP_PIPES"),
     )
 )
 
@@ -47,6 +49,7 @@ def command(
     wakeup_pipes: tuple[tuple[int, int], ...] = (),
     logs: Path | None = None,
     launcher: Launcher | None = None,
+    interface: str | None = None,
 ) -> tuple[list[str], dict[str, str]]:
     """Give the command of a rank and the variables that it gets beyond those of its host.
 
@@ -59,6 +62,7 @@ def command(
         wakeup_pipes: descriptors of the pipes that wake them.
         logs: folder of the ranks' log files.
         launcher: what will start it; None for one of this host.
+        interface: address under which other hosts reach this one; None for what the launcher says.
     """
     cores, node = request.cores_each(), rank // request.ranks_per_node
     here = launcher is None or launcher.same_host
@@ -85,7 +89,8 @@ def command(
         log=str(log_file(logs, rank).absolute()) if here and logs is not None else None,
         report=str(reports_file(logs).absolute()) if request.report and logs is not None else None,
         transport=request.transport,
-        interface=LOOPBACK if launcher is None else launcher.address(node),
+        interface=interface or (LOOPBACK if launcher is None else launcher.address(node)),
+        shared_from=node * request.ranks_per_node if request.spread else 0,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.
@@ -125,56 +130,113 @@ def run(request: LaunchRequest) -> int:
 
     launcher = make_launcher(request)
     open_files.check(request.size)
-    token = secrets.token_hex(16)
+    token = mint()
     coordinator = Coordinator(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s)
-    sys.stdout.flush()
-    if request.size > 1:
-        within, between = ways(request, launcher)
-        where, way = (" of this host", within) if launcher.same_host else ("", between)
-        sys.stderr.write(f"maniple: {request.size} ranks{where} exchange tiles through {way}\n")
-        sys.stderr.flush()
+    announce(request, launcher)
     with Supervisor(coordinator, token, request.port, launcher.coordinator_address()) as supervisor:
         logs = make_log_folder(request.log_dir)
-        _start(request, launcher, supervisor, token, logs)
+        setting = Setting(range(request.size), supervisor.endpoint, token, logs)
+        start_ranks(request, supervisor.agent, setting, launcher)
         finish = supervisor.watch()
-    _report(finish, logs, request)
+    tail = [] if finish.rank is None else read_tail(log_file(logs, finish.rank))
+    tell(finish, tail, str(logs), lambda rank: place(rank, request.ranks_per_node))
     if request.report and finish.status == 0:
-        _print_reports(reports_file(logs))
+        print_reports(reports_file(logs))
     return finish.status
 
 
-def _start(request: LaunchRequest, launcher: Launcher, supervisor: Supervisor, token: str, logs: Path) -> None:
-    """Start all ranks; those of this host share memory if their transport uses it."""
+def announce(request: LaunchRequest, launcher: Launcher) -> None:
+    """Say how the ranks of a run exchange tiles.
+
+    Args:
+        request: what is started.
+        launcher: what starts it.
+    """
+    sys.stdout.flush()
+    if request.size == 1:
+        return
+    within, between = ways(request, launcher)
+    where, way = (" of this host", within) if launcher.same_host else ("", between)
+    if request.spread:
+        where = f" of {request.nodes} hosts"
+        way = f"{within} within a host, {between} between hosts" if request.ranks_per_node > 1 else between
+    emulates = request.nodes > 1 and launcher.same_host and not request.spread
+    note = f"; {request.nodes} nodes are emulated on this host" if emulates else ""
+    sys.stderr.write(f"maniple: {request.size} ranks{where} exchange tiles through {way}{note}\n")
+    sys.stderr.flush()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where the ranks of a host run, and where their coordinator is.
+
+    Args:
+        ranks: which are started here.
+        endpoint: of the coordinator's socket.
+        token: the run's secret.
+        logs: folder of their log files.
+        interface: address under which other hosts reach this one; None for what the launcher says.
+    """
+
+    ranks: range
+    endpoint: str
+    token: str = field(repr=False)
+    logs: Path
+    interface: str | None = None
+
+
+def start_ranks(request: LaunchRequest, agent: Agent, setting: Setting, launcher: Launcher) -> None:
+    """Start the ranks of a host; they share memory if their transport uses it.
+
+    Args:
+        request: what is started.
+        agent: owns them.
+        setting: which they are.
+        launcher: starts them.
+
+    Raises:
+        RunError: one cannot be started.
+    """
     from maniple.runtime.transports.shared_memory import shared_files, wakeup_pipes
 
     shares = launcher.same_host and TRANSPORTS.lookup(request.transport).shares_memory
-    sharing = request.size if request.size > 1 and shares else 0
+    sharing = len(setting.ranks) if len(setting.ranks) > 1 and shares else 0
     with shared_files(sharing) as shared, wakeup_pipes(sharing) as pipes:
         inherited = (*shared, *(end for ends in pipes for end in ends))
-        for rank in range(request.size):
-            argv, variables = command(request, rank, supervisor.endpoint, token, shared, pipes, logs, launcher)
+        for rank in setting.ranks:
+            argv, variables = command(
+                *(request, rank, setting.endpoint, setting.token, shared, pipes, setting.logs),
+                launcher=launcher,
+                interface=setting.interface,
+            )
             node, without = rank // request.ranks_per_node, OPTIONAL - set(variables)
             wanted = RankCommand(rank, node, tuple(argv), variables, without, inherited)
-            supervisor.spawn(launcher, wanted, log_file(logs, rank), shown=rank == 0)
+            agent.spawn(launcher, wanted, log_file(setting.logs, rank), shown=rank == 0)
 
 
-def _print_reports(file: Path) -> None:
+def print_reports(file: Path) -> None:
     """Print what trainers reported, after everything that the ranks printed."""
     told = file.read_text(encoding="utf-8") if file.exists() else "no trainer of this run took a step\n"
     sys.stdout.write(told)
     sys.stdout.flush()
 
 
-def _report(finish: Finish, logs: Path, request: LaunchRequest) -> None:
-    """Say once what went wrong, with the end of the log of the rank at fault where it was not shown."""
+def tell(finish: Finish, tail: Sequence[str], logs: str, named: Callable[[int], str]) -> None:
+    """Say once what went wrong, with the end of the log of the rank at fault where it was not shown.
+
+    Args:
+        finish: how the run ended.
+        tail: the last lines of that log, indented.
+        logs: where the log files are.
+        named: gives the place of a rank.
+    """
     if finish.message is None:
         return
     lines = [f"error: {finish.message}" if finish.status != 130 else finish.message]
     if finish.status == 1:
-        if finish.rank is not None and finish.rank != 0:
-            tail = read_tail(log_file(logs, finish.rank))
-            if tail:
-                lines += [f"last lines of {place(finish.rank, request.ranks_per_node)}:", *tail]
+        if finish.rank and tail:
+            lines += [f"last lines of {named(finish.rank)}:", *tail]
         lines.append(f"logs: {logs}")
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stderr.flush()

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
 from contextlib import ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING, Self, final
 
 import zmq
 
+from maniple.runtime.cluster.agent import Agent
 from maniple.runtime.cluster.coordinator_event import (
     Dump,
     Event,
@@ -27,21 +23,18 @@ from maniple.runtime.cluster.coordinator_event import (
     Tick,
     Unread,
 )
-from maniple.runtime.cluster.launcher import Streams
-from maniple.runtime.cluster.tee import Tee
+from maniple.runtime.cluster.terminal.interrupts import Interrupts
 from maniple.runtime.transports.message import ProtocolError, decode, encode, frames
-from maniple.runtime.transports.proof import be_coordinator
+from maniple.runtime.transports.proof import KeyGate, be_coordinator
 from maniple.runtime.transports.transport import LOOPBACK
 from maniple.runtime.transports.zeromq import bind, make_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from types import FrameType, TracebackType
+    from collections.abc import Callable, Iterable, Sequence
+    from types import TracebackType
 
     from maniple.process.clock import Clock
     from maniple.runtime.cluster.coordinator import Coordinator
-    from maniple.runtime.cluster.launcher import Launcher, RankCommand, RankProcess
 
 __all__: list[str] = []
 
@@ -50,13 +43,8 @@ TICK_MS = 50
 # Messages of a rank that lie unread, and messages for it that it does not read. It gets one or two a second, and one
 # for each exchange, which it waits for; what it tells beyond these waits at the rank until the launcher reads.
 UNREAD = 1000
-# The last words of a process arrive after its end is seen; this is how long they may take.
-ECHO_S = 0.15
-# For the output of rank 0 to be shown in full, where something that it started keeps its streams open.
-DRAIN_S = 2.0
-# A process that was killed is gone in milliseconds, if not on a host that nothing is heard of any more.
-END_S = 30.0
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# For what was told last to reach those who still listen.
+LINGER_MS = 200
 
 
 @final
@@ -82,80 +70,63 @@ class Supervisor:
         interface: str = LOOPBACK,
         clock: Clock = monotonic,
     ) -> None:
+        self.agent = Agent(clock)
         self._coordinator = coordinator
         self._clock = clock
-        self._processes: list[RankProcess] = []
-        self._outputs: list[Tee] = []
-        self._noticed: dict[int, float] = {}
-        self._told: set[int] = set()
+        self._interrupts = Interrupts(self.agent.pass_on)
         self._unread: list[bytes] = []
-        self._interrupts = 0
+        self._sources: list[Callable[[], Iterable[Event]]] = []
         self._stack = ExitStack()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._stack.callback(self._context.term)
         try:
-            self._router = make_socket(self._context, zmq.ROUTER, linger_ms=200, sending=UNREAD, receiving=UNREAD)
+            self._gate = KeyGate(self._context, token)
+            self._stack.callback(self._gate.socket.close)
+            self._router = make_socket(self._context, zmq.ROUTER, linger_ms=LINGER_MS, sending=UNREAD, receiving=UNREAD)
             self._stack.callback(self._router.close)
             be_coordinator(self._router, token)
             self.endpoint = bind(self._router, interface, port)
         except BaseException:
             self._stack.close()
             raise
+        self._poller = zmq.Poller()
+        for socket in (self._router, self._gate.socket):
+            self._poller.register(socket, zmq.POLLIN)
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in _INTERRUPTS:
-                self._take_over(number, self._interrupt)
-            self._take_over(signal.SIGTSTP, self._suspend)
+        self._stack.enter_context(self._interrupts)
+        self._stack.enter_context(self.agent)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            with ExitStack() as ends:  # all are ended, even if one cannot be
-                for rank in range(len(self._processes)):
-                    ends.callback(self._end, rank)
-            for output in self._outputs:
-                output.finish(DRAIN_S)
-        finally:
-            self._stack.close()
+        self._stack.close()
 
-    def spawn(self, launcher: Launcher, command: RankCommand, log: Path, *, shown: bool) -> None:
-        """Start the next rank.
-
-        Args:
-            launcher: starts it.
-            command: what it is told to start.
-            log: where its output goes.
-            shown: whether its output goes to this process's streams too, and this one's input to it.
-
-        Raises:
-            RunError: it cannot be started.
-        """
-        file = self._stack.enter_context(log.open("ab", buffering=0))
-        if shown:
-            tees = [Tee(target, file) for target in (1, 2)]
-            streams = Streams(None, tees[0].child, tees[1].child)
-        else:
-            tees, streams = [], Streams(subprocess.DEVNULL, file.fileno(), file.fileno())
-        self._processes.append(launcher.start(command, streams))
-        for tee in tees:
-            tee.start()
-        self._outputs += tees
+    def attend(self, source: Callable[[], Iterable[Event]]) -> None:
+        """Have the coordinator told of what something else sees; it is asked many times a second."""
+        self._sources.append(source)
 
     def watch(self) -> Finish:
         """Serve the coordinator until the run is over."""
         while True:
-            for event in (*self._receive(), *self._exits(), *self._signals(), Tick()):
+            for event in (*self._receive(), *self._exits(), *self._signals(), *self._others(), Tick()):
                 finish = self._carry_out(self._coordinator.handle(event, self._clock()))
                 if finish is not None:
                     return finish
 
+    def settle(self) -> None:
+        """Close the socket, so that what agents were told last is on its way before anything waits for them."""
+        self._poller.unregister(self._router)
+        self._router.close(linger=LINGER_MS)
+
     def _receive(self) -> list[Event]:
         found: list[Event] = [Unread(identity) for identity in self._unread]
         self._unread.clear()
-        if not self._router.poll(0 if found else TICK_MS):
+        ready = dict(self._poller.poll(0 if found else TICK_MS))
+        if self._gate.socket in ready:
+            self._gate.answer()
+        if self._router not in ready:
             return found
         while int(self._router.getsockopt(zmq.EVENTS)) & zmq.POLLIN and len(found) < 1000:
             identity, *parts = self._router.recv_multipart(zmq.NOBLOCK)
@@ -166,20 +137,13 @@ class Supervisor:
         return found
 
     def _exits(self) -> list[Event]:
-        found: list[Event] = []
-        now = self._clock()
-        for rank, process in enumerate(self._processes):
-            if rank in self._told:
-                continue
-            code = process.poll()
-            if code is not None and now - self._noticed.setdefault(rank, now) >= ECHO_S:
-                self._told.add(rank)
-                found.append(ProcessExited(rank, code))
-        return found
+        return [ProcessExited(rank, code) for rank, code in self.agent.exits()]
 
     def _signals(self) -> list[Event]:
-        count, self._interrupts = self._interrupts, 0
-        return [Interrupted()] * count
+        return [Interrupted()] * self._interrupts.take()
+
+    def _others(self) -> list[Event]:
+        return [event for source in self._sources for event in source()]
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> Finish | None:
         finish = None
@@ -188,10 +152,9 @@ class Supervisor:
                 self._send(instruction)
             elif isinstance(instruction, Kill):
                 for rank in instruction.ranks:
-                    process = self._processes[rank]
-                    (process.terminate if instruction.signal == signal.SIGTERM else process.kill)()
+                    self.agent.signal(rank, instruction.signal, group=True)
             elif isinstance(instruction, Dump):
-                self._processes[instruction.rank].pass_on(instruction.signal, group=False)
+                self.agent.signal(instruction.rank, instruction.signal, group=False)
             else:
                 finish = instruction
         return finish
@@ -206,28 +169,3 @@ class Supervisor:
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:  # it left; its process says why
                 raise
-
-    def _end(self, rank: int) -> None:
-        """End a rank's process and all that it started, and wait for that."""
-        process = self._processes[rank]
-        process.kill()
-        if not process.wait(END_S):
-            sys.stderr.write(f"maniple: the process of rank {rank} may still run: it was killed {END_S:.0f} s ago\n")
-
-    def _take_over(self, number: int, handler: object) -> None:
-        before = signal.getsignal(number)
-        if before is signal.SIG_IGN and number == signal.SIGHUP:
-            return  # started by nohup
-        signal.signal(number, handler)  # type: ignore[arg-type]
-        self._stack.callback(signal.signal, number, before)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self._interrupts += 1
-
-    def _suspend(self, number: int, frame: FrameType | None) -> None:
-        """Suspend the ranks with the launcher, and wake them with it."""
-        for rank in range(len(self._processes)):
-            self._processes[rank].pass_on(signal.SIGSTOP, group=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        for rank in range(len(self._processes)):
-            self._processes[rank].pass_on(signal.SIGCONT, group=True)

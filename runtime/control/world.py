@@ -200,7 +200,11 @@ def _join(launch: LaunchEnvironment) -> World:
         control=control,
         transport=transport,
         shared=(
-            SharedMemory(launch.rank, dict(enumerate(launch.shared)), dict(enumerate(launch.wakeup_pipes)))
+            SharedMemory(
+                launch.rank,
+                dict(enumerate(launch.shared, launch.shared_from)),
+                dict(enumerate(launch.wakeup_pipes, launch.shared_from)),
+            )
             if launch.shared
             else None
         ),

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, TypeAlias, cast, final
 import msgpack
 
 from maniple.process.error import RunError
+from maniple.runtime.transports.agent_message import Admitted, AgentHello, Exited, Interrupt, Over, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__: list[str] = []
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of this schema; two ends of different versions refuse each other."""
 PROTOCOL = f"maniple/{SCHEMA}"
 MAX_MESSAGE = 64 << 20
@@ -179,20 +180,12 @@ class Headway:
 
 Message: TypeAlias = (
     Hello | Welcome | Refused | Heartbeat | Call | Gather | Gathered | Failed | Stop | Goodbye | Headway
-)
+    | AgentHello | Admitted | Exited | Interrupt | Signal | Over
+)  # fmt: skip
 
 RECORDS: tuple[type[Message], ...] = (
-    Hello,
-    Welcome,
-    Refused,
-    Heartbeat,
-    Call,
-    Gather,
-    Gathered,
-    Failed,
-    Stop,
-    Goodbye,
-    Headway,
+    *(Hello, Welcome, Refused, Heartbeat, Call, Gather, Gathered, Failed, Stop, Goodbye, Headway),
+    *(AgentHello, Admitted, Exited, Interrupt, Signal, Over),
 )
 """The closed union; a record's place here is its number in messages."""
 

@@ -18,9 +18,10 @@ what it sends is kept but one frame of a bounded size, for `HANDSHAKE_S` at most
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from hashlib import blake2b
 from hmac import compare_digest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import zmq
 from zmq.utils import z85
@@ -36,7 +37,7 @@ HANDSHAKE_S = 10.0
 """How long a connection may take for its proof; a receiver that computes meanwhile is dialled again."""
 ASKED_AT = "inproc://zeromq.zap.01"
 """Where ZeroMQ asks a process whether a proof is right (ZAP, RFC 27)."""
-_FIELDS = 8
+_FIRST_PROOF = 6
 _HEAD, _RANK = b"head", b"rank"
 
 
@@ -95,19 +96,15 @@ def name(token: str, sender: int, receiver: int) -> bytes:
     return b"M" + digest(token, b"name", sender, receiver)
 
 
-class Gate:
-    """Says of a rank's socket for tiles who may connect: whoever knows the password of its pair.
+class ZapGate(ABC):
+    """Says of the sockets of a context who may connect; it has one gate, made before they are bound.
 
     Args:
-        context: of that socket; has one gate, made before the socket is bound.
-        token: the run's secret.
-        rank: this rank.
-        size: number of ranks.
+        context: of those sockets.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: str, rank: int, size: int) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self.rejected = 0
-        self._passwords = {b"%d" % peer: _password(token, peer, rank) for peer in range(size) if peer != rank}
         self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(ASKED_AT)
@@ -116,18 +113,54 @@ class Gate:
         """Answer what is asked now."""
         while int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             asked = self.socket.recv_multipart(zmq.NOBLOCK)
-            right = self._is_right(asked)
+            right = len(asked) > _FIRST_PROOF and asked[0] == b"1.0" and self._is_right(asked[5], asked[6:])
             self.rejected += not right
             number = asked[1] if len(asked) > 1 else b""
             status = (b"200", b"of this run") if right else (b"400", b"not of this run")
             self.socket.send_multipart([b"1.0", number, *status, b"", b""], zmq.NOBLOCK)
 
-    def _is_right(self, asked: Sequence[bytes]) -> bool:
-        """Judge a request: version, number, domain, address, identity, mechanism, user, password."""
-        if len(asked) != _FIELDS or asked[0] != b"1.0" or asked[5] != b"PLAIN":
-            return False
-        expected = self._passwords.get(asked[6])
-        return expected is not None and compare_digest(expected, asked[7])
+    @abstractmethod
+    def _is_right(self, mechanism: bytes, proof: Sequence[bytes]) -> bool:
+        """Judge a proof; before it a request has version, number, domain, address, identity and mechanism."""
+
+
+@final
+class Gate(ZapGate):
+    """Says of a rank's socket for tiles who may connect: whoever knows the password of its pair.
+
+    Args:
+        context: of that socket.
+        token: the run's secret.
+        rank: this rank.
+        size: number of ranks.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: str, rank: int, size: int) -> None:
+        super().__init__(context)
+        self._passwords = {b"%d" % peer: _password(token, peer, rank) for peer in range(size) if peer != rank}
+
+    def _is_right(self, mechanism: bytes, proof: Sequence[bytes]) -> bool:
+        expected = self._passwords.get(proof[0])
+        return mechanism == b"PLAIN" and len(proof) == 2 and expected is not None and compare_digest(expected, proof[1])
+
+
+@final
+class KeyGate(ZapGate):
+    """Says of the coordinator's socket who may connect: whoever has the secret key of the run's ranks and agents.
+
+    That a client knows the socket's public key, which nobody is told, lets it begin the handshake; this asks for more.
+
+    Args:
+        context: of that socket.
+        token: the run's secret.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: str) -> None:
+        super().__init__(context)
+        self._allowed = z85.decode(_keys(token, _RANK)[0])
+
+    def _is_right(self, mechanism: bytes, proof: Sequence[bytes]) -> bool:
+        return mechanism == b"CURVE" and len(proof) == 1 and compare_digest(self._allowed, proof[0])
 
 
 def _password(token: str, sender: int, receiver: int) -> bytes:

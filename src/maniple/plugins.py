@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import WeightPlan as WeightPlan
     from maniple.operators.rules.rule import Rule as Rule
     from maniple.operators.rules.tile import Tile as Tile
+    from maniple.runtime.cluster.host_launcher import AgentCommand as AgentCommand
+    from maniple.runtime.cluster.host_launcher import HostCommand as HostCommand
+    from maniple.runtime.cluster.host_launcher import HostLauncher as HostLauncher
     from maniple.runtime.cluster.launcher import Launcher as Launcher
     from maniple.runtime.cluster.launcher import LaunchRequest as LaunchRequest
     from maniple.runtime.cluster.launcher import RankCommand as RankCommand
@@ -124,6 +127,7 @@ _HOMES = {
     "operators.plan.plan": ("OperatorPlan", "Predicted", "WeightPlan"),
     "operators.rules.rule": ("Rule",),
     "operators.rules.tile": ("Tile",),
+    "runtime.cluster.host_launcher": ("AgentCommand", "HostCommand", "HostLauncher"),
     "runtime.cluster.launcher": ("Launcher", "LaunchRequest", "RankCommand", "RankProcess", "Streams"),
     "runtime.cluster.local": ("LocalProcess",),
     "runtime.cluster.registry": ("LAUNCHERS",),

@@ -34,7 +34,6 @@ __all__: list[str] = []
 
 MOMENTUM = "momentum"
 """What updates the weights where nobody says."""
-
 TRIED = "step_s of "
 """How the explanation of a plan begins that tells of several strategies' plans."""
 REFRESH_S = 0.1
@@ -113,8 +112,8 @@ def search(
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        made = answer.with_terms((*where, *told))
-        return tell_frontier(made, model_s[0], output, fits=memory is not None, as_json=as_json)
+        made, fits = answer.with_terms((*where, *told)), memory is not None
+        return tell_frontier(made, model_s[0], output, fits=fits, as_json=as_json)
     found = _predict(answer, graph, machine, model, optimizer)
     bound_s = None if model else lower_bound_s(graph, machine, optimizer)
     plan = replace(_with_terms(answer, where, told), predicted=_as_predicted(found, bound_s))

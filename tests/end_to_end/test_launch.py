@@ -23,7 +23,10 @@ STOP_S = 10.0
 
 
 # What the launcher says first where there are several ranks.
-TRANSPORT = re.compile(r"^maniple: \d+ ranks of this host exchange tiles through (shared memory|ZeroMQ)\n")
+TRANSPORT = re.compile(
+    r"^maniple: \d+ ranks of this host exchange tiles through (shared memory|ZeroMQ)"
+    r"(; \d+ nodes are emulated on this host)?\n"
+)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.runtime.cluster.closing import STACKS_S
-from maniple.runtime.cluster.coordinator import Coordinator, Phase
+from maniple.runtime.cluster.coordinator import Coordinator
 from maniple.runtime.cluster.coordinator_event import (
     Dump,
     Event,
@@ -27,6 +27,7 @@ from maniple.runtime.cluster.coordinator_event import (
     Tick,
     Unread,
 )
+from maniple.runtime.cluster.phase import Phase
 from maniple.runtime.control.control import echo_name
 from maniple.runtime.transports.message import (
     PROTOCOL,

@@ -11,10 +11,11 @@ import pytest
 from stranger import Stranger
 
 from maniple.process.error import RunError
-from maniple.runtime.cluster import supervisor
-from maniple.runtime.cluster.coordinator import Coordinator, Phase
+from maniple.runtime.cluster import agent
+from maniple.runtime.cluster.coordinator import Coordinator
 from maniple.runtime.cluster.launcher import Launcher, RankCommand, RankProcess, Streams
 from maniple.runtime.cluster.local import LocalLauncher
+from maniple.runtime.cluster.phase import Phase
 from maniple.runtime.cluster.supervisor import Supervisor
 from maniple.runtime.transports.message import PROTOCOL, Failed, Hello, encode
 
@@ -64,8 +65,8 @@ def test_what_was_reaped_is_sent_no_signal(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "killpg", lambda pid, number: killed.append((pid, number)))
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     with Supervisor(Coordinator(1, 1, 60.0), "secret", None) as made:
-        made.spawn(LocalLauncher(), command(sys.executable, "-c", ""), tmp_path / "log", shown=False)
-        (process,) = made._processes
+        made.agent.spawn(LocalLauncher(), command(sys.executable, "-c", ""), tmp_path / "log", shown=False)
+        process = made.agent.processes[0]
         process.terminate()
         assert [number for _, number in killed] == [signal.SIGTERM]
         assert process.wait(30)
@@ -94,7 +95,7 @@ def test_strangers_at_the_port_of_a_run_change_nothing() -> None:
 def test_a_process_that_is_no_child_is_watched_and_let_go_of(tmp_path: Path) -> None:
     process = Elsewhere([None, None, 0])
     with Supervisor(Coordinator(1, 1, 60.0), "secret", None) as made:
-        made.spawn(Away(process), command("far"), tmp_path / "log", shown=False)
+        made.agent.spawn(Away(process), command("far"), tmp_path / "log", shown=False)
         assert made.watch().status == 0
     assert process.told == ["kill", "wait"]
     assert (tmp_path / "log").read_text() == "said\n"
@@ -103,8 +104,8 @@ def test_a_process_that_is_no_child_is_watched_and_let_go_of(tmp_path: Path) -> 
 def test_an_interrupt_ends_a_process_that_is_no_child(tmp_path: Path) -> None:
     process = Elsewhere([None])
     with Supervisor(Coordinator(1, 1, 60.0), "secret", None) as made:
-        made.spawn(Away(process), command("far"), tmp_path / "log", shown=False)
-        made._interrupt(signal.SIGINT, None)
+        made.agent.spawn(Away(process), command("far"), tmp_path / "log", shown=False)
+        made._interrupts._interrupt(signal.SIGINT, None)
         assert made.watch().status == 130
     assert process.told == ["terminate", "kill", "wait"]
 
@@ -119,12 +120,12 @@ def test_a_process_that_may_be_left_is_named(tmp_path: Path, capsys: pytest.Capt
     stays, ends = Elsewhere([0], dies=False), Elsewhere([0])
     launcher = Away(stays, ends)
     with Supervisor(Coordinator(2, 1, 60.0), "secret", None) as made:
-        made.spawn(launcher, command("far"), tmp_path / "a", shown=False)
-        made.spawn(launcher, command("far", rank=1), tmp_path / "b", shown=False)
+        made.agent.spawn(launcher, command("far"), tmp_path / "a", shown=False)
+        made.agent.spawn(launcher, command("far", rank=1), tmp_path / "b", shown=False)
         assert made.watch().status == 0
     assert ends.told == ["kill", "wait"]
     assert capsys.readouterr().err == (
-        f"maniple: the process of rank 0 may still run: it was killed {supervisor.END_S:.0f} s ago\n"
+        f"maniple: the process of rank 0 may still run: it was killed {agent.END_S:.0f} s ago\n"
     )
 
 
@@ -132,7 +133,7 @@ def test_a_rank_that_cannot_be_started_ends_those_that_were(tmp_path: Path) -> N
     first = Elsewhere([None])
     launcher = Away(first)
     with Supervisor(Coordinator(2, 1, 60.0), "secret", None) as made:
-        made.spawn(launcher, command("far"), tmp_path / "a", shown=False)
+        made.agent.spawn(launcher, command("far"), tmp_path / "a", shown=False)
         with pytest.raises(RunError, match="rank 1 cannot be started"):
-            made.spawn(launcher, command("far", rank=1), tmp_path / "b", shown=False)
+            made.agent.spawn(launcher, command("far", rank=1), tmp_path / "b", shown=False)
     assert first.told == ["kill", "wait"]

@@ -1,0 +1,95 @@
+"""What starts agents on other hosts: a launcher's commands as processes of this host, watched until the run ends."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import ExitStack
+from time import monotonic
+from typing import TYPE_CHECKING, Self, final
+
+from maniple.runtime.cluster.coordinator_event import HostFailed
+from maniple.runtime.cluster.launcher import Streams
+from maniple.runtime.cluster.local import LocalProcess
+from maniple.runtime.cluster.log_folder import read_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from maniple.process.clock import Clock
+    from maniple.runtime.cluster.host_launcher import HostCommand
+    from maniple.runtime.cluster.roster import Roster
+
+__all__: list[str] = []
+
+# What an agent told last may arrive after the end of its command is seen.
+ECHO_S = 1.0
+# For commands to end by themselves after the run: a remote shell waits for its agent, which ends its ranks first.
+END_S = 5.0
+
+
+@final
+class AgentStarter:
+    """The commands that start a run's agents; a context that leaves none of them behind.
+
+    Args:
+        roster: says which agents have come.
+        logs: folder for what the commands say on standard error.
+        clock: what they are waited for by.
+    """
+
+    def __init__(self, roster: Roster, logs: Path, clock: Clock = monotonic) -> None:
+        self._roster = roster
+        self._logs = logs
+        self._clock = clock
+        self._started: list[tuple[HostCommand, LocalProcess, Path]] = []
+        self._ended: dict[int, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with ExitStack() as ends:
+            end = self._clock() + (END_S if kind is None else 0.0)
+            for _, process, _ in self._started:
+                ends.callback(process.wait, END_S)
+                ends.callback(process.kill)
+            for _, process, _ in self._started:
+                process.wait(max(0.0, end - self._clock()))
+
+    def start(self, commands: Sequence[HostCommand], token: str) -> None:
+        """Start all commands; the output of node 0's passes through, as rank 0's does.
+
+        Args:
+            commands: which.
+            token: the run's secret, which each reads from its standard input.
+
+        Raises:
+            RunError: one cannot be started.
+        """
+        for command in commands:
+            log = self._logs / f"agents-{command.nodes[0]}.log"
+            with log.open("wb", buffering=0) as file:
+                out, err = (1, 2) if 0 in command.nodes else (file.fileno(), file.fileno())
+                streams = Streams(subprocess.DEVNULL, out, err)
+                process = LocalProcess(command.argv, streams, told=f"{token}\n".encode())
+            self._started.append((command, process, log))
+
+    def look(self) -> list[HostFailed]:
+        """Tell of hosts whose agents ended, or never came, with the commands that were to start them."""
+        found: list[HostFailed] = []
+        for number, (command, process, log) in enumerate(self._started):
+            code = process.poll()
+            if code is None or self._clock() - self._ended.setdefault(number, self._clock()) < ECHO_S:
+                continue
+            missing = [node for node in command.nodes if self._roster.seats[node].identity is None]
+            tail = "; ".join(line.strip() for line in read_tail(log)[-3:])
+            said = f" ({tail})" if tail else ""
+            lack = "has no agent" if missing else "lost its agent"
+            step = f"see that `{command.argv[0]}` reaches it, and that Maniple is installed there under the same path"
+            text = f"{lack}: {command.argv[0]} ended with exit status {code}{said}; {step}"
+            found.append(HostFailed((missing or list(command.nodes))[0], text))
+        return found

@@ -1,0 +1,53 @@
+"""The MPI launcher: one process per host by `mpirun`, each of which becomes that host's agent. No MPI is linked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from maniple.process.error import RequestError
+from maniple.runtime.cluster.host_launcher import AgentCommand, HostCommand, HostLauncher
+from maniple.runtime.cluster.hosts.host_list import check_slots, read_hostfile, split_hosts
+
+if TYPE_CHECKING:
+    from maniple.runtime.cluster.launcher import LaunchRequest
+
+__all__: list[str] = []
+
+
+@final
+class MpiLauncher(HostLauncher):
+    """Starts agents by Open MPI's `mpirun`, on the hosts of its argument; the environment says which one a process is.
+
+    Args:
+        argument: hosts, `alpha,beta`, or `@` and a file of hosts.
+
+    Raises:
+        RequestError: it names none.
+    """
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        if not argument:
+            raise RequestError("launcher mpi: expected hosts, got none; write --launcher mpi:alpha,beta or mpi:@FILE")
+        self.listed = read_hostfile(Path(argument[1:])) if argument.startswith("@") else split_hosts(argument)
+
+    def hosts(self, request: LaunchRequest) -> tuple[str, ...]:
+        """See `HostLauncher.hosts`."""
+        chosen = check_slots(self.listed, request.nodes, request.ranks_per_node, f"--launcher mpi:{self.argument}")
+        return tuple(host.name for host in chosen)
+
+    def count(self) -> int:
+        """See `HostLauncher.count`."""
+        return len(self.listed)
+
+    def towards(self, request: LaunchRequest) -> str:
+        """See `HostLauncher.towards`."""
+        return self.hosts(request)[-1]
+
+    def commands(self, request: LaunchRequest, agent: AgentCommand) -> list[HostCommand]:
+        """See `HostLauncher.commands`; without being told, mpirun would give its input to the first process alone."""
+        exported = [word for name in sorted(agent.variables) for word in ("-x", name)]
+        spread = ("-n", str(request.nodes), "--host", ",".join(self.hosts(request)), "--map-by", "node")
+        start = ("mpirun", "--stdin", "all", *spread, "--wdir", agent.folder, *exported)
+        return [HostCommand((*start, *agent.argv()), tuple(range(request.nodes)))]

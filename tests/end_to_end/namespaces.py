@@ -1,0 +1,97 @@
+"""Hosts for tests: network namespaces of this computer, joined by a link whose frames the system counts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+IP = shutil.which("ip") or "/usr/sbin/ip"
+
+
+def reason() -> str | None:
+    """Say why there can be no namespaces here; None if there can."""
+    if not sys.platform.startswith("linux"):
+        return "network namespaces are Linux's"
+    if os.geteuid():
+        return "network namespaces need root"
+    if not Path(IP).exists():
+        return "network namespaces need ip (iproute2)"
+    probe = f"mpl{os.getpid()}p"
+    if subprocess.run([IP, "netns", "add", probe], capture_output=True, check=False).returncode:
+        return "this system lets nobody make network namespaces"
+    subprocess.run([IP, "netns", "delete", probe], capture_output=True, check=False)
+    return None
+
+
+@dataclass(frozen=True)
+class Host:
+    """A namespace with one interface beside loopback.
+
+    Args:
+        name: of the namespace, and of the host as programs in it see it.
+        interface: its name.
+        address: its address.
+    """
+
+    name: str
+    interface: str
+    address: str
+
+    def start(self, *argv: str, stdin: int = subprocess.DEVNULL, **variables: str) -> subprocess.Popen[str]:
+        """Start a command there, in a process group of its own."""
+        become = f'hostname {self.name.rpartition("-")[2]}; exec "$@"'
+        return subprocess.Popen(
+            [IP, "netns", "exec", self.name, "unshare", "--uts", "sh", "-c", become, "sh", *argv],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, **variables},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
+        )
+
+    def sent_bytes(self) -> int:
+        """Count the bytes of all frames that left by its interface."""
+        file = f"/sys/class/net/{self.interface}/statistics/tx_bytes"
+        found = subprocess.run([IP, "netns", "exec", self.name, "cat", file], capture_output=True, check=True)
+        return int(found.stdout)
+
+    def cut(self) -> None:
+        """Take its interface down: from now on nobody reaches it, and nobody is told."""
+        subprocess.run([IP, "-n", self.name, "link", "set", self.interface, "down"], check=True)
+
+
+@contextmanager
+def hosts(prefix: str) -> Iterator[tuple[Host, Host]]:
+    """Make two hosts, alpha and beta, on one link.
+
+    Args:
+        prefix: of the names of the namespaces, which no other test may use at the same time.
+    """
+    tag = f"{prefix}{os.getpid()}"
+    made = [Host(f"{tag}-{name}", f"v{tag}{end}", f"10.77.0.{end}") for end, name in ((1, "alpha"), (2, "beta"))]
+    one, other = made
+    try:
+        for host in made:
+            subprocess.run([IP, "netns", "add", host.name], check=True)
+        pair = ["type", "veth", "peer", "name", other.interface, "netns", other.name]
+        subprocess.run([IP, "link", "add", one.interface, "netns", one.name, *pair], check=True)
+        for host in made:
+            for action in (
+                ["addr", "add", f"{host.address}/24", "dev", host.interface],
+                ["link", "set", host.interface, "up"],
+                ["link", "set", "lo", "up"],
+            ):
+                subprocess.run([IP, "-n", host.name, *action], check=True)
+        yield one, other
+    finally:
+        for host in made:
+            subprocess.run([IP, "netns", "delete", host.name], capture_output=True, check=False)

@@ -1,0 +1,103 @@
+"""Runs whose agents a launcher starts: each against a program of its name on PATH that starts them in namespaces."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from namespaces import IP, Host, hosts, reason
+
+WHY = reason()
+HERE = Path(__file__).resolve().parent
+STEPS = str(HERE / "scripts" / "steps.py")
+HOSTS = "10.77.0.1,10.77.0.2"
+
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.timeout(90),
+    pytest.mark.skipif(WHY is not None, reason=str(WHY)),
+]
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Host, Host]]:
+    with hosts("l") as made:
+        yield made
+
+
+def started(pair: tuple[Host, Host], folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """Start a launcher on the first host, with a folder of programs that stand for those that reach hosts."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in ("ssh", "srun", "mpirun"):
+        file = programs / name
+        file.write_text(f"#!{sys.executable}\n" + (HERE / "fake_starter.py").read_text())
+        file.chmod(0o755)
+    known = " ".join(f"{host.address}={host.name}" for host in pair)
+    path = f"{programs}:{os.environ['PATH']}:{Path(IP).parent}"
+    run = [sys.executable, "-m", "maniple.cli", "run", "--cores", "1", "--log-dir", str(folder / "logs")]
+    told = {"PATH": path, "FAKE_HOSTS": known, "FAKE_WORDS": str(folder / "words"), **variables}
+    return pair[0].start(*run, *arguments, **told)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "commands"),
+    [
+        (("--hosts", HOSTS), {}, 2),
+        (("--launcher", "slurm"), {"SLURM_JOB_NODELIST": "10.77.0.[1-2]"}, 1),
+        (("--launcher", f"mpi:{HOSTS}"), {}, 1),
+    ],
+    ids=["ssh", "slurm", "mpi"],
+)
+def test_a_launcher_starts_one_agent_on_each_host(
+    pair: tuple[Host, Host], tmp_path: Path, options: tuple[str, ...], variables: dict[str, str], commands: int
+) -> None:
+    status, out, err = ended(started(pair, tmp_path, *options, "--nproc-per-node", "2", STEPS, **variables))
+    assert status == 0, err
+    assert out.splitlines()[-1] == "rank 0 of 4 done"
+    words = (tmp_path / "words").read_text().splitlines()
+    assert len(words) == commands
+    assert not re.search(r"[0-9a-f]{32}", "".join(words))  # the key is on no command line
+
+
+def test_what_a_rank_elsewhere_raises_is_the_status_of_the_run(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    status, _, err = ended(started(pair, tmp_path, "--hosts", HOSTS, STEPS, "raise"))
+    assert status == 1
+    assert "error: node 1 (rank 1) on host beta raised ValueError: the batch is sour" in err
+    assert "ValueError: the batch is sour" in err.partition("last lines of node 1 (rank 1) on host beta:")[2]
+
+
+def test_a_host_that_cannot_be_reached_is_named(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    start = time.monotonic()
+    status, _, err = ended(started(pair, tmp_path, "--hosts", "10.77.0.1,10.77.0.9", STEPS))
+    assert status == 1
+    assert time.monotonic() - start < 20
+    assert re.search(r"error: host 10.77.0.9 \(node 1, ranks 1\) has no agent: ssh ended with exit status 255", err)
+    assert "ssh: connect to host 10.77.0.9 port 22: No route to host" in err
+
+
+def test_an_interrupt_of_the_launcher_ends_all_hosts(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    launcher = started(pair, tmp_path, "--hosts", HOSTS, STEPS, "wait")
+    assert launcher.stdout is not None
+    pids = [int(word) for word in launcher.stdout.readline().split()[1:]]
+    assert len(pids) == 2
+    os.kill(launcher.pid, signal.SIGINT)
+    status, _, err = ended(launcher)
+    assert status == 130, err
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -1,0 +1,168 @@
+"""Runs over several hosts: network namespaces joined by a link, whose frames the system counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from namespaces import Host, hosts, reason
+
+WHY = reason()
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+SCRIPT = str(SCRIPTS / "hosts.py")
+STEPS = str(SCRIPTS / "steps.py")
+HEAD = "10.77.0.1:29400"
+NAMED_S = 10.0
+
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.timeout(150),
+    pytest.mark.skipif(WHY is not None, reason=str(WHY)),
+]
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Host, Host]]:
+    with hosts("t") as made:
+        yield made
+
+
+def begin(
+    pair: tuple[Host, ...], key: Path, *program: str, ranks: int = 1, **options: str
+) -> list[subprocess.Popen[str]]:
+    """Start the agents of a run on two hosts."""
+    found = []
+    for node, host in enumerate(pair):
+        place = ["--nnodes", "2", "--nproc-per-node", str(ranks), "--node-rank", str(node), "--head", HEAD]
+        more = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+        command = [sys.executable, "-m", "maniple.cli", "run", *place, "--key", str(key), "--cores", "1", *more]
+        found.append(host.start(*command, *(program or (SCRIPT, "data_parallel", "4"))))
+    return found
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 90) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=seconds)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+def pids(process: subprocess.Popen[str]) -> list[int]:
+    """Wait for the line that says that all ranks train."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("pids "):
+            return [int(word) for word in line.split()[1:]]
+    raise AssertionError(f"the ranks never met: {process.communicate()[1]}")
+
+
+def are_gone(numbers: list[int]) -> bool:
+    """Whether none of some processes runs any more."""
+    end = time.monotonic() + NAMED_S
+    while time.monotonic() < end:
+        if not any(Path(f"/proc/{number}").exists() for number in numbers):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def on_one_host(ranks: int, *program: str) -> dict[str, object]:
+    command = [sys.executable, "-m", "maniple.cli", "run", "--nnodes", "2", "--nproc-per-node", str(ranks)]
+    run = subprocess.run([*command, "--cores", "1", *program], capture_output=True, text=True, timeout=90, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "2 nodes are emulated on this host" in run.stderr
+    found: dict[str, object] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_two_hosts_give_the_losses_and_bytes_of_one(pair: tuple[Host, Host], tmp_path: Path, ranks: int) -> None:
+    before = [host.sent_bytes() for host in pair]
+    leading, following = begin(pair, tmp_path / "key", ranks=ranks)
+    status, out, err = ended(leading)
+    assert (status, *ended(following)) == (0, 0, "", ""), err
+    frames = sum(host.sent_bytes() - start for host, start in zip(pair, before, strict=True))
+    told = json.loads(out.splitlines()[-1])
+    expected = on_one_host(ranks, SCRIPT, "data_parallel", "4")
+    assert told["hosts"] == ["alpha", "beta"]
+    assert told["losses"] == expected["losses"]
+    assert told["bytes"] == expected["bytes"]
+    predicted = sum(step["predicted"] for step in told["bytes"])
+    assert predicted == sum(step["measured"] for step in told["bytes"]) == sum(told["sent"])
+    # Of the pairs of ranks of an all-reduce, so many are of two hosts: 1 of 1, or 4 of 6.
+    crossing = predicted if ranks == 1 else predicted * 2 // 3
+    # Headers of frames, acknowledgements, messages and the handshakes come on top: less than 6 % of so few bytes.
+    assert crossing < frames < 1.06 * crossing + 20_000, (crossing, frames)
+    assert not (tmp_path / "key").exists()
+
+
+@pytest.mark.parametrize("victim", ["rank", "agent"])
+def test_what_is_killed_is_named_and_everything_ends(pair: tuple[Host, Host], tmp_path: Path, victim: str) -> None:
+    leading, following = begin(pair, tmp_path / "key", STEPS, "wait")
+    ranks = pids(leading)
+    killed = {"rank": ranks[1], "agent": following.pid}[victim]
+    os.kill(killed, signal.SIGKILL)
+    start = time.monotonic()
+    outcomes = [ended(process, 20) for process in (leading, following)]
+    assert time.monotonic() - start < NAMED_S
+    assert are_gone(ranks)
+    (first, _, told), (second, _, heard) = outcomes
+    if victim == "rank":
+        assert (first, second) == (1, 1)
+        assert "error: node 1 (rank 1) on host beta was killed by signal 9 (SIGKILL)" in told
+        assert "error: node 1 (rank 1) on host beta was killed by signal 9 (SIGKILL)" in heard
+    else:
+        assert first == 1
+        assert re.search(
+            r"error: host beta \(node 1, ranks 1\) has not answered for \d s: it is down, .* agent was", told
+        )
+
+
+def test_a_host_that_is_cut_off_is_named_within_ten_seconds(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    leading, following = begin(pair, tmp_path / "key", STEPS, "wait")
+    ranks = pids(leading)
+    pair[1].cut()
+    start = time.monotonic()
+    status, _, told = ended(leading, 20)
+    assert time.monotonic() - start < NAMED_S
+    assert status == 1
+    assert re.search(r"error: host beta \(node 1, ranks 1\) has not answered for \d s: it is down", told)
+    status, _, heard = ended(following, 20)
+    assert status == 1
+    assert "the coordinator at 10.77.0.1:29400 has not answered" in heard
+    assert are_gone(ranks)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_an_interrupt_on_any_host_ends_all(pair: tuple[Host, Host], tmp_path: Path, node: int) -> None:
+    started = begin(pair, tmp_path / "key", STEPS, "wait")
+    ranks = pids(started[0])
+    os.kill(started[node].pid, signal.SIGINT)
+    outcomes = [ended(process, 20) for process in started]
+    assert [status for status, _, _ in outcomes] == [130, 130], outcomes
+    assert are_gone(ranks)
+
+
+def test_a_host_with_another_key_is_told_so_and_the_run_is_untouched(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    (leading,) = begin(pair[:1], tmp_path / "key", STEPS)
+    other = tmp_path / "other"
+    other.write_text("0" * 32 + "\n")
+    other.chmod(0o600)
+    place = ["--cores", "1", "--nnodes", "2", "--node-rank", "1", "--head", HEAD, "--join-timeout"]
+    run = [sys.executable, "-m", "maniple.cli", "run", *place]
+    wrong = pair[1].start(*run, "2", "--key", str(other), STEPS)
+    status, _, told = ended(wrong)
+    assert status == 1
+    assert "what answers at 10.77.0.1:29400 does not take the key of host beta (10.77.0.2)" in told
+    right = pair[1].start(*run, "30", "--key", str(tmp_path / "key"), STEPS)
+    assert [ended(process)[0] for process in (leading, right)] == [0, 0]

@@ -1,0 +1,72 @@
+"""Keys of runs: nobody but their owner can read them on their way, and what is no key is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from maniple.process.error import RequestError
+from maniple.runtime.cluster.hosts import key
+
+
+def test_a_key_goes_through_a_file_of_its_owner_alone(tmp_path: Path) -> None:
+    path, made = tmp_path / "keys" / "run.key", key.mint()
+    key.write(path, made)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert key.read(str(path)) == made
+    key.write(path, key.mint())
+    assert key.read(str(path)) != made
+    assert [one.name for one in path.parent.iterdir()] == ["run.key"]
+
+
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.key"
+    path.write_text(key.mint())
+    path.chmod(0o640)
+    with pytest.raises(RequestError, match="expected a file that only its owner can read, got mode 0640"):
+        key.read(str(path))
+
+
+def test_a_link_is_no_file_of_a_key(tmp_path: Path) -> None:
+    key.write(tmp_path / "run.key", key.mint())
+    (tmp_path / "link").symlink_to(tmp_path / "run.key")
+    with pytest.raises(RequestError, match=f"--key {tmp_path}/link"):
+        key.read(str(tmp_path / "link"))
+
+
+def test_a_file_that_is_not_there_yet_is_no_key(tmp_path: Path) -> None:
+    assert key.read(str(tmp_path / "run.key")) is None
+
+
+def test_a_descriptor_gives_its_first_line_and_is_closed() -> None:
+    reader, writer = os.pipe()
+    made = key.mint()
+    os.write(writer, made.encode() + b"\nfor the program")
+    kept = os.dup(reader)
+    assert key.read(f"fd:{reader}") == made
+    assert os.read(kept, 100) == b"for the program"
+    with pytest.raises(RequestError, match="expected an open descriptor"):
+        key.read(f"fd:{reader}")
+    os.close(kept)
+    os.close(writer)
+
+
+@pytest.mark.parametrize("content", ["", "short", "x" * 32, "A" * 32 + "0"])
+def test_what_is_no_key_is_refused_and_not_repeated(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "run.key"
+    key.write(path, content)
+    with pytest.raises(RequestError, match="expected 32 hexadecimal digits") as caught:
+        key.read(str(path))
+    assert not content or content not in str(caught.value)
+
+
+def test_the_default_file_has_the_name_of_where_hosts_meet() -> None:
+    assert key.default_file("10.0.0.1:29400").name == "10.0.0.1-29400.key"
+    assert key.default_file("../../etc:1").name == "..-..-etc-1.key"
+
+
+def test_each_key_is_fresh() -> None:
+    assert len({key.mint() for _ in range(100)}) == 100
