@@ -57,12 +57,17 @@ def tabulate(fragment: Fragment, bounds: Rect, itemsize: int, line: int) -> tupl
     alone = int(np.count_nonzero(copies))
     moves[node[copies], TOUCHED] = touched[:alone]
     group = np.unique(np.concatenate((sender[~copies], receiver[~copies])))
-    members = np.zeros((len(group), 3), dtype=np.int64)
+    members = np.zeros((len(group), 4), dtype=np.int64)
     members[:, 0] = group % width
     np.add.at(members[:, 1], np.searchsorted(group, owners), volumes[spaces[alone:]])
     np.add.at(members[:, 2], np.searchsorted(group, owners), touched[alone:])
     found, begins, counts = np.unique(group // width, return_index=True, return_counts=True)
     moves[found, GROUP], moves[found, GROUP_SIZE] = begins, counts
+    # All other members send what an owner folds to tiles of one size.
+    fed = pushes[:, columns.FEEDS] != NONE
+    tiles = fragment.instances[pushes[fed, columns.TARGET], 3]
+    np.add.at(members[:, 3], np.searchsorted(group, receiver[fed]), tiles)
+    members[:, 3] //= np.repeat(np.maximum(counts - 1, 1), counts)
     return moves, members
 
 
