@@ -34,7 +34,14 @@ def planned(machine: mp.Machine, strategy: str = "data_parallel", name: str = "m
 
 
 def on_all(
-    machine: mp.Machine, folder: Path, strategy: str, *, shared: int, shuffle: int | None = None
+    machine: mp.Machine,
+    folder: Path,
+    strategy: str,
+    *,
+    shared: int = 0,
+    shuffle: int | None = None,
+    processors: int = 1,
+    device: str = "cpu",
 ) -> list[Training]:
     """What ranks find that are a machine, of which those of each of so many hosts share memory; of 0 hosts none do."""
     machine.save(file := folder / "machine.toml")
@@ -44,8 +51,10 @@ def on_all(
         plan = mp.search(network.graph("float64"), host_machine(world), strategy=strategy, seed=3)
         return trained(network, "float64", plan, world)
 
-    ranks, hosts = len(machine.memories), len(machine.hosts)
-    worlds = local_worlds(ranks, hosts, shuffle=shuffle, shared=shared > 0, hosts=shared or hosts)
+    ranks, hosts = 1 + machine.memories[-1].rank, len(machine.hosts)
+    worlds = local_worlds(
+        ranks, hosts, processors, shuffle=shuffle, shared=shared > 0, hosts=shared or hosts, device=device
+    )
     return run_on_worlds([replace(world, machine=str(file)) for world in worlds], body)
 
 
@@ -62,8 +71,13 @@ def test_levels_give_the_losses_of_one_processor_and_the_bytes_that_were_predict
     found = [
         on_all(machine, tmp_path, strategy, shared=hosts, shuffle=1),
         on_all(machine, tmp_path, strategy, shared=1),
-        on_all(machine, tmp_path, strategy, shared=0, shuffle=2),
+        on_all(machine, tmp_path, strategy, shuffle=2),
     ]
+    check(found)
+
+
+def check(found: list[list[Training]]) -> None:
+    """Hold what was found against each other to the bit, and against plain torch."""
     alone = judged("mlp13", "float64")
     for trainings in found:
         for training, first in zip(trainings, found[0], strict=True):
@@ -72,6 +86,20 @@ def test_levels_give_the_losses_of_one_processor_and_the_bytes_that_were_predict
             for key, value in first.parameters.items():
                 assert torch.equal(training.parameters[key], value), key
                 assert torch.allclose(value, alone.parameters[key], rtol=0, atol=1e-10), key
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_so_do_devices(tmp_path: Path, processors: int) -> None:
+    """A GPU of a rank of its own, or two of one rank: a hop between these never leaves the process."""
+    machine = levelled(2, 2, "gpu")
+    memories = tuple(replace(memory, rank=memory.id // processors) for memory in machine.memories)
+    machine = replace(machine, memories=memories)
+    on_cpus = on_all(levelled(2, 2), tmp_path, "data_parallel")
+    on_gpus = [
+        on_all(machine, tmp_path, "data_parallel", shuffle=seed, processors=processors, device="null")
+        for seed in (None, 3)
+    ]
+    check([on_cpus[::processors], *on_gpus])
 
 
 @pytest.mark.parametrize(("hosts", "members"), [(2, 2), (2, 4), (3, 2)])
