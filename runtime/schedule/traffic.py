@@ -119,9 +119,8 @@ def charge(
         phases = 2 if kind == ALL_REDUCE else 1
         durations[number] = max(1, slowest + int(1e9 * latency) * phases)
         if kind != COPY:
-            plan, taken, hops = _quicker(wires, group, kind, itemsize, durations[number])
+            plan, taken, hops = _quicker(wires, loads, touched, group, kind, itemsize, durations[number])
             if plan != DIRECT:
-                _load_hops(wires, loads, touched, group, hops, itemsize)
                 _stage(staged, group, hops)
                 used, slowest = _unload(wires, processors, loads, touched, group, used_links, held, first)
                 durations[number], plans[number] = max(taken, slowest), plan
@@ -130,8 +129,14 @@ def charge(
 
 
 @inner
-def _quicker(wires: Wires, group: Table, kind: int, itemsize: int, direct: int) -> tuple[int, int, Table]:
-    """The plan of a collective that takes least, and less than direct: its number, nanoseconds and hops."""
+def _quicker(
+    wires: Wires, loads: Column, touched: Column, group: Table, kind: int, itemsize: int, direct: int
+) -> tuple[int, int, Table]:
+    """The plan of a collective that takes least, and less than direct, of which what it sends and folds is added.
+
+    Returns:
+        Its number, direct where there is none; nanoseconds; hops.
+    """
     found, least, best = DIRECT, direct, np.empty((0, 5), dtype=np.int64)
     hosts, owns = np.empty(len(group), dtype=np.int64), np.empty(len(group), dtype=np.int64)
     for place in range(len(group)):
@@ -140,16 +145,21 @@ def _quicker(wires: Wires, group: Table, kind: int, itemsize: int, direct: int) 
         if not movement_plan.suits(plan, hosts):
             continue
         hops = movement_plan.hops(plan, hosts, owns, kind in (ALL_REDUCE, REDUCE_SCATTER), kind != REDUCE_SCATTER)
-        taken = _plan_ns(wires, group, hops, itemsize)
+        sent, used = np.zeros(len(loads), dtype=np.int64), np.zeros(len(touched), dtype=np.int64)
+        taken = _plan_ns(wires, sent, used, group, hops, itemsize)
         if taken < least:
             found, least, best = plan, taken, hops
+            for link in range(len(loads)):
+                loads[link] = sent[link]
+            for memory in range(len(touched)):
+                touched[memory] = used[memory]
     return found, least, best
 
 
 @inner
-def _plan_ns(wires: Wires, group: Table, hops: Table, itemsize: int) -> int:
-    """How long hops take, phase by phase."""
-    loads, touched = np.zeros(len(wires[3]), dtype=np.int64), np.zeros(len(wires[4]), dtype=np.int64)
+def _plan_ns(wires: Wires, sent: Column, used: Column, group: Table, hops: Table, itemsize: int) -> int:
+    """How long hops take, phase by phase; what they send over links and touch in memories is added."""
+    loads, touched = np.zeros(len(sent), dtype=np.int64), np.zeros(len(used), dtype=np.int64)
     taken = first = 0
     while first < len(hops):
         last = first
@@ -160,11 +170,13 @@ def _plan_ns(wires: Wires, group: Table, hops: Table, itemsize: int) -> int:
         for memory in range(len(touched)):
             if touched[memory] and wires[4][memory] != ENGINE:
                 slowest = max(slowest, int(1e9 * touched[memory] / wires[5][memory]))
+            used[memory] += touched[memory]
             touched[memory] = 0
         for link in range(len(loads)):
             if loads[link]:
                 slowest = max(slowest, int(1e9 * loads[link] / wires[3][link]))
-            loads[link] = 0
+                sent[link] += loads[link]
+                loads[link] = 0
         taken += slowest + int(1e9 * latency)
         first = last
     return taken
