@@ -37,7 +37,7 @@ def reduction(
     """Emit an all-reduce or reduce-scatter: every block is folded by its owner, and then copied to all others."""
     blocks, keeps = len(starts) - 1, kept[8][KEPT]
     volume = waiting = 0
-    owned = np.zeros((len(given[4]), 2), dtype=np.int64)
+    owned = np.zeros((len(given[4]), 3), dtype=np.int64)
     waits = np.empty(blocks * len(group), dtype=np.int64)
     # Of each block its target and its owner; then of each member the tile that it gives, and what is folded of it.
     tiles = np.empty((blocks * keeps, 2 + 2 * len(group)), dtype=np.int64)
@@ -49,6 +49,7 @@ def reduction(
         volume += boxes.volume_of(block)
         owned[owner, 0] += boxes.volume_of(block)
         owned[owner, 1] += row_major.touched_bytes(block, given[6])
+        owned[owner, 2] += boxes.bounding_volume(block)
         given[5][owner] += boxes.bounding_volume(block) * (len(group) - 1)
         alike = described[description, 0] == last_cell and described[description, 1] == NONE
         if not alike:
@@ -75,7 +76,7 @@ def reduction(
         _keep_reduction(kept, node, kind == ALL_REDUCE, group, folds, starts, tiles)
     _touch_reduction(given, past, kept, node, kind, group, folds, len(described), waits[:waiting])
     for memory in group:
-        history.member(past, memory, owned[memory, 0], owned[memory, 1])
+        history.member(past, memory, owned[memory, 0], owned[memory, 1], owned[memory, 2])
 
 
 @inner
@@ -312,7 +313,7 @@ def distribution(
             row += 1
         starts[place + 1] = row
         own = mine[starts[place] : row]
-        history.member(past, group[place], boxes.volume_of(own), row_major.touched_bytes(own, given[6]))
+        history.member(past, group[place], boxes.volume_of(own), row_major.touched_bytes(own, given[6]), 0)
     if kept[8][KEPT]:
         _keep_distribution(kept, node, group, mine, starts)
     for place in range(len(group)):

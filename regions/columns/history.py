@@ -38,7 +38,7 @@ and then in each task's contribution, marks by node, sizes."""
 def room(entries: int) -> History:
     """Room for a record: so many movements, marks and (by two) heads, four times as many members, edges and touches."""
     moves, heads, marks, sizes = ((entries, 9), (2 * entries,), (entries,), (6,))
-    members, edges, places, touches = ((4 * entries, 3), (4 * entries, 2), (4 * entries, WIDTH + 1), (4 * entries, 2))
+    members, edges, places, touches = ((4 * entries, 4), (4 * entries, 2), (4 * entries, WIDTH + 1), (4 * entries, 2))
     shapes = (moves, members, edges, places, touches, heads, marks, sizes)
     return tuple(np.zeros(shape, dtype=np.int64) for shape in shapes)  # type: ignore[return-value]
 
@@ -69,11 +69,20 @@ def move(history: History, tasks: int, use: int, kind: int, by: int, elements: i
 
 
 @leaf
-def member(history: History, memory: int, elements: int, touched: int) -> None:
-    """Add a member to the group of the last movement: the elements that it sends or folds, and what they touch."""
+def member(history: History, memory: int, elements: int, touched: int, staged: int) -> None:
+    """Add a member to the group of the last movement.
+
+    Args:
+        history: the record.
+        memory: the member.
+        elements: those that it owns: that it folds, or sends.
+        touched: the bytes touched to read them.
+        staged: the elements of a tile with room for them, on its way to a fold.
+    """
     moves, members, sizes = history[0], history[1], history[7]
     number, last = next_entry(sizes, MEMBERS, len(members), FULL), sizes[MOVES] - 1
-    members[number, 0], members[number, 1], members[number, 2] = memory, elements, touched
+    members[number, 0], members[number, 1] = memory, elements
+    members[number, 2], members[number, 3] = touched, staged
     if moves[last, GROUP] == NONE:
         moves[last, GROUP], moves[last, GROUP_SIZE] = number, 0
     moves[last, GROUP_SIZE] += 1

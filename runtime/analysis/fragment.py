@@ -30,7 +30,7 @@ Uses = tuple[tuple["Privilege", "Sequence[PlacedUse]"], ...]
 # Columns of the tables of a fragment. NODE is a task in `tasks`, a movement in all others.
 USE, POINT, TASK_SPACE, TASK_INSTANCE, TASK_WRITES = range(5)
 NODE, SPACE, INSTANCE, WRITES, SLOT = range(5)
-SOURCE, TARGET, FEEDS, AFTER = range(2, 6)
+SOURCE, TARGET, FEEDS, AFTER, FOLLOWS = range(2, 7)
 MEMORY, FOLDED, FIRST, LAST = range(2, 6)
 
 
@@ -90,7 +90,8 @@ class Fragment:
         elements: what each movement sends from memory to memory.
         ops: the symbol of the operator that each fold and each collective folds by; of others none.
         accesses: (movement, space, instance, whether it is written, slot), by movement.
-        transfers: (movement, space, source, target, feeds, after), by movement.
+        transfers: (movement, space, source, target, feeds, after), by movement; and behind them, where a collective has
+            another plan than direct, follows.
         pieces: (movement, space, memory, target, first part, one past the last) of the folds inside collectives.
         parts: the instances that those fold.
         instances: (memory, kind, space, elements) of every instance.

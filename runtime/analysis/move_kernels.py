@@ -40,7 +40,7 @@ def tabulate_moves(described: Moves, tables: Tables, spaces: Spaces, layout: Col
     serves, kinds, processors, elements = described
     accesses, transfers, pieces, instances = tables
     moves = np.full((len(kinds), TOUCHED + 1), NONE, dtype=np.int64)
-    members = np.empty((2 * len(transfers), 3), dtype=np.int64)
+    members = np.empty((2 * len(transfers), 4), dtype=np.int64)
     memories = 1
     for row in range(len(instances)):
         memories = max(memories, instances[row, 0] + 1)
@@ -90,8 +90,11 @@ def _group(
         _own(members, place[pieces[row, columns.MEMORY]], spaces, pieces[row, columns.SPACE], layout)
     if len(pieces) == 0:
         _own_sent(pushes, instances, members, place, first, spaces, layout)
+    _stage(pushes, instances, members, place)
     for row in range(count, end):
         place[members[row, 0]] = first[members[row, 0]] = NONE
+        # All other members send what an owner folds to tiles of one size.
+        members[row, 3] //= max(1, end - count - 1)
     return end
 
 
@@ -106,10 +109,19 @@ def _gather(pushes: Table, instances: Table, members: Table, count: int, place: 
             first[source] = target
     for memory in range(len(place)):
         if place[memory] != NONE:
-            members[count, 0], members[count, 1], members[count, 2] = memory, 0, 0
+            members[count, 0], members[count, 1], members[count, 2], members[count, 3] = memory, 0, 0, 0
             place[memory] = count
             count += 1
     return count
+
+
+@leaf
+def _stage(pushes: Table, instances: Table, members: Table, place: Column) -> None:
+    """Add the tiles in which what an owner folds arrives."""
+    for row in range(len(pushes)):
+        if pushes[row, columns.FEEDS] != NONE:
+            tile = pushes[row, columns.TARGET]
+            members[place[instances[tile, 0]], 3] += instances[tile, 3]
 
 
 @inner

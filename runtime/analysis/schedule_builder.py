@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.runtime.analysis import fragment as columns
+from maniple.runtime.analysis.arrangement import arrange
 from maniple.runtime.analysis.fragment_kernels import count_items, place_items, sort_items
 from maniple.runtime.analysis.move_table import tabulate
 from maniple.runtime.schedule.instance import Instances
 from maniple.runtime.schedule.launch_columns import processors_of
+from maniple.runtime.schedule.movement_plan import DIRECT, NAMES
 from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.order import order
 from maniple.runtime.schedule.roofline import task_ns
@@ -105,6 +107,9 @@ class ScheduleBuilder:
     ) -> None:
         self.machine, self.launches, self.regions = machine, launches, regions
         # A fragment that several regions share has its spaces once.
+        self.network, self._analysed = Network.of(machine), tuple(fragments)
+        self._prices: dict[tuple[int, int], Prices] = {}
+        fragments = self._arranged()
         different = {id(fragment): fragment for fragment in fragments}
         self._spaces = JoinedSpaces([fragment.spaces for fragment in different.values()])
         parts = {number: part for part, number in enumerate(different)}
@@ -113,10 +118,20 @@ class ScheduleBuilder:
         for number, fragment in enumerate(fragments):
             self._placed.append(_Placed(fragment, number, count, self._spaces.starts[parts[id(fragment)]]))
             count += len(fragment.instances)
-        self.network = Network.of(machine)
         self._starts = self._number_rows()
         self._task_times: dict[tuple[object, ...], Column] = {}
-        self._prices: dict[tuple[int, int], Prices] = {}
+
+    def _arranged(self) -> list[Fragment]:
+        """The fragments with their collectives by the plans that take least, one for all regions that share it."""
+        hosts = np.asarray([memory.host for memory in self.machine.memories], dtype=np.int64)
+        found: dict[tuple[int, int], Fragment] = {}
+        for number, fragment in enumerate(self._analysed):
+            key = (id(fragment), self.regions[number].itemsize)
+            if key not in found:
+                found[key] = arrange(fragment, self.prices(number).plans, hosts)
+        return [
+            found[id(fragment), region.itemsize] for fragment, region in zip(self._analysed, self.regions, strict=True)
+        ]
 
     def compose(self) -> Schedule:
         """Lay out every row, translate the fragments' dependences to rows, and order them."""
@@ -154,6 +169,7 @@ class ScheduleBuilder:
             transfer=self._transfers(count),
             pieces=self._pieces(),
             folds=self._folds(),
+            plans=self._plans(),
         )
 
     def _number_rows(self) -> list[int]:
@@ -213,11 +229,15 @@ class ScheduleBuilder:
         for placed in self._placed:
             count_items(placed.moves, placed.fragment.transfers, starts)
         starts = np.cumsum(starts)
-        cursor, found = starts[:-1].copy(), np.empty((5, starts[-1]), dtype=np.int64)
-        wanted = np.asarray((columns.SOURCE, columns.TARGET, columns.SPACE, columns.FEEDS, columns.AFTER))
+        cursor, found = starts[:-1].copy(), np.full((6, starts[-1]), -1, dtype=np.int64)
+        wanted = np.asarray(
+            (columns.SOURCE, columns.TARGET, columns.SPACE, columns.FEEDS, columns.AFTER, columns.FOLLOWS)
+        )
         for placed in self._placed:
-            added = np.asarray((placed.offset, placed.offset, placed.spaces, 0, 0), dtype=np.int64)
-            place_items(placed.moves, placed.fragment.transfers, wanted, added, cursor, found)
+            transfers = placed.fragment.transfers
+            width = transfers.shape[1] - columns.SOURCE  # no more where all goes direct: nothing follows anything
+            added = np.asarray((placed.offset, placed.offset, placed.spaces, 0, 0, 0), dtype=np.int64)
+            place_items(placed.moves, transfers, wanted[:width], added, cursor, found)
         return (starts, *found)
 
     def _pieces(self) -> Mapping[int, tuple[Piece, ...]]:
@@ -240,6 +260,14 @@ class ScheduleBuilder:
             if len(folds):
                 ops = [placed.fragment.ops[move] for move in folds.tolist()]
                 found.update(zip(placed.moves[folds].tolist(), ops, strict=True))
+        return found
+
+    def _plans(self) -> dict[int, str]:
+        """The movement plans of collectives that do not go direct."""
+        found = {}
+        for placed in self._placed:
+            plans = self.prices(placed.region).plans
+            found.update({int(placed.moves[move]): NAMES[plans[move]] for move in np.flatnonzero(plans != DIRECT)})
         return found
 
     def order(self, successors: tuple[Column, Column]) -> tuple[Column, Column]:
@@ -275,7 +303,7 @@ class ScheduleBuilder:
 
     def prices(self, number: int) -> Prices:
         """Give what the movements of a region cost, found once for all regions that share the fragment."""
-        region, fragment = self.regions[number], self._placed[number].fragment
+        region, fragment = self.regions[number], self._analysed[number]
         key = (id(fragment), region.itemsize)
         if key not in self._prices:
             moves, members = tabulate(fragment, region.bounds, region.itemsize, self.network.line)

@@ -290,6 +290,8 @@ class CopyEngine:
             fold.missing -= 1
             if not fold.missing:
                 self._when(() if fold.on_device else movement.after, partial(self._fold, movement, fold))
+        for push in arrival.then:
+            self._go(push)
         self._one_less(movement)
 
     def _pump(self, number: int, peer: _Peer) -> None:

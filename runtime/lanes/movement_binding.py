@@ -100,13 +100,16 @@ def bind_movement(
             movement.folds[number] = LocalFold(0, _fold(piece, view, device), on_device=device is not None)
     outgoing: list[Outgoing] = []
     incoming: list[Incoming] = []
-    for push in transfers:
+    arrived: dict[int, Incoming] = {}
+    for number, push in enumerate(transfers):
         source, target = memory_of(push.source), memory_of(push.target)
         sent = arrival = None
         if source in place.devices:
-            sent = _outgoing(movement, push, view, place.ranks[target], place.devices[source])
+            sent = _outgoing(
+                movement, push, view, place.ranks[target], place.devices[source], arrived.get(push.follows)
+            )
         if target in place.devices:
-            arrival = _incoming(movement, push, view, place.ranks[source], place.devices[target])
+            arrival = arrived[number] = _incoming(movement, push, view, place.ranks[source], place.devices[target])
         if sent is not None and arrival is not None:
             sent.arrival = arrival
             ends = place.devices[source], place.devices[target]
@@ -142,6 +145,7 @@ def _outgoing(
     view: Callable[[int, IndexSpace], torch.Tensor],
     peer: int,
     device: Device | None,
+    follows: Incoming | None,
 ) -> Outgoing:
     tile = view(push.source, push.rect)
     size = push.rect.volume * tile.element_size()
@@ -153,6 +157,9 @@ def _outgoing(
     if push.after >= 0:
         movement.later.append(sent)
         movement.folds[push.after].then.append(sent)
+    elif follows is not None:
+        movement.later.append(sent)
+        follows.then.append(sent)
     else:
         movement.outgoing.append(sent)
     return sent

@@ -70,6 +70,7 @@ class Draft:
         index: its place in its lane.
         told: whether a step of another lane waits for it.
         starts: whether it only starts what a copy engine does.
+        phase: of a movement's step, how many folds and pushes of its row it comes after, one after the other.
     """
 
     kind: StepKind
@@ -84,6 +85,7 @@ class Draft:
     index: int = 0
     told: bool = False
     starts: bool = False
+    phase: int = 0
 
     @property
     def counter(self) -> int:

@@ -190,15 +190,20 @@ class Layout:
         for number, piece in enumerate(schedule.pieces.get(row, ())):
             touches = ((piece.target, piece.rect, True), *((part, piece.rect, False) for part in piece.parts))
             folds.append(Draft(StepKind.FOLD, row, number, piece.memory, touches))
-        pushes = []
+        pushes: list[Draft] = []
         for number, transfer in enumerate(schedule.transfers(row)):
             source, target = (schedule.instances[end].memory for end in (transfer.source, transfer.target))
             touches = ((transfer.source, transfer.rect, False), (transfer.target, transfer.rect, True))
             push = Draft(StepKind.PUSH, row, number, source, touches, target=target)
-            if transfer.after >= 0:
-                push.needs.append((folds[transfer.after], False))
+            before = [folds[transfer.after]] if transfer.after >= 0 else []
+            before += [pushes[transfer.follows]] if transfer.follows >= 0 else []
+            for need in before:
+                push.needs.append((need, False))
+                push.phase = need.phase + 1
             if transfer.feeds >= 0:
-                folds[transfer.feeds].needs.append((push, False))
+                fold = folds[transfer.feeds]
+                fold.needs.append((push, False))
+                fold.phase = max(fold.phase, push.phase + 1 if before else 0)
             pushes.append(push)
         return [*folds, *pushes]
 
@@ -227,7 +232,8 @@ class Layout:
         """Choose the lane of a movement's step, and its place among the steps of all lanes.
 
         A push goes as soon as what it waits for is done. A fold waits for other ranks, so it comes as late as the first
-        row that needs it: what does not need it overlaps with the tiles on their way.
+        row that needs it: what does not need it overlaps with the tiles on their way. Steps of a row that need each
+        other come phase by phase, on all lanes.
         """
         order = self.schedule.order
         own = int(order[op.row])
@@ -237,10 +243,11 @@ class Layout:
         folded = [need for need in local if need.kind == StepKind.FOLD and need.row == op.row]
         if folded:
             op.processor = folded[0].processor
-            op.key = (*folded[0].key[:3], 1, op.item)
+            op.key = (*folded[0].key[:3], op.phase, op.item)
             return
-        if op.kind == StepKind.FOLD:
-            op.key = (self.first_after[op.row], -1, own, 0, op.item)
+        # What sends on a tile that another rank brings waits for it as a fold does.
+        if op.kind == StepKind.FOLD or op.phase:
+            op.key = (self.first_after[op.row], -1, own, op.phase, op.item)
             op.processor = self._user_of(op)
             return
         moved = any(self.schedule.processor[need.row] < 0 for need in needs)

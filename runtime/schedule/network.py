@@ -21,10 +21,10 @@ LINE = 64
 
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 Rates = np.ndarray[tuple[int], np.dtype[np.float64]]
-Wires = tuple[Column, Column, Rates, Rates, Column, Rates, Column]
+Wires = tuple[Column, Column, Rates, Rates, Column, Rates, Column, Column]
 """Starts of routes (by source * memories + target) and their links; latency (s) and bandwidth (bytes/s) of links; by
 memory the processor that copies and folds, or ENGINE, and the bytes per second that it reads and writes; the links of
-each route again, by rising number."""
+each route again, by rising number; by memory its host."""
 
 
 @final
@@ -65,7 +65,9 @@ class Network:
             carrier[processor.memory] = processor.id if copies else ENGINE
             carried[processor.memory] = rooflines.bandwidth[processor.id] if copies else 1.0
         passed, ordered = np.asarray(links, dtype=np.int64), np.asarray(rising, dtype=np.int64)
-        return cls((starts, passed, speeds[0].copy(), speeds[1].copy(), carrier, carried, ordered), rooflines)
+        hosts = np.asarray([memory.host for memory in machine.memories], dtype=np.int64)
+        wires = (starts, passed, speeds[0].copy(), speeds[1].copy(), carrier, carried, ordered, hosts)
+        return cls(wires, rooflines)
 
     @property
     def processors(self) -> int:

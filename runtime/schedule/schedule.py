@@ -65,6 +65,7 @@ class Transfer:
         rect: the elements moved.
         feeds: index of the piece, in the same row, whose fold waits for it; -1 when it lands in its final place.
         after: index of the piece whose fold it sends on; -1 when the source is ready as the row begins.
+        follows: index of the transfer, in the same row and before it, whose tile it sends on; -1 for none.
     """
 
     source: int
@@ -72,6 +73,7 @@ class Transfer:
     rect: IndexSpace
     feeds: int = -1
     after: int = -1
+    follows: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,10 @@ class Schedule:
             run of the step before goes without saying.
         rects: the rectangles that accesses and transfers refer to.
         access: starts (by row), instance, rect, writes, slot: the columns behind `accesses`.
-        transfer: starts (by row), source, target, rect, feeds, after: the columns behind `transfers`.
+        transfer: starts (by row), source, target, rect, feeds, after, follows: the columns behind `transfers`.
         pieces: the folds inside the collectives that have any, by row.
         folds: symbol of the reduction operator of each FOLD row, by row.
+        plans: the name of the movement plan of each collective that has another than direct, by row.
     """
 
     machine: Machine
@@ -159,6 +162,7 @@ class Schedule:
     transfer: tuple[Column, ...] = field(repr=False)
     pieces: Mapping[int, tuple[Piece, ...]] = field(repr=False)
     folds: dict[int, str] = field(repr=False)
+    plans: dict[int, str] = field(repr=False)
 
     def __len__(self) -> int:
         """Count its rows."""
@@ -179,9 +183,9 @@ class Schedule:
 
     def transfers(self, row: int) -> tuple[Transfer, ...]:
         """Give the pushes of a row between memories, in fixed rank order."""
-        starts, source, target, rect, feeds, after = self.transfer
+        starts, source, target, rect, feeds, after, follows = self.transfer
         return tuple(
-            Transfer(int(source[i]), int(target[i]), self.rects[rect[i]], int(feeds[i]), int(after[i]))
+            Transfer(int(source[i]), int(target[i]), self.rects[rect[i]], int(feeds[i]), int(after[i]), int(follows[i]))
             for i in range(starts[row], starts[row + 1])
         )
 
@@ -234,7 +238,10 @@ class Schedule:
         return {memory.id: int(need[memory.id]) for memory in self.machine.memories}
 
     def text(self) -> str:
-        """Print a line per row, in program order: number, order, name, place, bytes, accesses and predecessors."""
+        """Print a line per row, in program order: number, order, name, place, bytes, accesses and predecessors.
+
+        A collective that does not go direct has the name of its movement plan behind its own.
+        """
         before: list[list[str]] = [[] for _ in range(len(self))]
         for first, then in self.edges():
             before[then].append(str(first))
@@ -248,8 +255,9 @@ class Schedule:
                 f"{access.rect}#{access.instance}"
                 for access in self.accesses(row)
             )
+            label = f"{self.label(row)} in {self.plans[row]}" if row in self.plans else self.label(row)
             lines.append(
-                f"{row:4d} {self.order[row]:4d} {self.label(row):32s} {place:8s} {self.bytes[row]:10d} B  {uses}"
+                f"{row:4d} {self.order[row]:4d} {label:32s} {place:8s} {self.bytes[row]:10d} B  {uses}"
                 f"  <- {' '.join(before[row]) or '-'}"
             )
         return "\n".join(lines)

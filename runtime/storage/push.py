@@ -50,6 +50,7 @@ class Incoming:
         movement: the row that it belongs to.
         feeds: the fold inside the movement that waits for it; -1 for none.
         wire: counts what landing writes.
+        then: pushes that send on what it brings.
         on_device: whether a stream of a device waits for the events, and not the engine.
     """
 
@@ -59,6 +60,7 @@ class Incoming:
     movement: Movement
     feeds: int = -1
     wire: Wire = field(default_factory=Wire)
+    then: list[Outgoing] = field(default_factory=list)
     on_device: bool = False
     released: bool = False
 
@@ -81,7 +83,7 @@ class Movement:
     Args:
         row: the row.
         outgoing: pushes that are ready when the row starts.
-        later: pushes that wait for a fold of this row.
+        later: pushes that wait for a fold or an arrival of this row.
         incoming: pushes to receive.
         folds: the folds that happen here.
         finished: called once, on the engine's thread, when all of it is done.

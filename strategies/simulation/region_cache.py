@@ -204,7 +204,15 @@ class RegionCache:
         nodes[:, 0] = np.repeat(np.arange(len(uses)), counts)
         nodes[:, 1] = np.concatenate([use.shape.points for use in uses])
         return RegionRows(
-            moves, members, columns, prices.held, prices.bytes, edges, sources, nodes, elements * itemsize
+            moves,
+            members,
+            columns,
+            prices.held,
+            prices.bytes,
+            edges,
+            sources,
+            nodes,
+            (elements + prices.staged) * itemsize,
         )
 
 

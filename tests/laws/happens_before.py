@@ -79,14 +79,18 @@ class HappensBefore:
             folds[number] = self._node()
             self.after[self._starts[run, row, piece.memory]].append(folds[number])
             self.after[folds[number]].append(self._ends[run, row, piece.memory])
+        sends: list[int] = []
         for push in schedule.transfers(row):
             source, target = schedule.instances[push.source].memory, schedule.instances[push.target].memory
             sent = self._node()
+            sends.append(sent)
             self.after[self._starts[run, row, source]].append(sent)
             self.after[self._starts[run, row, target]].append(sent)
             self.after[sent] += [self._ends[run, row, source], self._ends[run, row, target]]
             if push.after >= 0:
                 self.after[folds[push.after]].append(sent)
+            if push.follows >= 0:
+                self.after[sends[push.follows]].append(sent)
             if push.feeds >= 0:
                 self.after[sent].append(folds[push.feeds])
 

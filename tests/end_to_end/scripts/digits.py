@@ -22,10 +22,18 @@ def main() -> None:
     with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.05, momentum=0.9)) as trainer:
         losses = [trainer.step(images, labels) for _ in range(STEPS)]
         moved, parameters = trainer.bytes(), trainer.parameters()
+        plans = sorted(set(trainer.schedule.plans.values()))
     digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in parameters.values())).hexdigest()
     if mp.world().rank == 0:
         kinds = [processor.kind for processor in machine.processors]
-        told = {"machine": machine.name, "kinds": kinds, "losses": losses, "parameters": digest, **moved}
+        told = {
+            "machine": machine.name,
+            "kinds": kinds,
+            "losses": losses,
+            "parameters": digest,
+            "plans": plans,
+            **moved,
+        }
         print(json.dumps(told))  # noqa: T201 - the test reads it
 
 

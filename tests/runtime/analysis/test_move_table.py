@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from naive_traffic import move_price
+from naive_plan import planned_price
 
 from maniple.regions.columns.history import KIND
 from maniple.regions.index_space import IndexSpace, RectSet
@@ -58,7 +58,7 @@ def drawn_key(chance: Random, machine: Machine, bounds: Rect) -> FragmentKey:
 def test_movements_are_priced_as_their_pushes(seed: int) -> None:
     """Regions of up to six axes that begin anywhere."""
     chance = Random(seed)
-    machine = Machine.preset(chance.choice(["cpu:2x1", "cpu:3x2", "cpu:4x1", "p100x4"]))
+    machine = Machine.preset(chance.choice(["cpu:2x1", "cpu:3x2", "cpu:4x1", "p100x4", "p100x6"]))
     low = tuple(chance.randint(0, 2) for _ in range(chance.randint(1, 6)))
     bounds = Rect.of_shape([chance.randint(4, 8) if axis < 2 else 2 for axis in range(len(low))]).shift(low)
     fragment, network = analyse(drawn_key(chance, machine, bounds), HostDistance.of(machine)), Network.of(machine)
@@ -68,7 +68,7 @@ def test_movements_are_priced_as_their_pushes(seed: int) -> None:
     holds = np.split(prices.held[:, :2], prices.starts[1:-1])
     for number in range(len(fragment.kinds)):
         found = int(prices.durations[number]), list(map(tuple, holds[number].tolist()))
-        assert found == move_price(machine, fragment, number, bounds, itemsize), RowKind(int(moves[number, KIND]))
+        assert found == planned_price(machine, fragment, number, bounds, itemsize), RowKind(int(moves[number, KIND]))
     assert prices.bytes.tolist() == (fragment.elements * itemsize).tolist()
 
 
@@ -83,11 +83,11 @@ def test_a_scalar_is_priced() -> None:
     fragment = analyse(FragmentKey(whole, (), key), HostDistance.of(machine))
     assert fragment.kinds.tolist() == [RowKind.COPY]
     prices = price(network, 4, *tabulate(fragment, whole, 4, network.line))
-    expected = move_price(machine, fragment, 0, whole, 4)
+    expected = planned_price(machine, fragment, 0, whole, 4)
     assert (prices.durations.tolist(), list(map(tuple, prices.held[:, :2].tolist()))) == ([expected[0]], expected[1])
 
 
 def test_a_region_that_nothing_moves_has_empty_tables() -> None:
     fragment = analyse(FragmentKey(Rect((0,), (4,)), (), ()), HostDistance.of(Machine.cpu(1)))
     moves, members = tabulate(fragment, Rect((0,), (4,)), 4, 64)
-    assert (moves.shape, members.shape) == ((0, 9), (0, 3))
+    assert (moves.shape, members.shape) == ((0, 9), (0, 4))

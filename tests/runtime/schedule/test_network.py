@@ -13,7 +13,7 @@ from maniple.runtime.schedule.network import ENGINE, LINE, Network
 def test_columns_say_what_the_machine_says(name: str) -> None:
     machine = Machine.preset(name)
     network, count = Network.of(machine), len(machine.memories)
-    starts, links, latencies, bandwidths, carriers, speeds, rising = network.wires
+    starts, links, latencies, bandwidths, carriers, speeds, rising, hosts = network.wires
     for source in range(count):
         for target in range(count):
             pair = source * count + target
@@ -23,6 +23,7 @@ def test_columns_say_what_the_machine_says(name: str) -> None:
             assert [(latencies[link], bandwidths[link]) for link in passed] == list(map(machine.routes.rate, passed))
     found = list(zip(carriers.tolist(), speeds.tolist(), strict=True))
     assert found == [carrier_of(machine, memory) for memory in range(count)]
+    assert hosts.tolist() == [memory.host for memory in machine.memories]
     assert network.processors == len(machine.processors)
     assert network.lanes > network.processors + max(links.tolist(), default=-1)
 

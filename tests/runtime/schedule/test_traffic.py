@@ -6,6 +6,8 @@ from random import Random
 
 import numpy as np
 import pytest
+from levelled import levelled
+from naive_plan import quickest
 from naive_roofline import fold_ns
 from naive_traffic import traffic_price
 
@@ -14,11 +16,12 @@ from maniple.regions.columns.validity import ALL_GATHER, ALL_REDUCE, BROADCAST, 
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor
 from maniple.runtime.schedule import traffic
+from maniple.runtime.schedule.movement_plan import NAMES
 from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.traffic import price
 
 SECOND = 10**9
-Member = tuple[int, int, int]
+Member = tuple[int, int, int, int]
 Hold = tuple[int, int]
 
 
@@ -43,7 +46,7 @@ def move(**columns: int) -> list[int]:
 
 
 def collective(kind: int, members: list[Member]) -> tuple[list[int], list[Member]]:
-    pushed = sum(elements for _, elements, _ in members) * (len(members) - 1)
+    pushed = sum(elements for _, elements, *_ in members) * (len(members) - 1)
     row = move(kind=kind, elements=pushed * (2 if kind == ALL_REDUCE else 1))
     row[GROUP], row[GROUP_SIZE] = 0, len(members)
     return row, members
@@ -57,7 +60,7 @@ def priced(
     machine: Machine, rows: list[list[int]], members: list[Member], itemsize: int = 1
 ) -> list[tuple[int, list[Hold]]]:
     """The nanoseconds and the holds of each movement."""
-    found = price(Network.of(machine), itemsize, table(rows, TOUCHED + 1), table(members, 3))
+    found = price(Network.of(machine), itemsize, table(rows, TOUCHED + 1), table(members, 4))
     assert found.starts[-1] == len(found.held)
     holds = np.split(found.held[:, :2], found.starts[1:-1])
     return [
@@ -77,7 +80,7 @@ def test_the_table_of_the_docstring() -> None:
 
 
 def test_a_collective_loads_a_shared_link_with_the_sum() -> None:
-    row, members = collective(ALL_GATHER, [(memory, 3, 3) for memory in range(3)])
+    row, members = collective(ALL_GATHER, [(memory, 3, 3, 3) for memory in range(3)])
     ((duration, held),) = priced(star([1.0, 1.0, 1.0], 0.5), [row], members)
     assert {span for _, span in held} == {6 * SECOND}
     assert duration == (6 + 1) * SECOND
@@ -90,7 +93,7 @@ def test_a_movement_of_nothing_takes_a_nanosecond() -> None:
 
 def test_a_cpu_processor_copies_what_it_sends_and_folds_what_it_gets() -> None:
     """Processor 0 folds 4 bytes of each of two and writes them; the other sends it 4 bytes that are strewn over 16."""
-    row, members = collective(REDUCE_SCATTER, [(0, 4, 16), (1, 0, 0)])
+    row, members = collective(REDUCE_SCATTER, [(0, 4, 16, 4), (1, 0, 0, 0)])
     ((duration, held),) = priced(star([1.0, 1.0], 1.0, "cpu"), [row], members)
     assert held[:2] == [(0, 6 * SECOND), (1, 16 * SECOND)]
     assert {span for _, span in held[2:]} == {4 * SECOND}
@@ -113,9 +116,9 @@ def naive(machine: Machine, row: list[int], members: list[Member], itemsize: int
         pushes = [(row[FROM], row[TO], row[ELEMENTS] * itemsize, row[TOUCHED])]
         return traffic_price(machine, pushes, 1, {})
     group = [member for member in members[row[GROUP] : row[GROUP] + row[GROUP_SIZE]] if member[1]]
-    memories = [memory for memory, _, _ in members[row[GROUP] : row[GROUP] + row[GROUP_SIZE]]]
+    memories = [memory for memory, *_ in members[row[GROUP] : row[GROUP] + row[GROUP_SIZE]]]
     pushes, folded = [], {}
-    for owner, elements, touched in group:
+    for owner, elements, touched, _ in group:
         for other in memories:
             if other != owner and kind in (ALL_REDUCE, REDUCE_SCATTER):
                 pushes.append((other, owner, elements * itemsize, touched))
@@ -123,7 +126,11 @@ def naive(machine: Machine, row: list[int], members: list[Member], itemsize: int
                 pushes.append((owner, other, elements * itemsize, touched))
         if kind in (ALL_REDUCE, REDUCE_SCATTER):
             folded[owner] = (len(memories) + 1) * elements * itemsize
-    return traffic_price(machine, pushes, 2 if kind == ALL_REDUCE else 1, folded)
+    direct = traffic_price(machine, pushes, 2 if kind == ALL_REDUCE else 1, folded)
+    sizes = dict.fromkeys(memories, 0) | {owner: elements * itemsize for owner, elements, *_ in group}
+    touched_of = {owner: touched for owner, _, touched, _ in group}
+    reduces, spreads = kind in (ALL_REDUCE, REDUCE_SCATTER), kind != REDUCE_SCATTER
+    return quickest(machine, direct, sizes, touched_of, reduces=reduces, spreads=spreads)
 
 
 def drawn(chance: Random, machine: Machine) -> tuple[list[list[int]], list[Member]]:
@@ -137,22 +144,58 @@ def drawn(chance: Random, machine: Machine) -> tuple[list[list[int]], list[Membe
             )
             continue
         group = sorted(chance.sample(range(len(machine.memories)), chance.randint(2, len(machine.memories))))
-        owned = [(memory, chance.randint(0, 1 << 30), chance.randint(1, 1 << 33)) for memory in group]
+        owned = [(memory, chance.choice([0, 64, 1 << 30]), chance.randint(1, 1 << 33), 1) for memory in group]
         if kind == COPY:
-            (source, size, touched), (target, *_) = chance.sample(owned, 2)
+            (source, size, touched, _), (target, *_) = chance.sample(owned, 2)
             rows.append(move(kind=kind, elements=size + 1, source=source, target=target, touched=touched))
             continue
-        row, owned = collective(kind, [*owned[:-1], (owned[-1][0], 1, 64)])
+        row, owned = collective(kind, [*owned[:-1], (owned[-1][0], 1, 64, 1)])
         row[GROUP] = len(members)
         rows.append(row)
         members += owned
     return rows, members
 
 
-@pytest.mark.parametrize("name", ["cpu:2x1", "cpu:3x4", "p100x4", "k80x8", "h100x16"])
+@pytest.mark.parametrize("name", ["cpu:2x1", "cpu:3x4", "p100x4", "k80x8", "p100x9", "h100x16"])
 @pytest.mark.parametrize("seed", range(4))
 def test_movements_cost_what_their_pushes_cost(name: str, seed: int) -> None:
     chance, machine = Random(f"{name} {seed}"), Machine.preset(name)
     rows, members = drawn(chance, machine)
     itemsize = chance.choice([1, 4, 8])
     assert priced(machine, rows, members, itemsize) == [naive(machine, row, members, itemsize) for row in rows]
+
+
+def exchanged(machine: Machine, size: int) -> traffic.Prices:
+    """An all-reduce of so many bytes over all memories, each of which owns an equal block."""
+    count = len(machine.memories)
+    row, members = collective(ALL_REDUCE, [(memory, size // count, size // count, 1) for memory in range(count)])
+    return price(Network.of(machine), 1, table([row], TOUCHED + 1), table(members, 4))
+
+
+def test_the_plan_changes_with_the_size() -> None:
+    """Levels have four latencies where direct has two, and a quarter of the bytes between hosts."""
+    machine = Machine.preset("p100x16")
+    assert [NAMES[exchanged(machine, size).plans[0]] for size in (1 << 10, 64 << 20)] == ["direct", "levels"]
+
+
+@pytest.mark.parametrize(("hosts", "members"), [(2, 2), (2, 4), (4, 4), (3, 8)])
+def test_levels_take_the_bytes_of_the_closed_form_over_the_links_between_hosts(hosts: int, members: int) -> None:
+    """2 (h - 1) S in all between hosts: of that, a host of p100s sends a share through its one card."""
+    machine = Machine.preset(f"p100x{4 * hosts}") if members == 4 else levelled(hosts, members, "gpu")
+    size = 64 << 20
+    size -= size % (hosts * members)
+    prices = exchanged(machine, size)
+    assert NAMES[prices.plans[0]] == "levels"
+    base = len(machine.processors)
+    sent = {machine.routes.name(lane - base): held for lane, _, held in prices.held.tolist() if lane >= base and held}
+    out = [held for name, held in sent.items() if name.endswith("-> network")]
+    assert out == [2 * (hosts - 1) * size // hosts] * hosts
+
+
+@pytest.mark.parametrize("members", [2, 4, 7, 16])
+def test_on_equal_links_a_large_all_reduce_is_as_quick_as_its_links_let_it_be(members: int) -> None:
+    """Each memory sends 2 (n - 1) / n of the bytes, and gets as many."""
+    bandwidth, size = 1e10, (64 << 20) - (64 << 20) % members
+    taken = int(exchanged(star([bandwidth] * members, 5e-6), size).durations[0])
+    least = 2 * (members - 1) / members * size / bandwidth * 1e9
+    assert least <= taken <= 1.05 * least

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from lowered_step import assert_as_lowered, drawn, expanded, lowered, planned
 from naive_order import in_order
-from naive_traffic import move_price
+from naive_plan import planned_price
 
 from maniple.models import model
 from maniple.operators.graph.graph import Graph
@@ -216,7 +216,7 @@ def assert_as_charged(rows: RegionRows, machine: Machine, region: LogicalRegion,
     assert rows.columns[:, 1].tolist() == prices.durations.tolist()
     assert rows.held.tolist() == prices.held.tolist()
     for number in range(len(fragment.kinds)):
-        expected = move_price(machine, fragment, number, region.bounds, region.itemsize)
+        expected = planned_price(machine, fragment, number, region.bounds, region.itemsize)
         assert (rows.columns[number, 1], [tuple(hold) for hold in held[number].tolist()]) == expected
 
 

@@ -1,0 +1,148 @@
+"""Arrangement: collectives by other plans than direct leave what direct leaves, and use what their accesses say."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from pushed import carry_out, places
+
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
+from maniple.regions.rectangle import Rect
+from maniple.runtime.analysis import fragment as columns
+from maniple.runtime.analysis.arrangement import arrange
+from maniple.runtime.analysis.fragment import Fragment, FragmentKey, HostDistance
+from maniple.runtime.analysis.placed_use import PlacedUse
+from maniple.runtime.analysis.step_analysis import analyse, analyse_by_use
+from maniple.runtime.schedule.instance import InstanceKind
+from maniple.runtime.schedule.movement_plan import DIRECT, LEVELS
+from maniple.runtime.schedule.schedule import RowKind
+
+BOUNDS = Rect((0, 0), (24, 3))
+EXCHANGES = (RowKind.ALL_REDUCE, RowKind.REDUCE_SCATTER, RowKind.ALL_GATHER, RowKind.BROADCAST)
+
+
+def tiles(parts: int) -> list[Rect]:
+    cuts = [24 * part // parts for part in range(parts + 1)]
+    return [Rect((low, 0), (high, 3)) for low, high in pairwise(cuts)]
+
+
+def drawn(chance: Random) -> tuple[Fragment, tuple[int, ...]]:
+    """Uses by some memories that write tiles, read the whole or tiles, and reduce the whole; and their hosts."""
+    memories = chance.randint(3, 8)
+    hosts = tuple(chance.randrange(3) for _ in range(memories))
+    everywhere = chance.sample(range(memories), memories)
+    key = []
+    for number in range(chance.randint(3, 9)):
+        privilege = chance.choice([READ, READ, READ_WRITE, reduce("+"), reduce("+")]) if number else WRITE_DISCARD
+        whole = privilege.reduces or (privilege is READ and chance.random() < 0.6)
+        users = everywhere if chance.random() < 0.7 else everywhere[: chance.randint(1, memories)]
+        spaces = [BOUNDS] * len(users) if whole else tiles(len(users))
+        uses = [
+            PlacedUse(point, (point,), memory, memory, space)
+            for point, (memory, space) in enumerate(zip(users, spaces, strict=True))
+        ]
+        key.append((privilege, tuple(uses)))
+    analysed = chance.choice([analyse, analyse_by_use])
+    return analysed(FragmentKey(BOUNDS, (), tuple(key)), HostDistance(hosts)), hosts
+
+
+def in_levels(fragment: Fragment, hosts: tuple[int, ...]) -> tuple[Fragment, list[int]]:
+    """A fragment with all its collectives in levels, and these."""
+    moves = [move for move, kind in enumerate(fragment.kinds.tolist()) if kind in EXCHANGES]
+    plans = np.full(len(fragment.kinds), DIRECT)
+    plans[moves] = LEVELS
+    return arrange(fragment, plans, np.asarray(hosts)), moves
+
+
+def contents(fragment: Fragment, seed: int) -> dict[int, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    """What instances hold at first: numbers of which no sum is rounded off, the same for valid values everywhere."""
+    chance = np.random.default_rng(seed)
+    main = chance.integers(1, 1 << 20, BOUNDS.shape).astype(np.float64)
+    return {
+        number: main.copy() if kind == InstanceKind.MAIN else chance.integers(1, 1 << 20, BOUNDS.shape).astype(float)
+        for number, kind in enumerate(fragment.instances[:, 1].tolist())
+    }
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_levels_leave_what_direct_leaves(seed: int) -> None:
+    chance = Random(seed)
+    direct, hosts = drawn(chance)
+    arranged, moves = in_levels(direct, hosts)
+    mains = [number for number, row in enumerate(direct.instances.tolist()) if row[1] == InstanceKind.MAIN]
+    for move in moves:
+        found = []
+        for fragment in (direct, arranged, arranged):
+            held = contents(arranged, seed)
+            carry_out(fragment, move, held, BOUNDS, chance)
+            found.append([held[number] for number in mains])
+        for one, other, again in zip(*found, strict=True):
+            assert np.array_equal(one, other)
+            assert np.array_equal(other, again)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_element_that_is_used_is_an_access_and_every_tile_is_where_it_is_used(seed: int) -> None:
+    direct, hosts = drawn(Random(seed))
+    arranged, moves = in_levels(direct, hosts)
+    memory, kinds = (arranged.instances[:, column].tolist() for column in (0, 1))
+    allowed = {
+        (move, number, writes): np.zeros(BOUNDS.shape, bool)
+        for move in moves
+        for number in range(len(memory))
+        for writes in (0, 1)
+    }
+    for move, space, instance, writes, _ in arranged.accesses.tolist():
+        for place in places(arranged.spaces[space], BOUNDS) if move in moves else ():
+            allowed[move, instance, writes][place] = True
+    used = []
+    for row in arranged.transfers.tolist():
+        move, space, source, target = row[:4]
+        used += [(move, space, source, 0), (move, space, target, 1)] if move in moves else []
+        assert memory[source] != memory[target]
+    for move, space, where, target, first, last in arranged.pieces.tolist():
+        parts = arranged.parts[first:last].tolist()
+        used.append((move, space, target, 1))
+        # What lands in a tile on its way is read by the fold that waits for it, which goes without saying.
+        used += [(move, space, part, 0) for part in parts if kinds[part] != InstanceKind.STAGING]
+        assert {memory[target], *(memory[part] for part in parts)} == {where}
+    for move, space, instance, writes in used:
+        if move in moves:
+            assert all(allowed[move, instance, writes][place].all() for place in places(arranged.spaces[space], BOUNDS))
+    assert len(arranged.transfers) == len(direct.transfers)
+    assert np.array_equal(arranged.edges, direct.edges)
+
+
+def test_a_fragment_without_such_plans_is_itself() -> None:
+    fragment, hosts = drawn(Random(1))
+    assert arrange(fragment, np.full(len(fragment.kinds), DIRECT), np.asarray(hosts)) is fragment
+
+
+def test_drawn_fragments_have_collectives_of_all_kinds() -> None:
+    kinds = {kind for seed in range(60) for kind in drawn(Random(seed))[0].kinds.tolist()}
+    assert kinds >= set(EXCHANGES)
+
+
+def test_parts_are_folded_by_ascending_memory() -> None:
+    """Two hosts of two: of the block of memory 2 the leader in the first host is memory 0."""
+    uses = tuple(PlacedUse(point, (point,), point, point, BOUNDS) for point in range(4))
+    halves = tuple(PlacedUse(point, (point,), point, point, space) for point, space in enumerate(tiles(4)))
+    fragment = analyse(FragmentKey(BOUNDS, (), ((reduce("+"), uses), (READ, halves))), HostDistance((0, 0, 1, 1)))
+    assert fragment.kinds.tolist() == [RowKind.REDUCE_SCATTER]
+    arranged, _ = in_levels(fragment, (0, 0, 1, 1))
+    folded = {}
+    for _, space, memory, _, first, last in arranged.pieces.tolist():
+        came = {
+            row[columns.TARGET]: int(arranged.instances[row[columns.SOURCE], 0]) for row in arranged.transfers.tolist()
+        }
+        parts = arranged.parts[first:last].tolist()
+        folded[arranged.spaces[space].bounds.lo[0] // 6, memory] = [came.get(part, memory) for part in parts]
+    assert folded == {
+        (0, 0): [0, 1, 2], (0, 2): [2, 3],
+        (1, 1): [0, 1, 3], (1, 3): [2, 3],
+        (2, 2): [0, 2, 3], (2, 0): [0, 1],
+        (3, 3): [1, 2, 3], (3, 1): [0, 1],
+    }  # fmt: skip
