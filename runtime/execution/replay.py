@@ -71,7 +71,11 @@ class Replay:
         self._progress = resources.progress
         self._progress.find_counters(schedule.machine)
         self._binder = Binder(self._storage, self.lanes, shared, resources.binding)
-        self._here = [not here.keys().isdisjoint(schedule.memories(row)) for row in range(len(schedule))]
+        own = {processor for memory in here for processor in schedule.machine.processors_of(memory)}
+        self._here = [
+            processor in own if processor >= 0 else not here.keys().isdisjoint(schedule.memories(row))
+            for row, processor in enumerate(schedule.processor.tolist())
+        ]
         self._devices = {
             processor: DeviceLane(resources.processors[processor], resources.milestones, self._start_behind)
             for processor in self.lanes.steps
