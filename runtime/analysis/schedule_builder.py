@@ -235,7 +235,7 @@ class ScheduleBuilder:
         )
         for placed in self._placed:
             transfers = placed.fragment.transfers
-            width = transfers.shape[1] - columns.SOURCE  # no more where all goes direct: nothing follows anything
+            width = transfers.shape[1] - 1  # no more where all goes direct: nothing follows anything
             added = np.asarray((placed.offset, placed.offset, placed.spaces, 0, 0, 0), dtype=np.int64)
             place_items(placed.moves, transfers, wanted[:width], added, cursor, found)
         return (starts, *found)
