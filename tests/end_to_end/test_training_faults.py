@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from levelled import levelled
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
@@ -107,6 +108,23 @@ def test_a_rank_that_is_killed_or_frozen_stops_all(tmp_path: Path, rank: int, nu
     assert seconds < STOP_S
     assert f"node {rank} (rank {rank})" in errors
     assert "trainer.step" in errors
+    assert_gone(pids)
+
+
+@pytest.mark.parametrize(("rank", "transport"), [(2, "shared"), (1, "zmq")])
+def test_a_rank_that_is_killed_while_collectives_go_in_levels_stops_all(
+    tmp_path: Path, rank: int, transport: str
+) -> None:
+    """Every rank leads in its host for somebody, so others wait for what it would send on."""
+    levelled(2, 2).save(file := tmp_path / "levels.toml")
+    options = ("--ranks-per-node", "2", "--machine", str(file), "--transport", transport)
+    run = launch(tmp_path, FOR_EVER, "-1", "none", options=options)
+    pids = pids_of(run)
+    os.kill(pids[rank], signal.SIGKILL)
+    status, errors, seconds = finish(run)
+    assert status == 1
+    assert seconds < STOP_S
+    assert f"node {rank // 2} (rank {rank}) was killed by signal 9 (SIGKILL)" in errors
     assert_gone(pids)
 
 

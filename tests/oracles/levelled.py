@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor
+from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor, ProcessorKind
 
 
-def levelled(hosts: int, members: int, kind: str = "cpu") -> Machine:
+def levelled(hosts: int, members: int, kind: ProcessorKind = "cpu") -> Machine:
     """Hosts of so many memories, each of a rank of its own with one processor."""
     links = []
     for memory in range(hosts * members):
