@@ -114,6 +114,25 @@ def test_a_scheduler_begins_again_where_another_was() -> None:
         assert two.hyper["lr"] == one.hyper["lr"] == 0.05
 
 
+def test_plain_descent_keeps_the_number_of_steps_alone() -> None:
+    with trainer_of(mp.SGD(0.1)) as trainer:
+        trainer.step(*BATCH)
+        assert trainer.optimizer_state() == {"step": torch.tensor(1)}
+
+
 def test_a_group_of_no_parameter_is_refused() -> None:
     with pytest.raises(RequestError, match=r"AdamW.groups: '\*.bais' matches no parameter"):
         trainer_of(mp.optim.AdamW(groups={"*.bais": {"lr": 0.1}}))
+
+
+def test_state_that_does_not_fit_is_refused(trainer: mp.Trainer) -> None:
+    trainer.step(*BATCH)
+    state = trainer.optimizer_state()
+    with pytest.raises(RequestError, match="optimizer state: expected an entry 'step'"):
+        trainer.load_optimizer_state({})
+    with pytest.raises(RequestError, match=r"expected one entry for each of 4; wrong: linear.bias.exp_avg"):
+        trainer.load_optimizer_state({name: value for name, value in state.items() if name != "linear.bias.exp_avg"})
+    with pytest.raises(RequestError, match=r"optimizer state linear.bias.exp_avg: expected \(2,\), got \(3,\)"):
+        trainer.load_optimizer_state({**state, "linear.bias.exp_avg": torch.zeros(3)})
+    trainer.load_optimizer_state(state)
+    assert all(torch.equal(value, state[name]) for name, value in trainer.optimizer_state().items())

@@ -11,6 +11,7 @@ import pytest
 
 from maniple import cli
 from maniple.models import model
+from maniple.operators.plan.plan import Plan
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.named.data_parallel import DataParallel
@@ -101,3 +102,20 @@ def test_a_plan_that_does_not_say_its_model_needs_the_option(plan: Path, capsys:
     plan.write_text(json.dumps(document), encoding="utf-8")
     assert status_of("simulate", str(plan), "--machine", "p100x4") == 2
     assert "name it with --model" in capsys.readouterr().err
+
+
+def test_the_optimizer_of_a_search_is_that_of_its_prediction(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plan says what it was found for; another optimizer is asked for by name, and one that is not there refused."""
+    path, found = str(tmp_path / "found.json"), ("--machine", "p100x4", "--proposals", "20", "--batch", "16", "--json")
+    status_of("search", "digits_cnn", *found, "--optimizer", "adamw", "-o", path)
+    capsys.readouterr()
+    held = []
+    for asked in ((), ("--optimizer", "adamw"), ("--optimizer", "sgd")):
+        assert status_of("simulate", path, "--json", *asked) == 0
+        held.append(json.loads(capsys.readouterr().out)["peak_memory_bytes"])
+    assert held[0] == held[1] > held[2]
+    assert held[0] == Plan.load(Path(path)).predicted.memory_bytes
+    assert status_of("simulate", path, "--optimizer", "adamv") == 2
+    assert "no optimizer 'adamv'; did you mean 'adam'?" in capsys.readouterr().err

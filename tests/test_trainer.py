@@ -291,6 +291,8 @@ ENTRIES: dict[str, Callable[[mp.Trainer], object]] = {
     "memory": lambda trainer: trainer.memory(),
     "timeline": lambda trainer: trainer.timeline(),
     "report": lambda trainer: trainer.report(),
+    "optimizer_state": lambda trainer: trainer.optimizer_state(),
+    "load_optimizer_state": lambda trainer: trainer.load_optimizer_state({}),
     "torch_optimizer": lambda trainer: trainer.torch_optimizer(),
     "close": lambda trainer: trainer.close(),
     "schedule": lambda trainer: trainer.schedule,

@@ -91,6 +91,13 @@ class Expansion:
         """Expand the fetch of every parameter and buffer, whole, to every rank."""
         return self._walk(fetch_script(self.graph), None)
 
+    def fetch_states(self) -> Program:
+        """Expand the fetch of what the optimizer keeps of every parameter, whole, to every rank."""
+        for weight in self.held.values():
+            for state in weight.states:
+                self._fetch(state.name, state)
+        return self._program()
+
     def _lower(self, *, training: bool) -> None:
         """Replace the operators whose split needs an exchange inside them."""
         self.graph, self.plan = lower_composites(self.graph, self.plan, training=training)
@@ -110,7 +117,7 @@ class Expansion:
             elif kind == "forward":
                 self._operate(forward_form(self.graph, nodes[number]), script.backward.shared, training=training)
             elif kind == "fetch":
-                self._fetch(port, number)
+                self._fetch(port, self._regions.value(number))
             elif kind == "backward":
                 for form in script.backward.of(nodes[number]):
                     self._operate(form, script.backward.shared, training=training)
@@ -124,6 +131,9 @@ class Expansion:
             elif kind == "assign":
                 value = self._regions.value(self.graph.assignments[number])
                 self._assign(self.held[self._tensors[number].name], value)
+        return self._program()
+
+    def _program(self) -> Program:
         homes = {region.id: weight.home for weight in self.held.values() for region in weight.regions}
         return Program(tuple(self._launches), homes)
 
@@ -188,9 +198,8 @@ class Expansion:
         )
         self._launch(f"{buffer.name}.assign", buffer.points, requirements, AssignBinder())
 
-    def _fetch(self, name: str, tensor: int) -> None:
-        """Bring a tensor whole to every rank and hand it to the port of that name."""
-        region = self._regions.value(tensor)
+    def _fetch(self, name: str, region: LogicalRegion) -> None:
+        """Bring a region whole to every rank and hand it to the port of that name."""
         ranks = {memory.rank: memory.id for memory in reversed(self.machine.memories)}
         port = self.results[name] = Port(tuple(ranks[rank] for rank in sorted(ranks)))
         points = tuple(

@@ -126,6 +126,27 @@ def fill_states(weights: Mapping[str, Weight], memories: Mapping[int, Memory], o
                     memories[number].assign(region, rect, filled)
 
 
+def write_states(
+    weights: Mapping[str, Weight], memories: Mapping[int, Memory], found: Mapping[str, torch.Tensor]
+) -> None:
+    """Write what an optimizer keeps, whole tensors by the name of the region; see ``write_weights``.
+
+    Raises:
+        RequestError: one is missing, unknown or misshaped.
+    """
+    states = {state.name: (state, weight) for weight in weights.values() for state in weight.states}
+    if states.keys() != found.keys():
+        wrong = sorted(states.keys() ^ found.keys())
+        raise RequestError(f"optimizer state: expected one entry for each of {len(states)}; wrong: {', '.join(wrong)}")
+    for name, (state, _) in states.items():
+        if tuple(found[name].shape) != state.bounds.shape:
+            raise RequestError(f"optimizer state {name}: expected {state.bounds.shape}, got {tuple(found[name].shape)}")
+    for name, (state, weight) in states.items():
+        for number, rects in weight.home:
+            for rect in rects if number in memories else ():
+                memories[number].assign(state, rect, found[name][rect.slices((0,) * rect.ndim)])
+
+
 def drop_weights(weights: Mapping[str, Weight], memories: Mapping[int, Memory]) -> None:
     """Let go of what a rank keeps of parameters and buffers; see ``write_weights``."""
     for weight in weights.values():

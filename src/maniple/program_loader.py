@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.lowering.expansion import Expansion
@@ -9,9 +10,10 @@ from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.step_run import LoadedProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.lowering.step_program import Program
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import AbstractOptimizer
@@ -56,7 +58,7 @@ class ProgramLoader:
         """Give a program, lowered and bound once per batch size.
 
         Args:
-            what: ``step``, ``evaluate`` or ``parameters``.
+            what: ``step``, ``evaluate``, ``parameters`` or ``states``.
             size: samples.
         """
         checked = self._runtime.debugging
@@ -67,8 +69,13 @@ class ProgramLoader:
         graph = self._graph if size == self._graph.batch else self._graph.with_batch(size)
         plan = self._plan if graph is self._graph else self._plan.for_graph(graph)
         expansion = Expansion(graph, plan, self._machine, self._weights, self._runtime.regions, checked=checked)
-        build = expansion.evaluation if what == "evaluate" else expansion.fetch_weights
-        program = expansion.training_step(self._optimizer) if what == "step" else build()
+        builds: dict[str, Callable[[], Program]] = {
+            "step": partial(expansion.training_step, self._optimizer),
+            "evaluate": expansion.evaluation,
+            "parameters": expansion.fetch_weights,
+            "states": expansion.fetch_states,
+        }
+        program = builds[what]()
         schedule = lower(program, self._cache)
         replay = self._runtime.load(schedule, program.homes)
         loaded = self._loaded[key] = LoadedProgram(

@@ -16,7 +16,14 @@ from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse
 from maniple.operators.graph.batch import check_batch
 from maniple.operators.graph.state import check_state, initial_values, with_ties
-from maniple.operators.lowering.weight import drop_weights, fill_states, kept_values, weights, write_weights
+from maniple.operators.lowering.weight import (
+    drop_weights,
+    fill_states,
+    kept_values,
+    weights,
+    write_states,
+    write_weights,
+)
 from maniple.operators.plan.mapper_placement import map_plan
 from maniple.process.digest import digest
 from maniple.process.error import RequestError, RunError
@@ -45,6 +52,9 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
+
+STEP = "step"
+"""What the optimizer's state calls the number of steps."""
 
 # The inputs of the first step and of every one this far apart are compared between ranks.
 DIGEST_EVERY = 100
@@ -90,7 +100,7 @@ class Trainer(TrainerInspection):
             mapper = make_mapper(self._world.mapper)
         self.plan = plan if mapper is None else map_plan(plan, graph, self.machine, mapper)
         self._last: Run | None = None
-        self._steps, self._closed, self._broken = 0, False, ""
+        self._steps, self._steps_before, self._closed, self._broken = 0, 0, False, ""
         self._stopped: StoppedStep | None = None
         self._seed = seed
         self._log = StepLog()
@@ -179,7 +189,7 @@ class Trainer(TrainerInspection):
     def _submit(self, args: Sequence[object], kwargs: Mapping[str, object], *, keep: bool = False) -> StepRun:
         self._check_open()
         batch, size = check_batch(self.graph, args, kwargs, [tensor.name for tensor in self.graph.inputs])
-        numbers = self.hyper.table(self._steps + 1)
+        numbers = self.hyper.table(self._steps_before + self._steps + 1)
         loaded = self._load("step", size)
         self._call(f"step {self._steps} of {size} samples{self.hyper}", batch, whole=self._steps % DIGEST_EVERY == 0)
         if keep:
@@ -266,6 +276,38 @@ class Trainer(TrainerInspection):
         named = [tensor for tensor in self.graph.lasting if tensor.name in found]
         held, memories = self._weights, self._runtime.memories
         write_weights(held, memories, named, lambda tensor, rect: found[tensor.name][rect.slices((0,) * rect.ndim)])
+
+    @in_turn
+    def optimizer_state(self) -> dict[str, torch.Tensor]:
+        """Give what the optimizer keeps of every parameter, whole, and the number of steps, on every rank.
+
+        Names are those of the parameter and of the state, `linear.weight.exp_avg`; the number of steps is `step`.
+        """
+        self._check_open()
+        self._call("optimizer_state")
+        keeps = any(weight.states for weight in self._weights.values())
+        found = self._results(self._load("states", self.graph.batch), {}) if keeps else {}
+        return {**found, STEP: torch.tensor(self._steps_before + self._steps)}
+
+    @in_turn
+    def load_optimizer_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take what an optimizer of the same kind kept, under any plan; its numbers are `hyper`, and stay.
+
+        Args:
+            state: what `optimizer_state` gave, the same on every rank.
+
+        Raises:
+            RequestError: a missing, unknown or misshaped entry.
+        """
+        self._check_open()
+        found = dict(state)
+        if STEP not in found:
+            raise RequestError(f"optimizer state: expected an entry {STEP!r}, the number of steps; pass it whole")
+        self._call("load_optimizer_state", found)
+        self._runtime.drain()
+        step = int(found.pop(STEP))
+        write_states(self._weights, self._runtime.memories, found)
+        self._steps_before = step - self._steps
 
     @in_turn
     def _lasting(self, call: str) -> dict[str, torch.Tensor]:

@@ -257,3 +257,28 @@ def test_optimizers_go_between_processes() -> None:
     assert optimizer_of(plain_optimizer(None)) is None
     with pytest.raises(mp.RequestError, match="--optimizer: no optimizer 'adamv'; did you mean"):
         optimizer_named("adamv")
+
+
+@pytest.mark.parametrize(("kind", "options"), [OPTIONS[2], OPTIONS[7], OPTIONS[-1]], ids=str)
+def test_a_training_goes_on_from_its_state_under_another_plan(kind: str, options: dict[str, Any]) -> None:
+    """Ten steps are five, and five of another trainer, on other ranks, that took parameters and state."""
+    optimizer = optimizer_by(kind, options)
+    whole = train(optimizer, (1, 1), 0)[0]
+
+    def half(
+        here: World, seed: int, given: list[tuple[torch.Tensor, torch.Tensor]], held: list[dict[str, torch.Tensor]]
+    ) -> tuple[list[float], list[dict[str, torch.Tensor]]]:
+        plan = mp.search(network(), host_machine(here), strategy="random", seed=seed)
+        with mp.Trainer(network(), plan, optimizer=optimizer, world=here) as trainer:
+            if held:
+                trainer.load_state_dict(held[0])
+                trainer.load_optimizer_state(held[1])
+            losses = [trainer.step(*batch) for batch in given]
+            return losses, [trainer.state_dict(), trainer.optimizer_state()]
+
+    given = list(batches(STEPS))
+    losses, held = run_on_ranks(2, lambda here: half(here, 1, given[:10], []))[0]
+    later, last = run_on_ranks(1, lambda here: half(here, 2, given[10:], held), processors=3)[0]
+    assert max(abs(mine - its) for mine, its in zip([*losses, *later], whole[0], strict=True)) <= 1e-10
+    assert all(violations(name, last[0][name], value, 1e-10) == [] for name, value in whole[2].items())
+    assert int(last[1]["step"]) == STEPS

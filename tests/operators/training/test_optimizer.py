@@ -72,15 +72,12 @@ def test_the_direction_is_what_an_update_with_the_mean_as_its_gradient_tends_to(
         optimizer = mp.optim.SGD(0.1, 0.9)
     value, gradient = torch.ones(4, dtype=torch.float64), torch.linspace(0.1, 1, 4, dtype=torch.float64)
     states, row = tuple(torch.zeros_like(value) for _ in optimizer.states), row_of(optimizer, 0, 0.01)
-    update = optimizer.bind_update(value, gradient, states, 1, row.clone() if optimizer.enters else None)
-    if optimizer.enters:
-        update = optimizer.bind_update(value, gradient, states, 1, row)
-    rate = 0.01 if optimizer.enters else 0.1
+    update = optimizer.bind_update(value, gradient, states, 1, row)
+    before = value.clone()
     for step in range(1, 301):
         row[0] = step
         before = value.clone()
         update()
-    row[1] = rate
     assert torch.allclose(before - value, optimizer.direction(value, states, row), rtol=1e-6)
 
 
