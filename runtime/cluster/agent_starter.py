@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.runtime.cluster.coordinator_event import HostFailed
+from maniple.runtime.cluster.hosts import key as keys
 from maniple.runtime.cluster.launcher import Streams
 from maniple.runtime.cluster.local import LocalProcess
 from maniple.runtime.cluster.log_folder import read_tail
@@ -45,6 +46,8 @@ class AgentStarter:
         self._clock = clock
         self._started: list[tuple[HostCommand, LocalProcess, Path]] = []
         self._ended: dict[int, float] = {}
+        self._told = b""
+        self._files = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +55,7 @@ class AgentStarter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with ExitStack() as ends:
+        with self._files, ExitStack() as ends:
             end = self._clock() + (END_S if kind is None else 0.0)
             for _, process, _ in self._started:
                 ends.callback(process.wait, END_S)
@@ -60,12 +63,28 @@ class AgentStarter:
             for _, process, _ in self._started:
                 process.wait(max(0.0, end - self._clock()))
 
-    def start(self, commands: Sequence[HostCommand], token: str) -> None:
+    def hand_over(self, token: str, file: Path | None) -> str:
+        """Say how agents get the run's key, and give the `--key` that tells them.
+
+        Args:
+            token: the run's secret.
+            file: where it lies until the run is over; None where the commands pass their standard input on.
+
+        Raises:
+            RequestError: the file cannot be written.
+        """
+        if file is None:
+            self._told = f"{token}\n".encode()
+            return "-"
+        keys.write(file, token)
+        self._files.callback(file.unlink, missing_ok=True)
+        return str(file)
+
+    def start(self, commands: Sequence[HostCommand]) -> None:
         """Start all commands; the output of node 0's passes through, as rank 0's does.
 
         Args:
             commands: which.
-            token: the run's secret, which each reads from its standard input.
 
         Raises:
             RunError: one cannot be started.
@@ -75,7 +94,7 @@ class AgentStarter:
             with log.open("wb", buffering=0) as file:
                 out, err = (1, 2) if 0 in command.nodes else (file.fileno(), file.fileno())
                 streams = Streams(subprocess.DEVNULL, out, err)
-                process = LocalProcess(command.argv, streams, told=f"{token}\n".encode())
+                process = LocalProcess(command.argv, streams, told=self._told)
             self._started.append((command, process, log))
 
     def look(self) -> list[HostFailed]:

@@ -15,7 +15,7 @@ import sys
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.process import environment
 from maniple.process.error import RunError
@@ -70,7 +70,13 @@ class HostCommand:
 
 
 class HostLauncher(Launcher):
-    """What starts an agent on each host of a run."""
+    """What starts an agent on each host of a run.
+
+    A class whose commands do not hand their standard input on to every agent says so by `passes_input`: then the run's
+    key is in a file that only its owner can read, below a home folder that all hosts must share.
+    """
+
+    passes_input: ClassVar[bool] = True
 
     @abstractmethod
     def count(self) -> int:
@@ -118,16 +124,17 @@ class HostLauncher(Launcher):
         raise RunError(f"launcher {type(self).__name__} starts agents, not rank {command.rank}; see docs/extending.md")
 
 
-def agent_command(request: LaunchRequest, endpoint: str, interface: str | None = None) -> AgentCommand:
+def agent_command(request: LaunchRequest, endpoint: str, interface: str | None = None, key: str = "-") -> AgentCommand:
     """Give the command of an agent of a run.
 
     Args:
         request: what is started.
         endpoint: where the hosts meet, `HOST:PORT`.
         interface: the name of the interface that every host is to use; None for that of the route.
+        key: where each agent finds the run's key.
     """
     own = () if interface is None else ("--interface", interface)
-    return run_command(request, ("--join", "--head", endpoint, "--key", "-", *own))
+    return run_command(request, ("--join", "--head", endpoint, "--key", key, *own))
 
 
 def run_command(request: LaunchRequest, more: tuple[str, ...]) -> AgentCommand:

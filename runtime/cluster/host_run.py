@@ -122,7 +122,8 @@ def _watch(
     with AgentStarter(roster, logs) as starter:
         if launcher is not None:
             endpoint = f"{meeting.head}:{supervisor.endpoint.rpartition(':')[2]}"
-            starter.start(launcher.commands(request, agent_command(request, endpoint, interface)), token)
+            key = starter.hand_over(token, None if launcher.passes_input else keys.default_file(endpoint))
+            starter.start(launcher.commands(request, agent_command(request, endpoint, interface, key)))
             supervisor.attend(starter.look)
         elif meeting.node is not None:
             start_ranks(request, supervisor.agent, _setting(request, meeting, token, logs), LocalLauncher())

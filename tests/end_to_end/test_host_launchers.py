@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,62 @@ pytestmark = [
 def pair() -> Iterator[tuple[Host, Host]]:
     with hosts("l") as made:
         yield made
+
+
+def becomes_real(folder: Path, program: str) -> Path:
+    """Give a folder for PATH whose ssh knows the hosts of a test; skip where there are no such programs."""
+    for need, package in {"sshd": "openssh-server", program: f"{program}, as Debian's openmpi-bin has it"}.items():
+        if shutil.which(need, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+            pytest.skip(f"needs {package}")
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    key = (folder / "host.pub").read_text()
+    (folder / "known").write_text("".join(f"{address} {key}" for address in HOSTS.split(",")))
+    programs = folder / "real"
+    programs.mkdir()
+    options = f"-i {folder}/user -o UserKnownHostsFile={folder}/known -o IdentitiesOnly=yes"
+    (programs / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {options} "$@"\n')
+    (programs / "ssh").chmod(0o755)
+    Path("/run/sshd").mkdir(exist_ok=True)  # sshd drops its rights there
+    return programs
+
+
+@contextmanager
+def servers(pair: tuple[Host, Host], folder: Path) -> Iterator[None]:
+    """Run a server of ssh on each host."""
+    options = [f"AuthorizedKeysFile={folder}/user.pub", "PidFile=none", "StrictModes=no", "PermitRootLogin=yes"]
+    words = [word for option in options for word in ("-o", option)]
+    sshd = shutil.which("sshd", path="/usr/sbin:/sbin") or "sshd"
+    running = [host.start(sshd, "-D", "-e", "-h", str(folder / "host"), *words) for host in pair]
+    try:
+        for server in running:
+            assert server.stderr is not None
+            assert "listening" in server.stderr.readline().lower()
+        yield
+    finally:
+        for server in running:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.communicate()
+
+
+@pytest.mark.parametrize(
+    ("program", "options"), [("ssh", ("--hosts", HOSTS)), ("mpirun", ("--launcher", f"mpi:{HOSTS}"))]
+)
+def test_the_real_program_starts_agents(
+    pair: tuple[Host, Host], tmp_path: Path, program: str, options: tuple[str, ...]
+) -> None:
+    programs = becomes_real(tmp_path, program)
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    told = {"PATH": f"{programs}:{os.environ['PATH']}", **root, "MANIPLE_CACHE": str(tmp_path / "kept")}
+    run = [sys.executable, "-m", "maniple.cli", "run", "--cores", "1", "--log-dir", str(tmp_path / "logs"), *options]
+    with servers(pair, tmp_path):
+        done = ended(pair[0].start(*run, STEPS, **told))
+        assert done[0] == 0, done
+        assert done[1].splitlines()[-1] == "rank 0 of 2 done"
+        status, _, err = ended(pair[0].start(*run, STEPS, "raise", **told))
+    assert status == 1
+    assert "error: node 1 (rank 1) on host beta raised ValueError: the batch is sour" in err
+    assert list((tmp_path / "kept").rglob("*.key")) == []
 
 
 def started(pair: tuple[Host, Host], folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
@@ -68,9 +126,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 def test_a_launcher_starts_one_agent_on_each_host(
     pair: tuple[Host, Host], tmp_path: Path, options: tuple[str, ...], variables: dict[str, str], commands: int
 ) -> None:
-    status, out, err = ended(started(pair, tmp_path, *options, "--nproc-per-node", "2", STEPS, **variables))
+    status, out, err = ended(started(pair, tmp_path, *options, STEPS, **variables))
     assert status == 0, err
-    assert out.splitlines()[-1] == "rank 0 of 4 done"
+    assert out.splitlines()[-1] == "rank 0 of 2 done"
     words = (tmp_path / "words").read_text().splitlines()
     assert len(words) == commands
     assert not re.search(r"[0-9a-f]{32}", "".join(words))  # the key is on no command line

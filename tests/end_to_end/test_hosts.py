@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -143,10 +144,24 @@ def test_a_host_that_is_cut_off_is_named_within_ten_seconds(pair: tuple[Host, Ho
     assert are_gone(ranks)
 
 
+def listening(pid: int) -> set[str]:
+    """The addresses that anything in a process's network listens at."""
+    found = set()
+    for family, kind in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
+        for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]:
+            _, local, _, state = line.split()[:4]
+            if state == "0A":
+                words = re.findall("." * 8, local.partition(":")[0])
+                told = b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words)
+                found.add(socket.inet_ntop(family, told).removeprefix("::ffff:"))
+    return found
+
+
 @pytest.mark.parametrize("node", [0, 1])
 def test_an_interrupt_on_any_host_ends_all(pair: tuple[Host, Host], tmp_path: Path, node: int) -> None:
     started = begin(pair, tmp_path / "key", STEPS, "wait")
     ranks = pids(started[0])
+    assert [listening(pid) for pid in ranks] == [{host.address} for host in pair]  # and nothing wider
     os.kill(started[node].pid, signal.SIGINT)
     outcomes = [ended(process, 20) for process in started]
     assert [status for status, _, _ in outcomes] == [130, 130], outcomes
@@ -166,3 +181,18 @@ def test_a_host_with_another_key_is_told_so_and_the_run_is_untouched(pair: tuple
     assert "what answers at 10.77.0.1:29400 does not take the key of host beta (10.77.0.2)" in told
     right = pair[1].start(*run, "30", "--key", str(tmp_path / "key"), STEPS)
     assert [ended(process)[0] for process in (leading, right)] == [0, 0]
+
+
+def test_two_hosts_of_one_address_are_refused_by_name(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    leading, following = begin((pair[0], pair[0]), tmp_path / "key", STEPS)
+    outcomes = [ended(process) for process in (leading, following)]
+    assert [status for status, _, _ in outcomes] == [1, 1]
+    assert "it has address 10.77.0.1, as host alpha (node 0); give each host one address" in outcomes[0][2]
+    assert "it has address 10.77.0.1, as host alpha (node 0); give each host one address" in outcomes[1][2]
+
+
+def test_an_interface_without_a_route_is_named(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    place = ["--nnodes", "2", "--node-rank", "1", "--head", HEAD, "--interface", "lo", "--key", str(tmp_path / "key")]
+    status, _, err = ended(pair[1].start(sys.executable, "-m", "maniple.cli", "run", *place, STEPS))
+    assert status == 1
+    assert "interface lo (127.0.0.1) has no route to 10.77.0.1, which is reached from 10.77.0.2" in err

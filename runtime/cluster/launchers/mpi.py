@@ -26,6 +26,8 @@ class MpiLauncher(HostLauncher):
         RequestError: it names none.
     """
 
+    passes_input = False  # Open MPI 4.1 gives it to the first process alone, --stdin all or not
+
     def __init__(self, argument: str = "") -> None:
         super().__init__(argument)
         if not argument:
@@ -46,8 +48,8 @@ class MpiLauncher(HostLauncher):
         return self.hosts(request)[-1]
 
     def commands(self, request: LaunchRequest, agent: AgentCommand) -> list[HostCommand]:
-        """See `HostLauncher.commands`; without being told, mpirun would give its input to the first process alone."""
+        """See `HostLauncher.commands`; the environment says which host a process is on."""
         exported = [word for name in sorted(agent.variables) for word in ("-x", name)]
         spread = ("-n", str(request.nodes), "--host", ",".join(self.hosts(request)), "--map-by", "node")
-        start = ("mpirun", "--stdin", "all", *spread, "--wdir", agent.folder, *exported)
+        start = ("mpirun", *spread, "--wdir", agent.folder, *exported)
         return [HostCommand((*start, *agent.argv()), tuple(range(request.nodes)))]

@@ -60,11 +60,11 @@ def test_srun_starts_a_step_with_one_task_on_each_host(
     check_agent(list(argv[begin:]), request_of_two, None)
 
 
-def test_mpirun_starts_one_process_on_each_host_and_tells_all(request_of_two: LaunchRequest) -> None:
+def test_mpirun_starts_one_process_on_each_host(request_of_two: LaunchRequest) -> None:
     (argv,) = commands(MpiLauncher("alpha,beta"), request_of_two)
     begin = argv.index(sys.executable)
     line = " ".join(argv[:begin])
-    assert line.startswith("mpirun --stdin all -n 2 --host alpha,beta --map-by node --wdir ")
+    assert line.startswith("mpirun -n 2 --host alpha,beta --map-by node --wdir ")
     check_agent(list(argv[begin:]), request_of_two, None)
 
 
