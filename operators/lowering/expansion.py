@@ -104,7 +104,8 @@ class Expansion:
             elif kind == "clock":
                 self._tick([node for node in script.nodes if node.operator.random])
             elif kind == "forward":
-                self._operate(forward_form(self.graph, nodes[number]), script.backward.shared, training=training)
+                form = forward_form(self.graph, nodes[number], training=training)
+                self._operate(form, script.backward.shared, training=training)
             elif kind == "fetch":
                 self._fetch(port, number)
             elif kind == "backward":

@@ -114,8 +114,8 @@ def saved_ref(node: Node, place: int) -> RegionRef:
     return "saved", node.id * SAVED_PLACES + place
 
 
-def forward_form(graph: Graph, node: Node) -> LaunchForm:
-    """The launch of an operator's forward pass."""
+def forward_form(graph: Graph, node: Node, *, training: bool = True) -> LaunchForm:
+    """The launch of an operator's forward pass; an evaluation saves nothing."""
     found = [
         RequirementForm(("value", operand), "read", ("operand", place))
         for place, operand in enumerate(node.operands)
@@ -124,7 +124,7 @@ def forward_form(graph: Graph, node: Node) -> LaunchForm:
     found += [
         RequirementForm(("value", result), "result", ("result", place)) for place, result in enumerate(node.results)
     ]
-    saved = range(len(graph.bound(node).rule.saved))
+    saved = range(len(graph.bound(node).rule.saved) if training else 0)
     found += [RequirementForm(saved_ref(node, place), "result", ("saved", place)) for place in saved]
     if node.operator.random:
         found.append(RequirementForm(CLOCK, "read", ("clock", 0)))
