@@ -159,9 +159,13 @@ class BackwardForms:
         """The launches of one node.
 
         The inputs' gradients come first: tasks, perhaps on other ranks, wait for them while the parameters' are
-        computed in tasks of their own.
+        computed in tasks of their own. Of an operator whose gradients come of one computation, all come together.
         """
         operands = self._contributes[node.id]
+        if node.operator.gradients_together:
+            if operands:
+                yield LaunchForm(node, "backward", 1.0, self._requirements(node, sorted(operands)))
+            return
         owned = {place for place, operand in enumerate(node.operands) if self._is_parameter(operand)}
         # An operator with parameters spends half of its backward pass on each side.
         share = 0.5 if owned else 1.0

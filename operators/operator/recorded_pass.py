@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
-from maniple.operators.operator.tape import Call, NotRecordable, Recorder, compile_calls, cut, reads_of
+from maniple.operators.operator.tape import Call, NotRecordable, Recorder, Watch, compile_calls, cut, reads_of
 
 if TYPE_CHECKING:
     from maniple.operators.operator.operator import TileContext
@@ -171,7 +171,7 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
     given = [_zeros(layout) for layout in layouts.result_gradients]
     try:
         with Recorder([tensor for tensor in (*operands, *given) if tensor is not None]) as tape:
-            with torch.enable_grad():
+            with torch.enable_grad(), Watch():
                 found = operator.forward(context, tuple(operands))
             results = found if isinstance(found, tuple) else (found,)
             forward = len(tape.calls)

@@ -18,11 +18,17 @@ from typing import Any, cast, final
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from maniple.process.torch_internals import Overload, schema_of
+from maniple.process.torch_internals import Overload, memory_of, schema_of
 
 __all__: list[str] = []
+
+_LOOKS = frozenset(("_local_scalar_dense", "equal"))
+"""What torch calls where a program asks for values."""
+_LEAVES = frozenset(("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage"))
+"""Methods by which values leave torch, of which a `Recorder` does not hear."""
 
 
 class NotRecordable(Exception):  # noqa: N818  (it tells what a body is, and ends nothing)
@@ -102,6 +108,8 @@ class Recorder(TorchDispatchMode):
         """Make a call, and note it."""
         del types
         schema = schema_of(func)
+        if func.overloadpacket.__name__ in _LOOKS:
+            raise NotRecordable("it looks at values")
         changed = self._changed(func, args) if schema.is_mutable else None
         # torch's attention draws where weights are dropped: here operators drop theirs themselves.
         attends = func.overloadpacket.__name__.startswith("_scaled_dot_product_")
@@ -115,7 +123,7 @@ class Recorder(TorchDispatchMode):
         several = isinstance(found, list | tuple)
         made = tuple(cast("Sequence[object]", found)) if several else (found,)
         if any(item is not None and not isinstance(item, Tensor) for item in made):
-            raise NotRecordable(f"{func} looks at values")
+            return found  # it asks of what shape a tensor is, and how it lies
         if changed is not None:
             number = len(self._held)
             self._number[id(found)] = number
@@ -138,8 +146,8 @@ class Recorder(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if not name.endswith("_") or not isinstance(target, Tensor) or self.number(target) < self._given:
             raise NotRecordable(f"{func} changes a tensor")
-        memory = target.untyped_storage().data_ptr()
-        if any(each is not target and each.untyped_storage().data_ptr() == memory for each in self._held):
+        memory = memory_of(target)
+        if any(each is not target and memory_of(each) == memory for each in self._held):
             raise NotRecordable(f"{func} changes a tensor of which there is a view")
         return self.number(target)
 
@@ -157,6 +165,20 @@ class Recorder(TorchDispatchMode):
             self._number[id(item)] = len(self._held)
             self._held.append(item)
         return self._number[id(item)]
+
+
+@final
+class Watch(TorchFunctionMode):
+    """Refuses that values leave torch, beside a `Recorder`."""
+
+    def __torch_function__(
+        self, func: Callable[..., object], types: object, args: Sequence[object] = (), kwargs: Any = None
+    ) -> object:
+        """Make a call."""
+        del types
+        if getattr(func, "__name__", "") in _LEAVES:
+            raise NotRecordable("it looks at values")
+        return func(*args, **(kwargs or {}))
 
 
 def cut(calls: Sequence[Call], wanted: Iterable[int], given: Iterable[int]) -> list[Call]:

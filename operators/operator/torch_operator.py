@@ -63,9 +63,10 @@ class TorchOperator(AbstractOperator):
         """
 
     def flops(self, tile: Tile) -> Cost:
-        """See ``AbstractOperator.flops``: backward computes forward again and then twice as much."""
+        """See ``AbstractOperator.flops``: backward computes twice as much, after forward again where it must."""
         forward = self.flops_per_point * tile.volume
-        return Cost(forward, 3 * forward)
+        again = self.random or not self.is_recordable
+        return Cost(forward, (2 + again) * forward)
 
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""

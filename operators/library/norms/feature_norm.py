@@ -39,6 +39,7 @@ class RMSNorm(TorchOperator):
     elementwise_affine: bool = True
 
     name: ClassVar[str] = "rms_norm"
+    gradients_together: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < len(self.normalized_shape) <= self.rank:
@@ -118,6 +119,7 @@ class GroupNorm(TorchOperator):
     affine: bool = True
 
     name: ClassVar[str] = "group_norm"
+    gradients_together: ClassVar[bool] = True
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 1), saved=(0, 1))
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ class LocalBatchNorm(TorchOperator):
     exact: BatchNorm
 
     name: ClassVar[str] = "local_batch_norm"
+    gradients_together: ClassVar[bool] = True
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 3, 4)
     detached: ClassVar[tuple[int, ...]] = (1, 2)
 

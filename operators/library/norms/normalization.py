@@ -48,6 +48,7 @@ class LayerNorm(TorchOperator):
     bias: bool = True
 
     name: ClassVar[str] = "layer_norm"
+    gradients_together: ClassVar[bool] = True
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 1), saved=(0, 1))
 
     def __post_init__(self) -> None:
@@ -148,6 +149,7 @@ class BatchNorm(TorchOperator):
     affine: bool = True
 
     name: ClassVar[str] = "batch_norm"
+    gradients_together: ClassVar[bool] = True
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None, saved=(0, 1))
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 3, 4)
     detached: ClassVar[tuple[int, ...]] = (1, 2)

@@ -11,13 +11,13 @@ from torch import Tensor
 from maniple.operators.library.elementwise.aten import Aten
 from maniple.operators.operator.operator import TileContext
 from maniple.operators.operator.recorded_pass import Layouts, RecordedPass, recorded_pass
-from maniple.operators.operator.tape import NotRecordable, Recorder, compile_calls, cut, reads_of
+from maniple.operators.operator.tape import NotRecordable, Recorder, Watch, compile_calls, cut, reads_of
 
 X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64).reshape(3, 4)
 
 
 def record(function: Callable[..., Tensor], *given: Tensor) -> tuple[Recorder, Tensor]:
-    with torch.no_grad(), Recorder(given) as tape:
+    with torch.no_grad(), Recorder(given) as tape, Watch():
         found = function(*given)
     return tape, found
 
@@ -70,6 +70,8 @@ def test_what_a_call_writes_over_is_another_value() -> None:
         (lambda x: x.add_(1), "changes a tensor"),
         (lambda x: (x * 2)[0].add_(1), "of which there is a view"),
         (lambda x: x * float(x.sum()), "looks at values"),
+        (lambda x: x * x.tolist()[0][0], "looks at values"),
+        (lambda x: x + torch.from_numpy(x.numpy()), "looks at values"),
         (lambda x: x + torch.rand(4), "random numbers"),
         (lambda x: x + X[0], "a tensor that is no operand"),
     ],
