@@ -28,6 +28,7 @@ else:
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
 __all__: list[str] = []
 
@@ -46,6 +47,18 @@ def schema_of(target: Overload) -> Any:
 def is_composite(target: Overload) -> bool:
     """Whether torch computes an operator, and its gradient, by calling others."""
     return target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)  # noqa: SLF001
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """The memory that a tensor is a view of: a number that two tensors share if they do; also where none is."""
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001
+
+
+def memoryless() -> AbstractContextManager[object]:
+    """A context in which new tensors have a shape and a device, and no memory; its import takes a second."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode()
 
 
 def has_gradient_hook(tensor: torch.Tensor) -> bool:

@@ -115,7 +115,8 @@ class Expansion:
             elif kind == "hyper" and optimizer is not None:
                 self._enter(optimizer, script)
             elif kind == "forward":
-                self._operate(forward_form(self.graph, nodes[number]), script.backward.shared, training=training)
+                form = forward_form(self.graph, nodes[number], training=training)
+                self._operate(form, script.backward.shared, training=training)
             elif kind == "fetch":
                 self._fetch(port, self._regions.value(number))
             elif kind == "backward":

@@ -117,8 +117,8 @@ def saved_ref(node: Node, place: int) -> RegionRef:
     return "saved", node.id * SAVED_PLACES + place
 
 
-def forward_form(graph: Graph, node: Node) -> LaunchForm:
-    """The launch of an operator's forward pass."""
+def forward_form(graph: Graph, node: Node, *, training: bool = True) -> LaunchForm:
+    """The launch of an operator's forward pass; an evaluation saves nothing."""
     found = [
         RequirementForm(("value", operand), "read", ("operand", place))
         for place, operand in enumerate(node.operands)
@@ -127,7 +127,7 @@ def forward_form(graph: Graph, node: Node) -> LaunchForm:
     found += [
         RequirementForm(("value", result), "result", ("result", place)) for place, result in enumerate(node.results)
     ]
-    saved = range(len(graph.bound(node).rule.saved))
+    saved = range(len(graph.bound(node).rule.saved) if training else 0)
     found += [RequirementForm(saved_ref(node, place), "result", ("saved", place)) for place in saved]
     if node.operator.random:
         found.append(RequirementForm(CLOCK, "read", ("clock", 0)))
@@ -162,9 +162,13 @@ class BackwardForms:
         """The launches of one node.
 
         The inputs' gradients come first: tasks, perhaps on other ranks, wait for them while the parameters' are
-        computed in tasks of their own.
+        computed in tasks of their own. Of an operator whose gradients come of one computation, all come together.
         """
         operands = self._contributes[node.id]
+        if node.operator.gradients_together:
+            if operands:
+                yield LaunchForm(node, "backward", 1.0, self._requirements(node, sorted(operands)))
+            return
         owned = {place for place, operand in enumerate(node.operands) if self._is_parameter(operand)}
         # An operator with parameters spends half of its backward pass on each side.
         share = 0.5 if owned else 1.0

@@ -67,6 +67,8 @@ class ForwardBinder(PureBinder):
         operands = tuple(parts.get(("operand", place)) for place in range(len(node.operands)))
         results = tuple(_there(parts["result", place]) for place in range(len(node.results)))
         saved = tuple(_there(view) for (role, _), view in parts.items() if role == "saved")
+        if not self.training:
+            saved = _unread(self.graph, node, self.tiles[point], results)
         clock = parts.get(("clock", 0))
         stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
@@ -233,6 +235,16 @@ def _one(dtype: str) -> torch.Tensor:
     from maniple.runtime.storage.copy_kernels import torch_dtype
 
     return torch.ones((), dtype=torch_dtype(dtype))
+
+
+def _unread(graph: Graph, node: Node, tile: Tile, results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Memory for what a kernel saves in an evaluation, where nothing reads it."""
+    from maniple.runtime.storage.copy_kernels import torch_dtype
+
+    return tuple(
+        results[0].new_empty(rect.shape, dtype=torch_dtype(item.dtype) if item.dtype else None)
+        for (item, _), rect in zip(graph.bound(node).rule.saved, tile.saved_rects, strict=True)
+    )
 
 
 def _there(view: torch.Tensor | None) -> torch.Tensor:

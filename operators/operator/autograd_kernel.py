@@ -1,4 +1,4 @@
-"""Kernels of torch operators: forward as it is, backward by computing the tile again under autograd."""
+"""Kernels of torch operators: forward as it is, backward by the tape of the tile or else under autograd."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
+from maniple.operators.operator.recorded_pass import Layouts, does_save, float_places, recorded_pass
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
-    """The operator's forward."""
+    """The operator's forward; in training with what backward reads of it."""
     operands, results = tensors.operands, tensors.results
+    if context.training and tensors.saved and does_save(context, operands, results):
+        return _bind_saving(context, tensors)
     forward = _forward(context)
 
     def run() -> None:
@@ -30,8 +33,98 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     return run
 
 
+def _bind_saving(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+    """Forward by the tape of the tile, which also gives what is saved.
+
+    Raises:
+        RunError: torch computes the tile in another way where its tensors lie as they do, or the rule of what is saved
+            and the body do not agree.
+    """
+    operands = tensors.operands
+    layouts = Layouts.of(operands, tensors.results, float_places(context, operands))
+    found = recorded_pass(context, layouts, saving=True)
+    name = type(context.operator).__name__
+    if isinstance(found, str):
+        raise RunError(f"{name}.forward: what backward reads of tile {context.tile.index} is not there: {found}")
+    function, places = found.saving_forward()
+    given, targets = [operands[place] for place in places], (*tensors.results, *tensors.saved)
+    wanted = tuple(tuple(target.shape) for target in targets)
+    if found.shapes != wanted:
+        raise RunError(
+            f"{name}.forward: expected results and saved values of shapes {wanted} for tile {context.tile.index}, got "
+            f"{found.shapes}; the rule and the body do not agree"
+        )
+
+    def run() -> None:
+        for target, value in zip(targets, function(*given), strict=True):
+            target.copy_(value)
+
+    return run
+
+
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
-    """The gradients by autograd."""
+    """The gradients: by the tape of the tile, and by autograd where its pass cannot be recorded."""
+    return _bind_tape(context, tensors) or _bind_autograd(context, tensors)
+
+
+def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], None] | None:
+    """The calls of the backward pass, of what it reads; None where it cannot be recorded."""
+    known = _with_zeros(context, tensors.operands, tensors.result_gradients)
+    targets = gradient_targets(context, known, tensors.operand_gradients)
+    wanted = [place for place, target in enumerate(targets) if target is not None]
+    ends = [
+        gradient if result is None else result
+        for gradient, result in zip(tensors.result_gradients, tensors.results, strict=True)
+    ]
+    saving = bool(tensors.saved) and does_save(context, known, ends)
+    found = recorded_pass(context, Layouts.of(known, tensors.result_gradients, wanted), saving=saving)
+    if isinstance(found, str):
+        return None
+    tape = found.backward([place for place, result in enumerate(tensors.results) if result is not None])
+    if tape is None:
+        return None
+    there = {"operand": known, "result": tensors.results}
+    there |= {"result_gradient": tensors.result_gradients, "saved": tensors.saved}
+    reads = context.operator.backward_reads
+    readable = reads.operand_places(len(known))
+    if reads.results and any(role == "operand" and place not in readable for role, place in tape.reads):
+        return None
+    function, given = tape.function, [there[role][place] for role, place in tape.reads]
+    written = [targets[place] for place, made in zip(wanted, found.gradients, strict=True) if made is not None]
+    pairs = zip(wanted, found.gradients, strict=True)
+    empty = _stepped_over(tensors.operand_gradients, targets, {place for place, made in pairs if made is not None})
+
+    def run() -> None:
+        for whole in empty:
+            whole.zero_()
+        for target, gradient in zip(written, function(*given), strict=True):
+            target.copy_(gradient)  # type: ignore[union-attr]
+
+    return run
+
+
+def _stepped_over(
+    gradients: tuple[Tensor | None, ...], targets: tuple[Tensor | None, ...], made: set[int]
+) -> list[Tensor]:
+    """The gradients of which something is zero."""
+    return [
+        whole
+        for place, (whole, target) in enumerate(zip(gradients, targets, strict=True))
+        if whole is not None and (place not in made or target is None or target.shape != whole.shape)
+    ]
+
+
+def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+    """The gradients by autograd, for which forward is computed again.
+
+    Raises:
+        RunError: the operator's backward does not read what forward needs.
+    """
+    if context.operator.backward_reads.results and context.operator.backward_reads.operands is not None:
+        raise RunError(
+            f"{type(context.operator).__name__}.backward: expected gradients that follow from the results alone; torch "
+            f"computes tile {context.tile.index} in another way"
+        )
     operands, result_gradients = tensors.operands, tensors.result_gradients
     operand_gradients = tensors.operand_gradients
     forward = _forward(context)

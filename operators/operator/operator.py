@@ -203,7 +203,9 @@ class AbstractOperator(ABC):
     - ``differentiable``: the places of the operands that have gradients, None for all; an operand that is no float has
       none in any case;
     - ``detached``: the places of float results through which no gradient flows;
-    - ``random``: whether it draws random numbers; its context then has a stream.
+    - ``random``: whether it draws random numbers; its context then has a stream;
+    - ``gradients_together``: whether the gradients of its inputs and of its parameters come of one computation: they
+      are then computed in one task, which makes it once.
     """
 
     __slots__ = ()
@@ -213,6 +215,7 @@ class AbstractOperator(ABC):
     differentiable: ClassVar[tuple[int, ...] | None] = None
     detached: ClassVar[tuple[int, ...]] = ()
     random: ClassVar[bool] = False
+    gradients_together: ClassVar[bool] = False
 
     @abstractmethod
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:

@@ -1,9 +1,10 @@
 """Torch operators: a pure function of a tile's tensors, from which forward and backward follow.
 
-Backward computes the tile's forward again from the operands that it reads, and asks torch's autograd for the gradients.
-So nothing is left on a tape between the two: what lives from forward to backward is regions, which the region system
-places, moves, frees and counts. The price is one more forward of the tile. An operator whose forward is costly saves
-what its backward needs in saved regions and has kernels of its own.
+What lives from forward to backward is regions, which the region system places, moves, frees and counts; so torch's
+autograd keeps nothing between the two. It is asked once, when a task is bound, for what it would call on a tile: see
+``maniple.operators.operator.tape``. Backward makes the calls that lead from what it reads to the gradients; those of
+forward among them are made again. A body that cannot be recorded (it draws numbers, or is a user's Python) is computed
+again whole, under autograd.
 """
 
 from __future__ import annotations
@@ -24,15 +25,24 @@ class TorchOperator(AbstractOperator):
     """An operator given by ``forward``.
 
     Its backward reads all operands. A class whose gradients do not depend on the operands' values (a sum, a copy, a
-    permutation) says ``backward_reads = BackwardReads()``: backward then computes on zeros of the tile's shapes, and
-    the operands may be freed. ``flops_per_point`` is the arithmetic of one point of the iteration space: 2 where
-    products are added up.
+    permutation) says ``backward_reads = BackwardReads()``: the operands may be freed, and where their shapes
+    matter there are zeros. ``flops_per_point`` is the arithmetic of one point of the iteration space: 2 where products
+    are added up. ``is_recordable`` says that its Python does the same in every run.
     """
 
     __slots__ = ()
 
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None)
     flops_per_point: ClassVar[int] = 1
+    is_recordable: ClassVar[bool] = True
+
+    @property
+    def saves(self) -> tuple[tuple[str, int], ...]:
+        """For every saved region of the rule the operator of torch that gives its value in forward, and at what place.
+
+        E.g. ``("native_layer_norm", 1)``.
+        """
+        return ()
 
     @property
     def counts_storage(self) -> bool:
@@ -43,8 +53,8 @@ class TorchOperator(AbstractOperator):
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor | tuple[Tensor, ...]:
         """The tile's results, of the shapes of its result rects; where the result folds, its contribution.
 
-        It writes to none of the operands, and reads nothing but them, the context and the attributes. It runs once
-        more in backward.
+        It writes to none of the operands, and reads nothing but them, the context and the attributes. It is called
+        once more to be recorded, and in every backward where that cannot be.
 
         Args:
             context: The tile: ``context.tile.range("s")`` is where it lies along a factor, ``context.extent("s")`` the
@@ -53,9 +63,10 @@ class TorchOperator(AbstractOperator):
         """
 
     def flops(self, tile: Tile) -> Cost:
-        """See ``AbstractOperator.flops``: backward computes forward again and then twice as much."""
+        """See ``AbstractOperator.flops``: backward computes twice as much, after forward again where it must."""
         forward = self.flops_per_point * tile.volume
-        return Cost(forward, 3 * forward)
+        again = self.random or not self.is_recordable
+        return Cost(forward, (2 + again) * forward)
 
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""

@@ -68,6 +68,7 @@ class UserOperator(TorchOperator):
     arguments: tuple[tuple[str, object], ...] = ()
     version: str = ""
 
+    is_recordable: ClassVar[bool] = False
     definition: ClassVar[Definition]
     bodies: ClassVar[Mapping[Part, GivenKernel]] = {}
     """What its author gave instead of the function and of autograd."""

@@ -238,7 +238,19 @@ def _explain(plan: Plan, operator: str) -> Plan:
     if not isinstance(model, str) or not isinstance(machine, str):
         return plan
     graph = model_of(model, batch if isinstance(batch, int) else None)
-    return explain(plan, graph, machine_of(machine), operator)
+    return _with_recomputation(explain(plan, graph, machine_of(machine), operator), graph, operator)
+
+
+def _with_recomputation(plan: Plan, graph: Graph, operator: str) -> Plan:
+    """The plan that also says what an operator's backward computes again of its forward."""
+    from maniple.operators.lowering.recomputation import recomputed  # which needs torch
+
+    again = recomputed(graph, operator).get(operator)
+    reasons = dict(plan.explanation)
+    if again is not None:
+        told = ", ".join(dict.fromkeys(again)) or "nothing"
+        reasons[operator] = (*reasons.get(operator, ()), ("computed again in backward", told))
+    return replace(plan, explanation=tuple(reasons.items()))
 
 
 @contextmanager

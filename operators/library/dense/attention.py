@@ -86,10 +86,12 @@ class Attention(TorchOperator):
         return (float_dtype((*dtypes[:3], *(dtype for dtype in dtypes[3:] if dtype != "bool")), where),)
 
     def flops(self, tile: Tile) -> Cost:
-        """See ``AbstractOperator.flops``: two products, computed again in backward, with four more."""
+        """See ``AbstractOperator.flops``: two products, computed again in backward, with five more."""
         points = tile.result_rects[0].volume // tile.extent("e") * tile.extent("t")
         forward = 2 * points * (tile.extent("d") + tile.extent("e"))
-        return Cost(forward, 3 * forward)
+        # The scores, once more, and the gradients of both products' operands.
+        backward = 2 * points * (3 * tile.extent("d") + 2 * tile.extent("e"))
+        return Cost(forward, forward + backward)
 
     def exchanges(self) -> tuple[str, ...]:
         """See ``AbstractOperator.exchanges``."""

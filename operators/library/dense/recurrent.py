@@ -58,6 +58,7 @@ class Recurrent(TorchOperator):
     proj_size: int = 0
 
     name: ClassVar[str] = "recurrent"
+    gradients_together: ClassVar[bool] = True
     random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -122,7 +123,7 @@ class Recurrent(TorchOperator):
         return (dtype,) * (1 + self.states)
 
     def flops(self, tile: Tile) -> Cost:
-        """See ``AbstractOperator.flops``."""
+        """See ``AbstractOperator.flops``: backward computes forward again, and then twice as much."""
         weights = sum(rect.volume for rect in tile.operand_rects[1 + self.states :] if rect is not None)
         forward = 2 * weights * tile.extent("s") * tile.extent("b")
         return Cost(forward, 3 * forward)
@@ -194,6 +195,7 @@ class RecurrentCell(TorchOperator):
     bias: bool = True
 
     name: ClassVar[str] = "recurrent_cell"
+    gradients_together: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.mode not in _GATES:
@@ -228,7 +230,7 @@ class RecurrentCell(TorchOperator):
         return (dtype,) * self.states
 
     def flops(self, tile: Tile) -> Cost:
-        """See ``AbstractOperator.flops``."""
+        """See ``AbstractOperator.flops``: backward computes forward again, and then twice as much."""
         weights = sum(rect.volume for rect in tile.operand_rects[1 + self.states :] if rect is not None)
         forward = 2 * weights * tile.extent("b")
         return Cost(forward, 3 * forward)

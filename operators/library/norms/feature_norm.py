@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.library.norms.normalization import ONE, ZERO
 from maniple.operators.operator.axes import activation_axes, check_at_least, present_shape
-from maniple.operators.operator.operator import ParameterSpec
+from maniple.operators.operator.operator import BackwardReads, ParameterSpec
 from maniple.operators.operator.torch_operator import TorchOperator
-from maniple.operators.rules.rule import Rule, Shape
+from maniple.operators.rules.rule import Rule, Saved, Shape
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class RMSNorm(TorchOperator):
     elementwise_affine: bool = True
 
     name: ClassVar[str] = "rms_norm"
+    gradients_together: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < len(self.normalized_shape) <= self.rank:
@@ -118,6 +119,8 @@ class GroupNorm(TorchOperator):
     affine: bool = True
 
     name: ClassVar[str] = "group_norm"
+    gradients_together: ClassVar[bool] = True
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 1), saved=(0, 1))
 
     def __post_init__(self) -> None:
         check_at_least("group_norm.num_groups", self.num_groups, 1)
@@ -134,7 +137,13 @@ class GroupNorm(TorchOperator):
                 f"group_norm: expected {self.rank} dimensions (batch, {self.num_channels} channels, ...), got {shape}"
             )
         whole = self._whole()
-        return Rule.parse(f"{whole}, [(g k!)], [(g k!)] -> {whole}", sizes=self._sizes())
+        saved = (Saved("mean", "b g"), Saved("scale", "b g"))
+        return Rule.parse(f"{whole}, [(g k!)], [(g k!)] -> {whole}", sizes=self._sizes(), saved=saved)
+
+    @property
+    def saves(self) -> tuple[tuple[str, int], ...]:
+        """See ``TorchOperator.saves``: the means and the reciprocal deviations."""
+        return ("native_group_norm", 1), ("native_group_norm", 2)
 
     def _whole(self) -> str:
         """The operand's dimensions."""

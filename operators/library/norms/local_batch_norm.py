@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.operator.torch_operator import TorchOperator
@@ -30,12 +30,13 @@ class LocalBatchNorm(TorchOperator):
     exact: BatchNorm
 
     name: ClassVar[str] = "local_batch_norm"
+    gradients_together: ClassVar[bool] = True
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 3, 4)
     detached: ClassVar[tuple[int, ...]] = (1, 2)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
-        """See ``AbstractOperator.rule``."""
-        return self.exact.rule(shapes)
+        """See ``AbstractOperator.rule``: without what is saved, of which each part of the batch has its own."""
+        return replace(self.exact.rule(shapes), saved=())
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.library.norms.local_batch_norm import LocalBatchNorm
 from maniple.operators.operator.axes import activation_axes, present_shape
-from maniple.operators.operator.operator import AbstractOperator, Initial, ParameterSpec
+from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Initial, ParameterSpec
 from maniple.operators.operator.torch_operator import TorchOperator
-from maniple.operators.rules.rule import Rule, Shape
+from maniple.operators.rules.rule import Rule, Saved, Shape
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class LayerNorm(TorchOperator):
     bias: bool = True
 
     name: ClassVar[str] = "layer_norm"
+    gradients_together: ClassVar[bool] = True
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 1), saved=(0, 1))
 
     def __post_init__(self) -> None:
         if not 0 < len(self.normalized_shape) <= self.rank:
@@ -63,7 +65,13 @@ class LayerNorm(TorchOperator):
                 f"layer_norm: expected {self.rank} dimensions that end in {self.normalized_shape}, got {shape}"
             )
         axes, last = self._axes()
-        return Rule.parse(f"{axes}, [{last}], [{last}] -> {axes}")
+        kept = _kept(self.rank, len(self.normalized_shape))
+        return Rule.parse(f"{axes}, [{last}], [{last}] -> {axes}", saved=(Saved("mean", kept), Saved("scale", kept)))
+
+    @property
+    def saves(self) -> tuple[tuple[str, int], ...]:
+        """See ``TorchOperator.saves``: the means and the reciprocal deviations."""
+        return ("native_layer_norm", 1), ("native_layer_norm", 2)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""
@@ -90,7 +98,7 @@ class LayerNorm(TorchOperator):
         x, weight, bias = (*operands, None, None)[:3]
         axes, last = self._axes()
         dims = tuple(range(self.rank - len(self.normalized_shape), self.rank))
-        kept = " ".join([*activation_axes(self.rank)[: dims[0]], *("1" for _ in dims)])
+        kept = _kept(self.rank, len(dims))
         count, eps = prod(self.normalized_shape), self.eps
         mean = composition.formula("mean", f"{axes} -> {kept}", lambda _, x: x.sum(dims, keepdim=True) / count, x)
         variance = composition.formula(
@@ -141,6 +149,8 @@ class BatchNorm(TorchOperator):
     affine: bool = True
 
     name: ClassVar[str] = "batch_norm"
+    gradients_together: ClassVar[bool] = True
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None, saved=(0, 1))
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 3, 4)
     detached: ClassVar[tuple[int, ...]] = (1, 2)
 
@@ -153,7 +163,13 @@ class BatchNorm(TorchOperator):
             )
         axes, channel = self._axes()
         statistics = f"{channel}, {channel}"
-        return Rule.parse(f"{axes}, {statistics}, [{channel}], [{channel}] -> {axes}, {statistics}")
+        text = f"{axes}, {statistics}, [{channel}], [{channel}] -> {axes}, {statistics}"
+        return Rule.parse(text, saved=(Saved("mean", channel), Saved("scale", channel)))
+
+    @property
+    def saves(self) -> tuple[tuple[str, int], ...]:
+        """See ``TorchOperator.saves``: the mini-batch's means and reciprocal deviations."""
+        return ("native_batch_norm", 1), ("native_batch_norm", 2)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""
@@ -238,6 +254,11 @@ class BatchNorm(TorchOperator):
         """The factors of the operand, and that of its channels."""
         axes = activation_axes(self.rank)
         return " ".join(axes), axes[1]
+
+
+def _kept(rank: int, normalized: int) -> str:
+    """The dimensions of what there is one of for all elements that are normalized together."""
+    return " ".join([*activation_axes(rank)[: rank - normalized], *["1"] * normalized])
 
 
 def _scale(normal: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

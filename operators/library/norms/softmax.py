@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.operator.axes import activation_axes, check_at_least, present_shape
+from maniple.operators.operator.operator import BackwardReads
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Shape
 from maniple.process.error import RequestError
@@ -37,6 +38,7 @@ class Softmax(TorchOperator):
     log: bool = False
 
     name: ClassVar[str] = "softmax"
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(results=(0,))
 
     def __post_init__(self) -> None:
         check_at_least("softmax.dim", self.dim, 0)

@@ -32,6 +32,7 @@ from maniple.operators.operator.random_stream import RandomStream
 from maniple.operators.rules.rule import BoundRule, Tile
 from maniple.process.error import RequestError, RunError
 from maniple.regions.rectangle import Rect
+from maniple.runtime.storage.copy_kernels import torch_dtype
 
 TOLERANCE = 1e-11  # of float64: |a - b| <= TOLERANCE * max(1, max|b|)
 STREAM = RandomStream.of("it", torch.tensor([3, 4]))
@@ -237,6 +238,7 @@ class Split:
         self.case, self.degrees, self.bound = case, degrees, case.bound()
         self.operands = case.operands()
         self.results = [torch.zeros(shape, dtype=torch.float64) for shape in self.bound.result_shapes]
+        self.saved: dict[tuple[int, ...], tuple[Tensor, ...]] = {}
         places = case.operator.differentiable
         self.gradients = [
             torch.zeros_like(value)
@@ -247,12 +249,12 @@ class Split:
 
     def run(self, slopes: list[Tensor]) -> None:
         written = [torch.zeros(shape) for shape in self.bound.result_shapes]
-        for tile in self.bound.tiles(self.degrees):
-            if tile.is_empty:
-                continue
+        tiles = [tile for tile in self.bound.tiles(self.degrees) if not tile.is_empty]
+        for tile in tiles:
             context = TileContext(tile, self.bound.extents(), self.case.operator, stream=STREAM)
             self._forward(context, written)
-            self._backward(context, slopes)
+        for tile in tiles:
+            self._backward(TileContext(tile, self.bound.extents(), self.case.operator, stream=STREAM), slopes)
         for place, count in enumerate(written):
             folds = self.bound.folds(place, self.degrees) is not None
             assert folds or bool((count == 1).all()), "an element that nobody writes, or two tiles do"
@@ -261,7 +263,10 @@ class Split:
         tile = context.tile
         parts = tuple(cut(value, rect) for value, rect in zip(self.operands, tile.operand_rects, strict=True))
         found = tuple(junk(rect, torch.float64) for rect in tile.result_rects)
-        context.operator.kernels().bind_forward(context, ForwardTensors(parts, found))()
+        kinds = [torch_dtype(item.dtype or "float64") for item, _ in self.bound.rule.saved]
+        saved = tuple(junk(rect, kind) for kind, rect in zip(kinds, tile.saved_rects, strict=True))
+        context.operator.kernels().bind_forward(context, ForwardTensors(parts, found, saved))()
+        self.saved[tile.index] = saved
         for whole, count, part, rect in zip(self.results, written, found, tile.result_rects, strict=True):
             whole[rect.slices((0,) * whole.ndim)] += part
             count[rect.slices((0,) * whole.ndim)] += 1
@@ -280,7 +285,11 @@ class Split:
         if not any(target is not None for target in targets):
             return
         given = tuple(cut(slope, rect) for slope, rect in zip(slopes, tile.result_rects, strict=True))
-        tensors = BackwardTensors(given, parts, (None,) * len(slopes), (), targets)
+        results = tuple(
+            cut(value, rect) if place in operator.backward_reads.results else None
+            for place, (value, rect) in enumerate(zip(self.results, tile.result_rects, strict=True))
+        )
+        tensors = BackwardTensors(given, parts, results, self.saved[tile.index], targets)
         operator.kernels().bind_backward(context, tensors)()
         self._add(tile, targets)
 

@@ -1,0 +1,232 @@
+"""Recorded passes: the forward and backward pass of a torch operator's tile, recorded on zeros before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, cast, final
+
+import torch
+from torch import Tensor
+
+from maniple.operators.operator.tape import Call, NotRecordable, Recorder, Watch, compile_calls, cut, reads_of
+
+if TYPE_CHECKING:
+    from maniple.operators.operator.operator import TileContext
+    from maniple.operators.operator.random_stream import RandomStream
+    from maniple.operators.operator.torch_operator import TorchOperator
+
+__all__: list[str] = []
+
+Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+Computed = Callable[..., tuple[Tensor, ...]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """Of what a pass is recorded: how tensors lie, None for those that are absent.
+
+    Args:
+        operands: of the operands.
+        result_gradients: of the results' gradients.
+        wanted: the operands whose gradients are wanted, by place.
+    """
+
+    operands: tuple[Layout | None, ...]
+    result_gradients: tuple[Layout | None, ...]
+    wanted: tuple[int, ...]
+
+    @staticmethod
+    def of(
+        operands: Sequence[Tensor | None], result_gradients: Sequence[Tensor | None], wanted: Sequence[int]
+    ) -> Layouts:
+        """Of tensors."""
+        return Layouts(tuple(map(_layout, operands)), tuple(map(_layout, result_gradients)), tuple(wanted))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RecordedPass:
+    """The tape of a tile's forward and backward pass.
+
+    Args:
+        calls: in order.
+        forward: so many of them are forward's.
+        operands: the number of each operand; None: absent.
+        result_gradients: of each result's gradient.
+        results: of each result.
+        saved: of each value that forward saves, as the operator says.
+        gradients: of the gradient of each wanted operand; None where there is none.
+        shapes: of the results and then of what is saved.
+    """
+
+    calls: tuple[Call, ...]
+    forward: int
+    operands: tuple[int | None, ...]
+    result_gradients: tuple[int | None, ...]
+    results: tuple[int, ...]
+    saved: tuple[int, ...]
+    gradients: tuple[int | None, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    def backward(self, results: Sequence[int]) -> BackwardTape | None:
+        """What backward computes; None where that would write over what it reads.
+
+        Args:
+            results: the places of the results that it may read.
+        """
+        readable = {("result", place): self.results[place] for place in results}
+        readable |= {("saved", place): number for place, number in enumerate(self.saved)}
+        readable |= {("operand", place): n for place, n in enumerate(self.operands) if n is not None}
+        readable |= {("result_gradient", place): n for place, n in enumerate(self.result_gradients) if n is not None}
+        wanted = [number for number in self.gradients if number is not None]
+        calls = cut(self.calls, wanted, readable.values())
+        read = reads_of(calls, wanted)
+        if read.intersection(call.changes for call in calls if call.changes is not None):
+            return None
+        first: dict[int, tuple[str, int]] = {}
+        for slot, number in readable.items():
+            first.setdefault(number, slot)
+        slots = tuple(first[number] for number in sorted(read))
+        forward = {id(call) for call in self.calls[: self.forward]}
+        again = tuple(str(call.function) for call in calls if id(call) in forward and not call.is_view)
+        return BackwardTape(compile_calls(calls, sorted(read), wanted), slots, again)
+
+    def saving_forward(self) -> tuple[Computed, tuple[int, ...]]:
+        """What computes the results and then what is saved; and the places of the operands that it takes."""
+        wanted = [*self.results, *self.saved]
+        given = [number for number in self.operands if number is not None]
+        calls = cut(self.calls[: self.forward], wanted, given)
+        return compile_calls(calls, given, wanted), tuple(p for p, n in enumerate(self.operands) if n is not None)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BackwardTape:
+    """What backward computes of what it reads.
+
+    Args:
+        function: gives the gradients.
+        reads: what it takes, by role and place.
+        again: the operators of torch that forward has called already.
+    """
+
+    function: Computed
+    reads: tuple[tuple[str, int], ...]
+    again: tuple[str, ...]
+
+
+def recorded_pass(context: TileContext, layouts: Layouts, *, saving: bool = False) -> RecordedPass | str:
+    """Record a tile's pass; a text says why it cannot be.
+
+    Args:
+        context: the tile.
+        layouts: of its tensors.
+        saving: whether forward saves.
+    """
+    return _recorded(replace(context, stream=None), layouts, saving)
+
+
+def does_save(context: TileContext, operands: Sequence[Tensor | None], results: Sequence[Tensor | None]) -> bool:
+    """Whether a tile's forward saves for its backward: the one place where that is decided, for both.
+
+    Nothing of where the tensors lie is asked, so a backward elsewhere comes to the same answer.
+
+    Args:
+        context: the tile.
+        operands: what forward reads.
+        results: the results, or their gradients.
+    """
+    operator = cast("TorchOperator", context.operator)
+    if not operator.saves:
+        return False
+    placed = replace(context, stream=None, cores=1, training=True)
+    layouts = Layouts(_compact(operands), _compact(results), float_places(context, operands))
+    return isinstance(_recorded(placed, layouts, saving=True), RecordedPass)
+
+
+def float_places(context: TileContext, operands: Sequence[Tensor | None]) -> tuple[int, ...]:
+    """The operands that may have gradients, by place."""
+    places = context.operator.differentiable
+    return tuple(
+        place
+        for place, operand in enumerate(operands)
+        if operand is not None and operand.is_floating_point() and (places is None or place in places)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedPass | str:  # noqa: FBT001 (a key)
+    operator = cast("TorchOperator", context.operator)
+    if operator.counts_storage:
+        return "it counts elements from the start of a storage"
+    if not operator.is_recordable:
+        return "its body is its author's Python"
+    context = replace(context, stream=cast("RandomStream", _NoStream()))
+    operands = [_zeros(layout) for layout in layouts.operands]
+    for place in layouts.wanted:
+        cast("Tensor", operands[place]).requires_grad_()
+    given = [_zeros(layout) for layout in layouts.result_gradients]
+    try:
+        with Recorder([tensor for tensor in (*operands, *given) if tensor is not None]) as tape:
+            with torch.enable_grad(), Watch():
+                found = operator.forward(context, tuple(operands))
+            results = found if isinstance(found, tuple) else (found,)
+            forward = len(tape.calls)
+            pairs = [(r, g) for r, g in zip(results, given, strict=True) if g is not None and r.requires_grad]
+            wanted = [cast("Tensor", operands[place]) for place in layouts.wanted]
+            gradients: Sequence[Tensor | None] = [None] * len(wanted)
+            if pairs and wanted:
+                values, seeds = zip(*pairs, strict=True)
+                gradients = torch.autograd.grad(values, wanted, seeds, allow_unused=True)
+        ends = tuple(tape.number(tensor) for tensor in results)
+        saved = tuple(_saved(tape.calls[:forward], *place) for place in operator.saves if saving)
+        return RecordedPass(
+            tuple(tape.calls),
+            forward,
+            tuple(None if tensor is None else tape.number(tensor) for tensor in operands),
+            tuple(None if tensor is None else tape.number(tensor) for tensor in given),
+            ends,
+            saved,
+            tuple(None if tensor is None else tape.number(tensor) for tensor in gradients),
+            tuple(tape.shape(number) for number in (*ends, *saved)),
+        )
+    except NotRecordable as reason:
+        return str(reason)
+
+
+def _saved(calls: Sequence[Call], name: str, place: int) -> int:
+    """The number of a value that forward saves: what the first call of that name gives at that place."""
+    for call in calls:
+        if call.function.overloadpacket.__name__ == name and (number := call.results[place]) is not None:
+            return number
+    raise NotRecordable(f"torch does not call {name} for this tile")
+
+
+def _layout(tensor: Tensor | None) -> Layout | None:
+    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+
+
+def _compact(tensors: Sequence[Tensor | None]) -> tuple[Layout | None, ...]:
+    """The layouts of tensors that lie in memory of their own."""
+    found: list[Layout | None] = []
+    for tensor in tensors:
+        stride = () if tensor is None else torch.empty(tensor.shape, device="meta").stride()
+        found.append(None if tensor is None else (tensor.shape, stride, tensor.dtype, tensor.device))
+    return tuple(found)
+
+
+def _zeros(layout: Layout | None) -> Tensor | None:
+    if layout is None:
+        return None
+    shape, stride, dtype, device = layout
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+
+
+class _NoStream:
+    """Stands for random numbers where a pass is recorded."""
+
+    def __getattr__(self, name: str) -> object:
+        raise NotRecordable("it draws random numbers")
