@@ -210,6 +210,6 @@ class Expansion:
         self._launch(f"{name}.fetch", points, (requirement,), FetchBinder(port))
 
     def _launch(
-        self, name: str, points: tuple[Point, ...], requirements: tuple[Requirement, ...], binder: Binder
+        self, name: str, points: Sequence[Point], requirements: tuple[Requirement, ...], binder: Binder
     ) -> None:
         self._launches.append(Launch(name, points, requirements, binder))

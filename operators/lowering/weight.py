@@ -12,7 +12,7 @@ from maniple.process.error import RequestError
 from maniple.runtime.schedule.launch_columns import Rects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import torch
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis.fragment import Home
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.region_table import RegionTable
-    from maniple.runtime.schedule.launch_columns import Points
+    from maniple.runtime.schedule.launch import Point
     from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
@@ -47,8 +47,8 @@ class Weight:
     name: str
     value: LogicalRegion
     states: tuple[LogicalRegion, ...]
-    points: Points
-    rects: Rects
+    points: Sequence[Point]
+    rects: Sequence[Rect]
     home: Home
 
     @classmethod

@@ -190,8 +190,9 @@ class PlacedUses(OnDemand[PlacedUse]):
 
     def __eq__(self, other: object) -> bool:
         """Whether others are of the same tasks in the same places, and use the same boxes."""
-        alike = isinstance(other, PlacedUses) and self.table.shape == other.table.shape
-        return other is self or (alike and self._bytes == other._bytes)  # type: ignore[union-attr]
+        if not isinstance(other, PlacedUses):
+            return False
+        return other is self or (self.table.shape == other.table.shape and self._bytes == other._bytes)
 
     def __hash__(self) -> int:
         """By all columns."""

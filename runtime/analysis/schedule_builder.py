@@ -254,7 +254,7 @@ class ScheduleBuilder:
 
     def _folds(self) -> dict[int, str]:
         """The operator of each fold."""
-        found = {}
+        found: dict[int, str] = {}
         for placed in self._placed:
             folds = np.flatnonzero(placed.fragment.kinds == RowKind.FOLD)
             if len(folds):

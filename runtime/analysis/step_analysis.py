@@ -145,7 +145,7 @@ def _analyse_uses(key: FragmentKey, region: RegionAnalysis) -> Iterator[Analysed
             yield from cache.launch((privilege, tasks), (0,), analyse_one)
 
 
-def _one(region: RegionAnalysis, privilege: Privilege, tasks: tuple[PlacedUse, ...]) -> tuple[AnalysedUse, ...]:
+def _one(region: RegionAnalysis, privilege: Privilege, tasks: Sequence[PlacedUse]) -> tuple[AnalysedUse, ...]:
     return (region.use_again(0, privilege, tasks),)
 
 

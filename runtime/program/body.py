@@ -47,7 +47,7 @@ class TaskBinder:
     """
 
     task: Task[..., Any]
-    points: tuple[Point, ...]
+    points: Sequence[Point]
     requirements: tuple[Requirement, ...]
     bodies: tuple[Variant, ...]
     frames: Frames
