@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode  # what hears of calls below autograd
 
 try:
     from torch.autograd import (  # type: ignore[attr-defined]
