@@ -95,7 +95,7 @@ def shape(head: Coordinator) -> tuple[object, ...]:
         len(head._ranks),
         len(head._echoes),
         len(head._exits),
-        len(head._refusals),
+        len(head._refusals._texts),
         tuple(agreement.counts),
         tuple(agreement.last),
         agreement.pending(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode  # what hears of calls below autograd
 
 try:
     from torch.autograd import (  # type: ignore[attr-defined]
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 __all__: list[str] = []
-
-DispatchMode = TorchDispatchMode
-"""What torch asks about each operator that it computes."""
 
 Overload = torch._ops.OpOverload  # noqa: SLF001
 """What an exported program calls: an operator of ``torch.ops``, of one signature."""

@@ -19,9 +19,8 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from maniple.process.torch_internals import Overload, memory_of, schema_of
+from maniple.process.torch_internals import Overload, TorchDispatchMode, memory_of, schema_of
 
 __all__: list[str] = []
 
