@@ -1,10 +1,10 @@
 """A launcher of one's own: the nodes of a run are hosts that ssh reaches.
 
 python examples/custom_launcher.py
-maniple run --nodes 2 --launcher ssh:alpha,beta train.py      # once a package announces it, in its pyproject.toml:
+maniple run --nodes 2 --launcher shell:alpha,beta train.py    # once a package announces it, in its pyproject.toml:
 
     [project.entry-points."maniple.launchers"]
-    ssh = "custom_launcher:SshLauncher"
+    shell = "custom_launcher:SshLauncher"
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SshLauncher(Launcher):
         super().__init__(argument)
         self.hosts = argument.split(",")
         if not all(self.hosts):
-            raise RequestError(f"launcher ssh: expected hosts, got {argument!r}; write --launcher ssh:alpha,beta")
+            raise RequestError(f"launcher shell: expected hosts, got {argument!r}; write --launcher shell:alpha,beta")
 
     def coordinator_address(self) -> str:
         """Give the address that this host has on the way to the last one."""
@@ -48,5 +48,5 @@ class SshLauncher(Launcher):
 if __name__ == "__main__":
     from three_steps import compare
 
-    LAUNCHERS.register("ssh", SshLauncher)
-    compare(__file__, launcher="ssh:localhost")
+    LAUNCHERS.register("shell", SshLauncher)
+    compare(__file__, launcher="shell:localhost")

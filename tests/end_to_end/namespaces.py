@@ -44,12 +44,12 @@ class Host:
     interface: str
     address: str
 
-    def start(self, *argv: str, stdin: int = subprocess.DEVNULL, **variables: str) -> subprocess.Popen[str]:
+    def start(self, *argv: str, **variables: str) -> subprocess.Popen[str]:
         """Start a command there, in a process group of its own."""
         become = f'hostname {self.name.rpartition("-")[2]}; exec "$@"'
         return subprocess.Popen(
             [IP, "netns", "exec", self.name, "unshare", "--uts", "sh", "-c", become, "sh", *argv],
-            stdin=stdin,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
