@@ -90,6 +90,13 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
     if reads.results and any(role == "operand" and place not in readable for role, place in tape.reads):
         return None
     function, given = tape.function, [there[role][place] for role, place in tape.reads]
+    # What forward made lay in memory of its own when it was recorded, and torch reads statistics as if it always did; in
+    # a region it may lie between what other tiles of this memory made.
+    strided = [
+        at
+        for at, (role, _) in enumerate(tape.reads)
+        if role in {"result", "saved"} and not cast("Tensor", given[at]).is_contiguous()
+    ]
     written = [targets[place] for place, made in zip(wanted, found.gradients, strict=True) if made is not None]
     pairs = zip(wanted, found.gradients, strict=True)
     empty = _stepped_over(tensors.operand_gradients, targets, {place for place, made in pairs if made is not None})
@@ -97,7 +104,10 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
     def run() -> None:
         for whole in empty:
             whole.zero_()
-        for target, gradient in zip(written, function(*given), strict=True):
+        read = list(given) if strided else given
+        for at in strided:
+            read[at] = cast("Tensor", given[at]).contiguous()
+        for target, gradient in zip(written, function(*read), strict=True):
             target.copy_(gradient)  # type: ignore[union-attr]
 
     return run
