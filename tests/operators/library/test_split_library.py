@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import maniple as mp
 from maniple.operators.library.dense.attention import Attention
 from maniple.operators.library.dense.embedding import Embedding
 from maniple.operators.library.dense.recurrent import Recurrent, RecurrentCell
@@ -373,3 +374,24 @@ def test_a_number_that_is_no_row_is_refused_by_every_tile(number: int, degree: i
 def test_refusals(make: Callable[[], object], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         make()
+
+
+def test_statistics_of_tiles_that_lie_between_others_are_read_as_they_are() -> None:
+    """Tiles of one memory share a region's instance, and torch reads a norm's statistics without asking how they lie.
+
+    statistics of 4 x 6, in memory 0     tiles by columns
+    aabbcc                               a, c    of memory 0: rows of 2, 6 apart
+    aabbcc                               b       of memory 1
+    """
+    torch.manual_seed(0)
+    norm = torch.nn.LayerNorm(8)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), norm, torch.nn.Flatten(), torch.nn.Linear(48, 3)).double()
+    batch, found = (torch.randn(4, 6, 8, dtype=torch.float64), torch.arange(4) % 3), []
+    graph = mp.from_torch(module, batch[:1], loss=F.cross_entropy, targets=batch[1:])
+    whole = mp.search(graph, mp.Machine.cpu(2), strategy="data_parallel")
+    tiles = replace(whole.operator("1"), degrees=(("b", 1), ("s", 3), ("c", 1)), processors=(0, 1, 0), replicas=1)
+    plans = [whole, replace(whole, operators=tuple({**dict(whole.operators), "1": tiles}.items()))]
+    for plan in plans:
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.5)) as trainer:
+            found.append([trainer.step(*batch) for _ in range(3)])
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
