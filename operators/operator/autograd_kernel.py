@@ -90,8 +90,8 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
     if reads.results and any(role == "operand" and place not in readable for role, place in tape.reads):
         return None
     function, given = tape.function, [there[role][place] for role, place in tape.reads]
-    # What forward made lay in memory of its own when it was recorded, and torch reads statistics as if it always did; in
-    # a region it may lie between what other tiles of this memory made.
+    # What forward made lay in memory of its own when it was recorded, and torch reads statistics as if it always did;
+    # in a region it may lie between what other tiles of this memory made.
     strided = [
         at
         for at, (role, _) in enumerate(tape.reads)
