@@ -36,6 +36,11 @@ class Formula(TorchOperator):
 
     name: ClassVar[str] = "formula"
 
+    @property
+    def is_recordable(self) -> bool:
+        """See ``TorchOperator.is_recordable``: those of the library do."""
+        return self.function.__module__.startswith("maniple.")
+
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """See ``AbstractOperator.rule``."""
         return Rule.parse(self.text, shapes=shapes, reduce=self.reduce, sizes=dict(self.sizes))

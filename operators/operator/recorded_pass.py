@@ -170,8 +170,8 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
         cast("Tensor", operands[place]).requires_grad_()
     given = [_zeros(layout) for layout in layouts.result_gradients]
     try:
-        with Recorder([tensor for tensor in (*operands, *given) if tensor is not None]) as tape:
-            with torch.enable_grad(), Watch():
+        with Recorder([tensor for tensor in (*operands, *given) if tensor is not None]) as tape, Watch():
+            with torch.enable_grad():
                 found = operator.forward(context, tuple(operands))
             results = found if isinstance(found, tuple) else (found,)
             forward = len(tape.calls)
@@ -195,6 +195,8 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
         )
     except NotRecordable as reason:
         return str(reason)
+    except (RuntimeError, ValueError, IndexError) as error:  # such as a matrix of zeros that has no inverse
+        return f"torch refuses zeros: {error}"
 
 
 def _saved(calls: Sequence[Call], name: str, place: int) -> int:

@@ -26,6 +26,14 @@ __all__: list[str] = []
 
 _LOOKS = frozenset(("_local_scalar_dense", "equal"))
 """What torch calls where a program asks for values."""
+_ASKS = frozenset(
+    (
+        *("sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "size", "stride", "numel", "dim", "device"),
+        *("layout", "is_contiguous", "is_same_size", "is_strides_like_format", "is_non_overlapping_and_dense"),
+    )
+)
+"""What torch calls where a program asks of what shape a tensor is, and how it lies."""
+_OF_VALUES = frozenset((torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape))
 _LEAVES = frozenset(("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage"))
 """Methods by which values leave torch, of which a `Recorder` does not hear."""
 
@@ -107,7 +115,7 @@ class Recorder(TorchDispatchMode):
         """Make a call, and note it."""
         del types
         schema = schema_of(func)
-        if func.overloadpacket.__name__ in _LOOKS:
+        if func.overloadpacket.__name__ in _LOOKS or not _OF_VALUES.isdisjoint(func.tags):
             raise NotRecordable("it looks at values")
         changed = self._changed(func, args) if schema.is_mutable else None
         # torch's attention draws where weights are dropped: here operators drop theirs themselves.
@@ -122,7 +130,9 @@ class Recorder(TorchDispatchMode):
         several = isinstance(found, list | tuple)
         made = tuple(cast("Sequence[object]", found)) if several else (found,)
         if any(item is not None and not isinstance(item, Tensor) for item in made):
-            return found  # it asks of what shape a tensor is, and how it lies
+            if func.overloadpacket.__name__ not in _ASKS:
+                raise NotRecordable(f"{func} gives what is no tensor")
+            return found
         if changed is not None:
             number = len(self._held)
             self._number[id(found)] = number

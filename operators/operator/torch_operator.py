@@ -27,14 +27,18 @@ class TorchOperator(AbstractOperator):
     Its backward reads all operands. A class whose gradients do not depend on the operands' values (a sum, a copy, a
     permutation) says ``backward_reads = BackwardReads()``: the operands may be freed, and where their shapes
     matter there are zeros. ``flops_per_point`` is the arithmetic of one point of the iteration space: 2 where products
-    are added up. ``is_recordable`` says that its Python does the same in every run.
+    are added up.
     """
 
     __slots__ = ()
 
     backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None)
     flops_per_point: ClassVar[int] = 1
-    is_recordable: ClassVar[bool] = True
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether it calls the same operators of torch whatever the values: no function of a user's promises that."""
+        return True
 
     @property
     def saves(self) -> tuple[tuple[str, int], ...]:

@@ -68,10 +68,14 @@ class UserOperator(TorchOperator):
     arguments: tuple[tuple[str, object], ...] = ()
     version: str = ""
 
-    is_recordable: ClassVar[bool] = False
     definition: ClassVar[Definition]
     bodies: ClassVar[Mapping[Part, GivenKernel]] = {}
     """What its author gave instead of the function and of autograd."""
+
+    @property
+    def is_recordable(self) -> bool:
+        """See ``TorchOperator.is_recordable``."""
+        return False
 
     def __post_init__(self) -> None:
         own = self.own_version()

@@ -47,6 +47,11 @@ class Opaque(TorchOperator):
         """See ``AbstractOperator.opaque_source``."""
         return self.source
 
+    @property
+    def is_recordable(self) -> bool:
+        """See ``TorchOperator.is_recordable``."""
+        return False
+
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """Every dimension written as its extent; see ``AbstractOperator.rule``."""
         operands = ["[]" if shape is None else " ".join(map(str, shape)) for shape in shapes]
