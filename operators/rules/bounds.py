@@ -8,7 +8,6 @@ from math import prod
 import numpy as np
 
 from maniple.operators.rules.tile import split_range
-from maniple.regions.rectangle import Rect
 
 __all__: list[str] = []
 
@@ -30,9 +29,3 @@ def blocks_of(shape: Sequence[int], degrees: Sequence[int]) -> Bounds:
     for axis, (extent, degree) in enumerate(zip(shape, degrees, strict=True)):
         found[:, axis] = np.asarray(split_range(extent, degree))[index[:, axis]]
     return found
-
-
-def rects_of(bounds: Bounds) -> tuple[Rect, ...]:
-    """The boxes as rectangles."""
-    lows, highs = bounds[:, :, 0].tolist(), bounds[:, :, 1].tolist()
-    return tuple([Rect(tuple(low), tuple(high)) for low, high in zip(lows, highs, strict=True)])

@@ -24,28 +24,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.process.compilation.compiled import kernel, leaf
+from maniple.process.compilation.compiled import leaf
 from maniple.regions.columns.boxes import LOW, Boxes
 
 Layout = np.ndarray[tuple[int], np.dtype[np.int64]]
 """A region's extents, the bytes of an element, and those of a cache line: 0 where nobody counts lines."""
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 ITEMSIZE, LINE = -2, -1
-
-
-@kernel
-def touched_by_part(table: Boxes, starts: Column, layout: Layout) -> Column:
-    """The bytes that a processor touches to read or to write each of some parts of a region.
-
-    Args:
-        table: their boxes, from the region's first point on, those of a part disjoint; of any number of axes.
-        starts: where each part begins, and where the last one ends.
-        layout: the region's.
-    """
-    touched = np.empty(len(starts) - 1, dtype=np.int64)
-    for part in range(len(touched)):
-        touched[part] = touched_bytes(table[starts[part] : starts[part + 1]], layout)
-    return touched
 
 
 @leaf

@@ -12,7 +12,7 @@ from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.lanes.movement_binding import Place, bind_movement
 from maniple.runtime.schedule.lane import StepKind
-from maniple.runtime.schedule.rank_instances import RankInstances
+from maniple.runtime.schedule.memory.rank_instances import RankInstances
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.runtime.storage.copy_kernels import Wire, bind_fold, bind_push, bits_of
 from maniple.runtime.transports import record
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from maniple.regions.index_space import IndexSpace
     from maniple.runtime.schedule.lane import Lanes, Step
-    from maniple.runtime.schedule.lifetime import Lifetimes
-    from maniple.runtime.schedule.memory_plan import MemoryPlan
+    from maniple.runtime.schedule.memory.lifetime import Lifetimes
+    from maniple.runtime.schedule.memory.memory_plan import MemoryPlan
     from maniple.runtime.schedule.schedule import Schedule
     from maniple.runtime.storage.memory import Memory
     from maniple.runtime.storage.push import Incoming, Movement, Outgoing

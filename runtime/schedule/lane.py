@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from maniple.regions.index_space import meets
 from maniple.runtime.schedule.draft import Draft, step_table
 from maniple.runtime.schedule.draft import StepKind as StepKind
-from maniple.runtime.schedule.lifetime import Lifetimes, lifetimes
+from maniple.runtime.schedule.memory.lifetime import Lifetimes, lifetimes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -10,13 +10,14 @@ import click
 
 from maniple.calibrate_command import calibrate
 from maniple.check_rule_command import check_rule
+from maniple.explain_command import compare, explain
 from maniple.fit_command import fit
 from maniple.frontier_command import frontier
 from maniple.list_command import list_names
 from maniple.partition_command import partition
 from maniple.process.error import ManipleError, RequestError, RunError, nearest
 from maniple.run_command import run
-from maniple.search_command import compare, explain, search
+from maniple.search_command import search
 from maniple.simulate_command import simulate
 
 if TYPE_CHECKING:

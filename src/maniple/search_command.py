@@ -1,4 +1,4 @@
-"""The commands `maniple search`, `maniple explain`, `maniple compare`: plans found, explained, put side by side."""
+"""The command `maniple search`: a plan that is found, or a frontier of plans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
-from maniple.process.error import RequestError
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
@@ -74,6 +73,7 @@ def search(
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
+    from maniple.compile_beside import compile_beside
     from maniple.costs import ANALYTIC, NamedCosts
     from maniple.kept_graph import planning_graph
     from maniple.operators.plan.plan import Plan
@@ -87,14 +87,11 @@ def search(
     optimizer = None if updated == MOMENTUM else optimizer_named(updated)
     strategy, budget = _defaults(strategy, objective, budget, proposals)
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (shown, say):
-        from maniple.compile_beside import compile_beside
-
         with compile_beside(say):
             say(f"importing {source}")
             graph = planning_graph(source, batch) if costs == ANALYTIC else model_of(source, batch)
             _load_strategy(strategy)
-        tasks = _Clocked(NamedCosts(costs, graph, machine), say)
-        model_s = [0.0]
+        tasks, model_s = _Clocked(NamedCosts(costs, graph, machine), say), [0.0]
         answer = find(
             graph,
             machine,
@@ -108,16 +105,21 @@ def search(
             optimizer=optimizer,
             watch=until_first(model_s, shown),
         )
-    spent, model = tasks.since_s, tasks.latest  # what is printed is predicted with the costs of the search
+    spent, model = tasks.since_s, tasks.latest
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        made, fits = answer.with_terms((*where, *told)), memory is not None
-        return tell_frontier(made, model_s[0], output, fits=fits, as_json=as_json)
-    found = _predict(answer, graph, machine, model, optimizer)
-    bound_s = None if model else lower_bound_s(graph, machine, optimizer)
-    plan = replace(_with_terms(answer, where, told), predicted=_as_predicted(found, bound_s))
+        answer = answer.with_terms((*where, *told))
+        return tell_frontier(answer, model_s[0], output, fits=memory is not None, as_json=as_json)
+    found = predict(answer, graph, machine, model, optimizer)
+    predicted = as_predicted(found, None if model else lower_bound_s(graph, machine, optimizer))
+    plan = replace(_with_terms(answer, where, told), predicted=predicted)
     document = _document(plan, _data_parallel_s(graph, machine, model, optimizer), spent, found)
+    return _tell(plan, document, found, output, as_json=as_json)
+
+
+def _tell(plan: Plan, document: dict[str, object], found: Prediction, output: Path | None, *, as_json: bool) -> int:
+    """Print what was found, and write the plan where that is asked."""
     if output is not None:
         plan.save(output)
     click.echo(json.dumps(document) if as_json else _text(plan, document, found))
@@ -150,107 +152,6 @@ def _load_strategy(name: str) -> None:
     from maniple.strategies.interface.registry import STRATEGIES
 
     make_checked(name, STRATEGIES.lookup(name)).load_compiled()
-
-
-@click.command()
-@click.argument("plan", type=click.Path(path_type=Path))
-@click.option("--operator", help="The only operator to speak of.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def explain(plan: Path, operator: str | None, as_json: bool) -> int:  # noqa: FBT001
-    """Say what PLAN does, and why; of one operator also what else it could be, and what speaks against that."""
-    from maniple.operators.plan.plan import Plan
-
-    loaded = Plan.load(plan)
-    if operator is not None:
-        loaded = _explain(loaded, operator)
-    if not as_json:
-        click.echo(loaded.explain(operator))
-        return 0
-    chosen = [name for name, _ in loaded.operators] if operator is None else [operator]
-    reasons = dict(loaded.explanation)
-    rows = {name: {**loaded.operator(name).to_json(), "reasons": dict(reasons.get(name, ()))} for name in chosen}
-    click.echo(json.dumps({"plan": str(plan), "reasons": dict(reasons.get("", ())), "operators": rows}))
-    return 0
-
-
-@click.command()
-@click.argument("plans", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PLAN PLAN...")
-@click.option("--costs", help=f"{COSTS_HELP}  [default: compare what the plans say]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def compare(plans: tuple[Path, ...], costs: str | None, as_json: bool) -> int:  # noqa: FBT001
-    """Put plans of one graph side by side: what each expects of a step, and the operators that they cut differently.
-
-    With --costs every plan is simulated with them.
-    """
-    from maniple.operators.plan.plan import Plan
-    from maniple.operators.plan.plan_table import fold_rows
-
-    loaded = [Plan.load(path) for path in plans]
-    for path, plan in zip(plans, loaded, strict=True):
-        if plan.graph != loaded[0].graph:
-            raise RequestError(f"{path}: this plan is for another graph than {plans[0]}; compare plans of one graph")
-    if costs is not None:
-        loaded = [_simulate(path, plan, costs) for path, plan in zip(plans, loaded, strict=True)]
-    rows = {
-        name: [f"{plan.operator(name).split()} on {len(set(plan.operator(name).processors))}" for plan in loaded]
-        for name, _ in loaded[0].operators
-    }
-    differing = {name: cells for name, cells in rows.items() if len({p.operator(name) for p in loaded}) > 1}
-    if as_json:
-        described = [
-            {"plan": str(path), "strategy": plan.strategy, **plan.predicted.to_json()}
-            for path, plan in zip(plans, loaded, strict=True)
-        ]
-        click.echo(json.dumps({"plans": described, "operators": differing}))
-        return 0
-    table = [("", *(str(path) for path in plans)), ("strategy", *(plan.strategy for plan in loaded))]
-    table += [
-        (term, *("?" if value is None else f"{value:,.6g}" for value in (getattr(p.predicted, term) for p in loaded)))
-        for term in ("step_s", "bytes", "memory_bytes", "bound_s")
-    ]
-    table += fold_rows([(name, *cells) for name, cells in differing.items()])
-    click.echo(align(table, shown_width()))
-    return 0
-
-
-def _simulate(path: Path, plan: Plan, costs: str) -> Plan:
-    """The plan as costs predict it, where it says which model and machine it is for."""
-    from maniple.costs import costs_of_plan
-    from maniple.operators.training.optimizer_text import optimizer_named
-    from maniple.request import planned_for
-    from maniple.search_loop import OPTIMIZER
-
-    graph, machine = planned_for(path, plan)
-    tasks = costs_of_plan(costs, graph, machine, plan)
-    updated = dict(dict(plan.explanation).get("", ())).get(OPTIMIZER, MOMENTUM)
-    found = _predict(plan, graph, machine, tasks, optimizer_named(str(updated)))
-    return replace(plan, predicted=_as_predicted(found, None))
-
-
-def _explain(plan: Plan, operator: str) -> Plan:
-    """The plan with its reasons for an operator, where it says which model and machine it is for."""
-    from maniple.request import machine_of, model_of
-    from maniple.strategies.search.explanation import explain
-
-    plan.operator(operator)
-    said = dict(dict(plan.explanation).get("", ()))
-    model, machine, batch = said.get("model"), said.get("machine"), said.get("batch")
-    if not isinstance(model, str) or not isinstance(machine, str):
-        return plan
-    graph = model_of(model, batch if isinstance(batch, int) else None)
-    return _with_recomputation(explain(plan, graph, machine_of(machine), operator), graph, operator)
-
-
-def _with_recomputation(plan: Plan, graph: Graph, operator: str) -> Plan:
-    """The plan that also says what an operator's backward computes again of its forward."""
-    from maniple.operators.lowering.recomputation import recomputed  # which needs torch
-
-    again = recomputed(graph, operator).get(operator)
-    reasons = dict(plan.explanation)
-    if again is not None:
-        told = ", ".join(dict.fromkeys(again)) or "nothing"
-        reasons[operator] = (*reasons.get(operator, ()), ("computed again in backward", told))
-    return replace(plan, explanation=tuple(reasons.items()))
 
 
 @contextmanager
@@ -330,7 +231,7 @@ class _Clocked:
             self._measuring_s = time.perf_counter() - began_s
 
 
-def _predict(
+def predict(
     plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None, optimizer: AbstractOptimizer | None
 ) -> Prediction:
     """What a step takes: whatever made the plan, one simulator says it."""
@@ -343,7 +244,7 @@ def _predict(
     return found
 
 
-def _as_predicted(found: Prediction, bound_s: float | None) -> Predicted:
+def as_predicted(found: Prediction, bound_s: float | None) -> Predicted:
     from maniple.operators.plan.plan import Predicted
 
     return Predicted(found.step_ns / 1e9, max(found.memory_bytes), found.bytes, bound_s)

@@ -132,8 +132,7 @@ def search(
         graph: the graph; it must have a loss.
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
-        objective: what to have least of: ``time`` or, of some strategies, ``memory``; ``pareto``: every best trade, as
-            a frontier, which is not refused where plans do not fit: its ``best`` gives one that does.
+        objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: the best trades, as a frontier.
         budget: seconds, for strategies that need a budget; compiling what a search calls, or loading it, is not
             counted, and neither is measuring, nor what is simulated to decide between plans whose tasks were measured
             again.
@@ -141,14 +140,12 @@ def search(
             anything else. The explanation of a plan that was found in seconds says its number: the same number and seed
             find the same plan.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
-        cores: how many processes search, this one included, once a search has taken a second and has five more; by
-            default one for each core that this process may use, but one in a launched world and with costs that are not
-            analytic. The plan is the same.
+        cores: how many processes search once a search has taken a second and has five more; by default one for each
+            core of this process, but one in a launched world and with costs that are measured. The plan is the same.
         costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
             as far as the user's cache has it not yet; the tasks of the plans that come near the fastest are timed again
             in the end, side by side, and decide), or a file of measurements; or what gives them.
-        optimizer: what will update the weights, whose state takes room and whose updates take time; by default descent
-            with momentum. Strategies that simulate nothing do not ask.
+        optimizer: what will update the weights, for strategies that simulate; by default descent with momentum.
         watch: is told how it goes.
 
     Raises:

@@ -7,9 +7,10 @@ have received it, which a row of the memory may never learn; where none waits fo
 Weights and optimizer state live all the time. Where CPUs of one host share memory a copy is a step of the sender's own
 lane, so nothing lives longer for it.
 
-The most that lives at once is about what the runtime's plan of the memory comes to (`runtime/schedule/memory_plan.py`):
-a little more, for that knows each contribution by itself; or less where several processors share the memory, for there
-two instances take turns only where one processor has waited for the other.
+The most that lives at once is about what the runtime's plan of the memory comes to
+(`runtime/schedule/memory/memory_plan.py`): a little more, for that knows each contribution by itself; or less where
+several processors share the memory, for there two instances take turns only where one processor has waited for the
+other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 
 from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, TO
 from maniple.regions.columns.validity import GRADIENT, REDUCE
-from maniple.runtime.schedule.memory_plan import ALIGNMENT
+from maniple.runtime.schedule.memory.memory_plan import ALIGNMENT
 from maniple.strategies.simulation.region_cache import privilege
 from maniple.strategies.timing.tables import DURATION, END
 

@@ -25,11 +25,11 @@ from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.world_machine import host_machine
-from maniple.runtime.schedule import rank_instances
 from maniple.runtime.schedule.lane import Lanes, Layout, Step, StepKind
-from maniple.runtime.schedule.lifetime import Lifetimes
-from maniple.runtime.schedule.memory_plan import MemoryPlan, plan_memory
-from maniple.runtime.schedule.rank_instances import RankInstances
+from maniple.runtime.schedule.memory import rank_instances
+from maniple.runtime.schedule.memory.lifetime import Lifetimes
+from maniple.runtime.schedule.memory.memory_plan import MemoryPlan, plan_memory
+from maniple.runtime.schedule.memory.rank_instances import RankInstances
 from maniple.runtime.schedule.schedule import Piece, Schedule, Transfer
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.testing import local_worlds

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rects import rects_of
 from small_plans import GRAPH, MACHINE, cut, single, with_operator
 
 from maniple.operators.plan.plan import WeightPlan, default_home
 from maniple.operators.plan.weight_home import planned_home
-from maniple.operators.rules.bounds import rects_of
 from maniple.process.error import RequestError
 from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect

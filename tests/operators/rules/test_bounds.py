@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rects import rects_of
 
-from maniple.operators.rules.bounds import blocks_of, rects_of, row_major
+from maniple.operators.rules.bounds import blocks_of, row_major
 from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
 

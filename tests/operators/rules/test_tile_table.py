@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from rects import rects_of
 
 from maniple.models import model
 from maniple.operators.lowering.launch_form import tile_flops
-from maniple.operators.rules.bounds import rects_of
 from maniple.operators.rules.tile import TensorRole
 from maniple.operators.rules.tile_table import TileTable
 from maniple.regions.rectangle import Rect

@@ -9,7 +9,7 @@ import pytest
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import Plan
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.schedule.memory_plan import ALIGNMENT
+from maniple.runtime.schedule.memory.memory_plan import ALIGNMENT
 from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem

@@ -16,7 +16,7 @@ from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.plan.plan import Plan
 from maniple.operators.training.descent import SGD
 from maniple.runtime.machine.machine import Machine
-from maniple.runtime.schedule.memory_plan import ALIGNMENT
+from maniple.runtime.schedule.memory.memory_plan import ALIGNMENT
 from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem

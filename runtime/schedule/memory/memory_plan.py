@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from maniple.runtime.schedule.lifetime import Lifetimes
+    from maniple.runtime.schedule.memory.lifetime import Lifetimes
 
 __all__: list[str] = []
 
@@ -44,7 +44,7 @@ def plan_memory(lifetimes: Lifetimes, sizes: Mapping[int, int]) -> MemoryPlan:
         lifetimes: of its instances and perhaps of others.
         sizes: bytes of each instance of the memory.
     """
-    from maniple.runtime.schedule.packing import pack
+    from maniple.runtime.schedule.memory.packing import pack
 
     rows = np.asarray([row for row, number in enumerate(lifetimes.numbers) if number in sizes], np.int64)
     numbers = [lifetimes.numbers[row] for row in rows]

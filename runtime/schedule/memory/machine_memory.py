@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maniple.runtime.schedule.lane import Layout
-from maniple.runtime.schedule.rank_instances import RankInstances
+from maniple.runtime.schedule.memory.rank_instances import RankInstances
 
 if TYPE_CHECKING:
     from collections.abc import Collection

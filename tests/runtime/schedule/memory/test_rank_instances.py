@@ -11,8 +11,8 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.lane import Layout
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
-from maniple.runtime.schedule.memory_plan import ALIGNMENT
-from maniple.runtime.schedule.rank_instances import RankInstances
+from maniple.runtime.schedule.memory.memory_plan import ALIGNMENT
+from maniple.runtime.schedule.memory.rank_instances import RankInstances
 from maniple.runtime.schedule.schedule import InstanceKind, Schedule
 
 WHOLE = Rect((0,), (40,))

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.runtime.schedule.memory_plan import plan_memory
+from maniple.runtime.schedule.memory.memory_plan import plan_memory
 from maniple.runtime.schedule.schedule import InstanceKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from maniple.runtime.schedule.lifetime import Lifetimes
-    from maniple.runtime.schedule.memory_plan import MemoryPlan
+    from maniple.runtime.schedule.memory.lifetime import Lifetimes
+    from maniple.runtime.schedule.memory.memory_plan import MemoryPlan
     from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []

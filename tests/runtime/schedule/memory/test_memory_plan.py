@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.runtime.schedule import memory_plan
-from maniple.runtime.schedule.lifetime import Lifetimes, lifetimes
-from maniple.runtime.schedule.memory_plan import ALIGNMENT, plan_memory
-from maniple.runtime.schedule.packing import pack
+from maniple.runtime.schedule.memory import memory_plan
+from maniple.runtime.schedule.memory.lifetime import Lifetimes, lifetimes
+from maniple.runtime.schedule.memory.memory_plan import ALIGNMENT, plan_memory
+from maniple.runtime.schedule.memory.packing import pack
 from maniple.runtime.schedule.step_table import NEVER, StepTable
 
 Bits = np.typing.NDArray[np.bool_]

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.runtime.schedule.lifetime import Lifetimes, lifetimes
+from maniple.runtime.schedule.memory.lifetime import Lifetimes, lifetimes
 from maniple.runtime.schedule.step_table import StepTable
 
 RUNS = 2

@@ -68,7 +68,7 @@ class Lifetimes:
 
     def clashes(self, rows: Sequence[int] | Column) -> Bits:
         """Say which of some instances, given by their rows, may be alive together with which."""
-        from maniple.runtime.schedule.lifetime_kernels import clashes
+        from maniple.runtime.schedule.memory.lifetime_kernels import clashes
 
         return clashes(np.asarray(rows, np.int64), self.starts, self.begins, self.ended, self.renewed)
 
@@ -96,7 +96,7 @@ def lifetimes(table: StepTable, instances: Collection[int]) -> Lifetimes:
         none = np.zeros((len(numbers), table.lanes), np.int32)
         starts, begins, ended, renewed = 0 * starts, np.empty((0, 4), np.int64), none, none
     else:
-        from maniple.runtime.schedule import lifetime_kernels
+        from maniple.runtime.schedule.memory import lifetime_kernels
 
         clocks = lifetime_kernels.clocks(table.lanes, table.lane, table.index, *_sorted_waits(table))
         ended, renewed = (lifetime_kernels.latest(clock, starts, used) for clock in clocks)
