@@ -32,7 +32,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "a count": lambda x: x * (x > 0).nonzero().shape[0],
     "a number of different values": lambda x: x * len(torch.unique(x)),
     "a shape": lambda x: x[x > 0].sum() + 0 * x,
-    "a gradient of its own": lambda x: Scaled.apply(x),  # type: ignore[no-any-return, no-untyped-call]
+    "a gradient of its own": Scaled.apply,
     "no inverse of zeros": lambda x: torch.linalg.cholesky(x @ x.T + torch.eye(6, dtype=x.dtype)) @ x,
 }
 
