@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.process.error import RequestError
-from maniple.runtime.schedule.memory.machine_memory import neighbours
+from maniple.runtime.schedule.machine_memory import neighbours
 from maniple.runtime.schedule.memory.memory_plan import ALIGNMENT
 from maniple.strategies.simulation.prediction import COPY_ENGINE
 from maniple.strategies.timing.tables import DURATION, END

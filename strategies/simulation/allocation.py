@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache, lower
-from maniple.runtime.schedule.memory.machine_memory import planned_bytes
+from maniple.runtime.schedule.machine_memory import planned_bytes
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph

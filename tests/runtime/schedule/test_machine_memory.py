@@ -6,7 +6,7 @@ import pytest
 from pipelined_step import STAGES, TILE, forward_then_backward, one_forward_one_backward, pipeline
 
 from maniple.runtime.schedule.lane import Layout
-from maniple.runtime.schedule.memory.machine_memory import neighbours, planned_bytes
+from maniple.runtime.schedule.machine_memory import neighbours, planned_bytes
 from maniple.runtime.schedule.memory.rank_instances import RankInstances
 from maniple.runtime.schedule.schedule import Schedule
 
