@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 GIB = 2**30
+SEARCHED_WITH = ("costs", "optimizer")
+"""What plans may say of the search that found them, besides why; not said of the default."""
 
 
 @final
@@ -80,6 +82,9 @@ class Frontier:
             1: the same order, None: of one plan.
         memory_correlation: the same of memory.
         capacity_bytes: what the smallest memory of the machine holds.
+
+    Raises:
+        RequestError: there is no point, or plans are of different graphs.
     """
 
     points: tuple[FrontierPoint, ...]
@@ -91,9 +96,11 @@ class Frontier:
     capacity_bytes: int
 
     def __post_init__(self) -> None:
-        """Refuse a frontier without a plan."""
+        """Refuse a frontier without a plan, and plans of different graphs."""
         if not self.points:
             raise RequestError("a frontier has at least one plan; search one with strategy pareto")
+        if len({point.plan.graph for point in self.points}) > 1:
+            raise RequestError("the plans of a frontier are of different graphs; make a frontier of each graph")
 
     def __iter__(self) -> Iterator[FrontierPoint]:
         """The points."""
@@ -107,10 +114,18 @@ class Frontier:
         """The frontier of both: that of the same graph on machines of several sizes.
 
         Raises:
-            RequestError: they are of different graphs.
+            RequestError: they are of different graphs, or say that they were searched with different costs or for
+                different optimizers, so that their seconds or bytes do not compare.
         """
         if self.graph != other.graph:
             raise RequestError("the frontiers are of different graphs; put those of one graph together")
+        for term in SEARCHED_WITH:
+            mine, others = (dict(dict(some.points[0].plan.explanation).get("", ())).get(term) for some in (self, other))
+            if mine != others:
+                raise RequestError(
+                    f"the frontiers were searched with different {term}: {mine or 'default'} and "
+                    f"{others or 'default'}; search both with the same --{term}"
+                )
         return Frontier(
             undominated((*self.points, *other.points)),
             exact=self.exact and other.exact,
