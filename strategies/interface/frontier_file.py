@@ -25,12 +25,21 @@ __all__: list[str] = []
 Value = TypeVar("Value")
 Point = tuple[float, int, float, int, int, Plan]
 """The measures of a point, in order, and its plan."""
-Figures = tuple[bool, float, tuple[str, ...], float | None, float | None, int]
+Figures = tuple[bool, float, int, int, tuple[str, ...], float | None, float | None, int]
 """The figures of the whole, in order."""
 
 VERSION = 2
 """The version of the file that this code reads and writes."""
-FIGURES = ("exact", "epsilon", "inexact", "time_correlation", "memory_correlation", "capacity_bytes")
+FIGURES = (
+    "exact",
+    "epsilon",
+    "model_points",
+    "simulated",
+    "inexact",
+    "time_correlation",
+    "memory_correlation",
+    "capacity_bytes",
+)
 OWN = ("machine", "strategy", "seed", "semantics", "stages", "explanation", "predicted")
 MEASURES = ("step_s", "peak_memory_bytes", "model_s", "model_bytes", "devices")
 
@@ -116,6 +125,8 @@ def parts(root: Entry) -> tuple[tuple[Point, ...], Figures]:
     return tuple(points), (
         table["exact"].boolean(),
         table["epsilon"].number(0.0),
+        table["model_points"].integer(1),
+        table["simulated"].integer(1),
         tuple(entry.string() for entry in table["inexact"].elements()),
         None if table["time_correlation"].is_null else table["time_correlation"].number(-1.0),
         None if table["memory_correlation"].is_null else table["memory_correlation"].number(-1.0),

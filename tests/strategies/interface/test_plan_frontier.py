@@ -31,7 +31,8 @@ def point(devices: int, milliseconds: float, gib: float, width: int = 3) -> Fron
 
 
 def frontier(points: list[FrontierPoint], **figures: object) -> Frontier:
-    known = {"exact": True, "epsilon": 0.0, "inexact": (), "time_correlation": 1.0, "memory_correlation": None}
+    known = {"exact": True, "epsilon": 0.0, "model_points": 99, "simulated": 64, "inexact": ()}
+    known |= {"time_correlation": 1.0, "memory_correlation": None}
     return Frontier(undominated(points), **{**known, "capacity_bytes": 5 * GIB, **figures})  # type: ignore[arg-type]
 
 
@@ -90,7 +91,7 @@ def test_two_frontiers_of_one_graph_are_one(found: Frontier) -> None:
     )
     assert figures(both) == figures(found)
     assert (both.exact, both.epsilon, both.inexact, both.capacity_bytes) == (False, 0.01, ("linear",), GIB)
-    assert both.time_correlation == 0.5
+    assert (both.time_correlation, both.model_points, both.simulated) == (0.5, 198, 128)
     with pytest.raises(mp.RequestError, match="different graphs"):
         _ = found | frontier([point(2, 1.0, 1.0, width=5)])
     with pytest.raises(mp.RequestError, match="different graphs"):
@@ -148,6 +149,8 @@ drawn_frontiers = st.builds(
     ),
     exact=st.booleans(),
     epsilon=seconds,
+    model_points=st.integers(1, 2000),
+    simulated=st.integers(1, 64),
     inexact=st.lists(texts).map(tuple),
     time_correlation=st.none() | st.floats(-1.0, 1.0),
     memory_correlation=st.none() | st.floats(-1.0, 1.0),
