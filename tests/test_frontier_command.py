@@ -55,6 +55,7 @@ def test_json_has_its_keys_and_the_points_of_the_file(folder: Path, capsys: pyte
     assert status_of("search", *asked, "-o", f"{folder}/again.json") == 0
     found = json.loads(capsys.readouterr().out)
     assert {"points", "exact", "epsilon", "search_s"} <= set(found)
+    assert found["model_points"] >= found["simulated"] >= len(found["points"])
     assert found["exact"] is True
     assert found["epsilon"] <= 0.01
     assert found["search_s"] > 0
@@ -73,6 +74,7 @@ def test_the_table_has_a_row_for_each_plan(folder: Path, capsys: pytest.CaptureF
     assert both.devices == (2, 4)
     rows = shown.partition("\n\n")[0].splitlines()[1:]
     assert [int(row.split()[0]) for row in rows] == [point.devices for point in both]
+    assert f"the best of {both.simulated} simulated of {both.model_points} points of the additive model" in shown
     assert "Kendall's tau" in shown
 
 

@@ -1,4 +1,4 @@
-"""The command `maniple frontier`, and what `maniple search --objective pareto` prints: every best trade, as a table."""
+"""The command `maniple frontier`, and what `maniple search --objective pareto` prints: its plans, as a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GIB = 2**30
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FRONTIER...")
-@click.option("--memory", help="Take the fastest plan that fits in so much of each device, such as 8GiB.")
+@click.option("--memory", help="Take the fastest of its plans that fits in so much of each device, such as 8GiB.")
 @click.option("--devices", type=int, help="Look at plans that use at most so many devices.")
 @click.option("--fewest", is_flag=True, help="Take a plan of the fewest devices on which one fits.")
 @click.option("--knee", is_flag=True, help="Take the plan from which less memory costs most time.")
@@ -102,7 +102,7 @@ def tell_frontier(found: Frontier, search_s: float, output: Path | None, *, fits
 
 
 def document(found: Frontier, search_s: float | None) -> dict[str, object]:
-    """What `--json` prints of a frontier.
+    """What `--json` prints of a frontier; `exact` and `epsilon` are of the frontier of the model.
 
     Args:
         found: the frontier.
@@ -112,6 +112,8 @@ def document(found: Frontier, search_s: float | None) -> dict[str, object]:
         "points": [point.to_json() for point in found],
         "exact": found.exact,
         "epsilon": found.epsilon,
+        "model_points": found.model_points,
+        "simulated": found.simulated,
         "inexact": list(found.inexact),
         "time_correlation": found.time_correlation,
         "memory_correlation": found.memory_correlation,
@@ -126,7 +128,7 @@ def text(found: Frontier) -> str:
         (str(devices), f"{1e3 * step:.3f}", f"{memory / GIB:.3f}", f"{1e3 * model:.3f}", f"{size / GIB:.3f}")
         for devices, step, memory, model, size in found.table()
     ]
-    proved = f"no plan of the space is better by more than {100 * found.epsilon:.3g} % in the additive model"
+    proved = f"no plan of the space is better than the model's points by more than {100 * found.epsilon:.3g} % there"
     if found.inexact:
         proved = f"inexact: operators {', '.join(found.inexact)}"
     elif not found.exact:
@@ -135,7 +137,11 @@ def text(found: Frontier) -> str:
         [
             align(rows, shown_width()),
             "",
-            f"{len(found)} plans; {proved}",
+            (
+                f"{len(found)} plans, the best of {found.simulated} simulated of {found.model_points} points of the "
+                "additive model's frontier"
+            ),
+            proved,
             (
                 f"model and simulation rank alike: time {_rank(found.time_correlation)}, memory "
                 f"{_rank(found.memory_correlation)} (Kendall's tau)"

@@ -45,7 +45,7 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.argument("source", metavar="MODEL")
 @click.option("--machine", "machine_name", required=True, help="Preset, such as cpu:4 or p100x16, or a TOML file.")
 @click.option("--strategy", help="A strategy of `maniple list strategies`.  [default: soap; pareto for --objective]")
-@click.option("--objective", default="time", show_default=True, help="time, memory, or pareto: every best trade.")
+@click.option("--objective", default="time", show_default=True, help="time, memory, or pareto: a frontier of both.")
 @click.option("--budget", type=float, help="Seconds to search.  [default: 10, unless --proposals is given]")
 @click.option("--proposals", type=int, help="Changes to evaluate.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Where all chance comes from.")

@@ -119,7 +119,7 @@ def search(
     optimizer: AbstractOptimizer | None = None,
     watch: Watch | None = None,
 ) -> Plan | Frontier:
-    """Find a plan for a graph on a machine, or every best trade of its time and memory.
+    """Find a plan for a graph on a machine, or a frontier of its time and memory.
 
     A plan that is simulated and does not fit in memory is refused. A strategy that writes its plan down in one step
     simulates nothing: `maniple search` and `maniple simulate` say whether its plan fits.
@@ -132,7 +132,7 @@ def search(
         graph: the graph; it must have a loss.
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
-        objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: the best trades, as a frontier.
+        objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: trades of both, as a frontier.
         budget: seconds, for strategies that need a budget; compiling what a search calls, or loading it, is not
             counted, and neither is measuring, nor what is simulated to decide between plans whose tasks were measured
             again.

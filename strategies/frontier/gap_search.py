@@ -7,11 +7,30 @@ epsilon 0 that gives the points of the gap exactly.
 
 **The bound.** Every assignment p has a point q of the result with memory(q) <= (1 + epsilon) memory(p) and ticks(q) <=
 (1 + epsilon) ticks(p). Proof: p lies in a gap, or one of the points that weighted sums reach is at least as good, for
-below the line of a gap there is nothing. Let a share s with (1 + s)^2 <= 1 + epsilon. If one end of the gap stands for
-p with 1 + s, that is q. If not, all its choices are among those that are left, since their least sums are no larger
-than p's own, which is below the bound. So the elimination meets p. It leaves out points whose place another takes with
-no more ticks and at most 1 + d times the memory in each of n sums, one upon the other, and d is such that (1 + d)^n =
-1 + s: the point that is left of p is q, or is beaten by q.
+below the line of a gap there is nothing. Let a share s with (1 + s)^2 <= 1 + epsilon. If a known point of the gap, an
+end or one between, stands for p with 1 + s, that is q. If not, all its choices are among those that are left, since
+their least sums are no larger than p's own, which is below the bound. So the elimination meets p. There p may be left
+out in two ways:
+
+    thinned   the place of a part of p takes another with no more ticks and at most 1 + d times the memory, in each of
+              n sums, one upon the other, and d is such that (1 + d)^n = 1 + s. So of every step there is an assignment
+              r, what stands there for a part of p with all else of p, and ticks(r) <= ticks(p), memory(r) <= (1 + s)
+              memory(p).
+    `Below`   a part of r is dropped, for with the least of all else, and so with all else of p, too, it is above a
+              bound. p is below all bounds, but r may be above one:
+
+              bound of                        then there stands for r with 1 + s
+              memory, memory(fast) / (1 + s)  the fast end; it has no more ticks than p, which is in the gap
+              ticks, ticks(lean) / (1 + s)    (cannot be: ticks(r) <= ticks(p))
+              the gap's weights               a known point. Were there none: lean has more than (1 + s) ticks(r), for
+                                              it has more than (1 + s) ticks(p); fast has not, or r, below the bound of
+                                              memory, would beat it. So two neighbours a and b have ticks(a) > (1 + s)
+                                              ticks(r) and memory(b) > (1 + s) memory(r), and r is below their corner,
+                                              of which the bound is the largest
+
+If r is never dropped, the point that is left of p is q, or is beaten by q, with 1 + s. If it is, what stands for it is
+q: with 1 + s times the memory and the ticks of r, so (1 + s)^2 <= 1 + epsilon times the memory of p, and 1 + s times
+its ticks. That is what the second 1 + s is for.
 """
 
 from __future__ import annotations
@@ -173,8 +192,7 @@ def _below(model: Model, gap: Gap, share: float) -> Below | None:
     A point of a table, with the least of all that is not in it, must stay below the bound of the gap, the memory of its
     fast end and the ticks of its lean one.
     """
-    ends = gap.fast.memory / (1.0 + share), gap.lean.ticks / (1.0 + share)
-    weights = [(gap.weights, gap.bound(share)), ((1.0, 0.0), ends[0]), ((0.0, 1.0), ends[1])]
+    weights = gap.bounds(share)
     sums = WeightedSums(model, ENTRIES)
     columns: list[tuple[Costs, ...]] = []
     for pair, bound in weights:

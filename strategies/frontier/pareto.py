@@ -1,8 +1,9 @@
-"""Pareto: every best trade of step time and memory per device, over all full splits and homes of weights.
+"""Pareto: trades of step time and memory per device, of all full splits and homes of weights.
 
 After Z. Cai et al., TensorOpt: Exploring the Tradeoffs in Distributed DNN Training with Auto-Parallelism (arXiv
-2004.10856). The frontier is found in the additive model; then its points, or as many of them as are simulated, are
-plans, and what they take and hold is what the simulator says.
+2004.10856). The frontier is found in the additive model, within its bound; then its points, or as many of them as are
+simulated, are plans, and what they take and hold is what the simulator says. That the frontier is every best trade is
+so by the model only: of simulated figures, what is given is the best of the plans that were simulated.
 
     step      what it does
     1         the additive model
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 EPSILON = 0.01
-"""By what share a plan of the space may need less memory and less time than the one that stands for it, at most."""
+"""By what share a plan of the space may need less memory and less time by the model than the one that stands for it."""
 SIMULATED = 64
 """So many points are simulated at most."""
 
@@ -80,7 +81,7 @@ class ParetoState:
 
 @final
 class Pareto(AbstractStrategy[ParetoState]):
-    """Finds every best trade of time and memory; asked for one plan, the fastest that fits, or the leanest."""
+    """Finds every best trade of the additive model and simulates at most 64; of one plan, the fastest or leanest."""
 
     name: ClassVar[str] = "pareto"
     needs_budget: ClassVar[bool] = False
@@ -119,7 +120,7 @@ class Pareto(AbstractStrategy[ParetoState]):
         return Progress(count, count, min((point.step_s for point in state.simulated), default=None))
 
     def result(self, state: ParetoState) -> Plan:
-        """The fastest plan that fits, or the leanest.
+        """Of the plans that were simulated the fastest that fits, or the leanest.
 
         Raises:
             RequestError: no point is simulated yet, or none fits.
@@ -145,6 +146,8 @@ class Pareto(AbstractStrategy[ParetoState]):
             undominated(points),
             exact=not solution.inexact and not state.waiting,
             epsilon=solution.epsilon,
+            model_points=len(solution.points),
+            simulated=len(points),
             inexact=tuple(state.space.names[operator] for operator in solution.inexact),
             time_correlation=rank_correlation([p.model_s for p in points], [p.step_s for p in points]),
             memory_correlation=rank_correlation([p.model_bytes for p in points], [p.peak_memory_bytes for p in points]),
@@ -200,11 +203,12 @@ def _simulate(state: ParetoState, found: Found) -> FrontierPoint:
     peak = max(simulation.allocated_bytes() or needed_bytes(simulation))
     solution = state.solution
     told = (
-        ("search", "a point of the frontier of time and memory"),
+        ("search", "a point of the additive model's frontier of time and memory; exact and epsilon are of it"),
         ("model_s", found.ticks / 1e9),
         ("model_bytes", found.memory),
         ("exact", solution is not None and not solution.inexact),
         ("epsilon", 0.0 if solution is None else solution.epsilon),
+        ("model_points", 0 if solution is None else len(solution.points)),
     )
     plan = replace(plan, explanation=(("", told),), predicted=Predicted(step_s, peak, simulation.bytes))
     return FrontierPoint(step_s, peak, found.ticks / 1e9, found.memory, len(plan.processors_used()), plan)

@@ -86,6 +86,11 @@ class Gap:
         corners = (self.weights[0] * b.memory + self.weights[1] * a.ticks for a, b in pairwise(known))
         return max(corners) / (1.0 + epsilon)
 
+    def bounds(self, epsilon: float) -> tuple[tuple[tuple[float, float], float], ...]:
+        """All weights and what such a point stays below by them: the gap's own, memory alone, and ticks alone."""
+        memory, ticks = self.fast.memory / (1.0 + epsilon), self.lean.ticks / (1.0 + epsilon)
+        return (self.weights, self.bound(epsilon)), ((1.0, 0.0), memory), ((0.0, 1.0), ticks)
+
 
 @final
 class WeightedSums:

@@ -1,17 +1,18 @@
 """The file form of a frontier: JSON in which plans share what they have in common.
 
+graph                    of all plans
+names                    each different row of names of operators, or of weights, once
 configurations, homes    each different one once
-plan                     what all plans agree in, as a plan's file has it, but operators and weights
-points                   their figures, and by operator and weight the number of a configuration or home
+points                   their figures, what each plan has of its own, as a plan's file has it, and of its operators and
+                         weights the number of the row of names, and by name the number of a configuration or home
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from maniple.operators.plan import plan_file
-from maniple.operators.plan.plan import OperatorPlan, Plan, Predicted, WeightPlan
+from maniple.operators.plan.plan import OperatorPlan, Plan, Predicted, StagePlan, WeightPlan
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -24,14 +25,22 @@ __all__: list[str] = []
 Value = TypeVar("Value")
 Point = tuple[float, int, float, int, int, Plan]
 """The measures of a point, in order, and its plan."""
-Figures = tuple[bool, float, tuple[str, ...], float | None, float | None, int]
+Figures = tuple[bool, float, int, int, tuple[str, ...], float | None, float | None, int]
 """The figures of the whole, in order."""
 
-VERSION = 1
+VERSION = 2
 """The version of the file that this code reads and writes."""
-FIGURES = ("exact", "epsilon", "inexact", "time_correlation", "memory_correlation", "capacity_bytes")
-SHARED = ("graph", "strategy", "semantics")
-OWN = ("machine", "explanation", "predicted")
+FIGURES = (
+    "exact",
+    "epsilon",
+    "model_points",
+    "simulated",
+    "inexact",
+    "time_correlation",
+    "memory_correlation",
+    "capacity_bytes",
+)
+OWN = ("machine", "strategy", "seed", "semantics", "stages", "explanation", "predicted")
 MEASURES = ("step_s", "peak_memory_bytes", "model_s", "model_bytes", "devices")
 
 
@@ -42,7 +51,7 @@ def text(figures: Mapping[str, object], points: Sequence[tuple[Mapping[str, obje
         figures: those of the whole.
         points: of each point its measures, and its plan.
     """
-    first = points[0][1]
+    names: dict[tuple[str, ...], int] = {}
     configurations: dict[OperatorPlan, int] = {}
     homes: dict[WeightPlan, int] = {}
     rows = []
@@ -52,17 +61,15 @@ def text(figures: Mapping[str, object], points: Sequence[tuple[Mapping[str, obje
             {
                 **{key: measures[key] for key in MEASURES},
                 **{key: whole[key] for key in OWN},
-                "operators": [configurations.setdefault(c, len(configurations)) for _, c in plan.operators],
-                "weights": [homes.setdefault(home, len(homes)) for _, home in plan.weights],
+                "operators": _numbered(plan.operators, names, configurations),
+                "weights": _numbered(plan.weights, names, homes),
             }
         )
-    whole = first.to_json()
     document = {
         "frontier": VERSION,
-        **{key: whole[key] for key in SHARED},
+        "graph": points[0][1].graph,
         **{key: figures[key] for key in FIGURES},
-        "operators": [name for name, _ in first.operators],
-        "weights": [name for name, _ in first.weights],
+        "names": [list(row) for row in names],
         "configurations": [configuration.to_json() for configuration in configurations],
         "homes": [home.to_json() for home in homes],
         "points": rows,
@@ -84,26 +91,22 @@ def parts(root: Entry) -> tuple[tuple[Point, ...], Figures]:
             f"{root.file}: frontier: expected version {VERSION}, got {version.integer(1)}; this frontier was written "
             "by another maniple: use that one, or search again"
         )
-    table = root.table(("frontier", *SHARED, *FIGURES, "operators", "weights", "configurations", "homes", "points"))
-    operators, weights = (tuple(e.string() for e in table[key].elements()) for key in ("operators", "weights"))
+    table = root.table(("frontier", "graph", *FIGURES, "names", "configurations", "homes", "points"))
+    names = tuple(tuple(name.string() for name in row.elements()) for row in table["names"].elements())
     configurations = tuple(OperatorPlan.from_json(entry) for entry in table["configurations"].elements())
     homes = tuple(WeightPlan.from_json(entry) for entry in table["homes"].elements())
-    shared = Plan(
-        graph=table["graph"].string(),
-        machine="",
-        operators=(),
-        weights=(),
-        strategy=table["strategy"].string(),
-        semantics=tuple((key, entry.string()) for key, entry in table["semantics"].items()),
-    )
     points: list[Point] = []
     for entry in table["points"].elements():
         own = entry.table((*MEASURES, *OWN, "operators", "weights"))
-        plan = replace(
-            shared,
+        plan = Plan(
+            graph=table["graph"].string(),
             machine=own["machine"].string(),
-            operators=_named(own["operators"], operators, configurations),
-            weights=_named(own["weights"], weights, homes),
+            operators=_named(own["operators"], names, configurations),
+            weights=_named(own["weights"], names, homes),
+            strategy=own["strategy"].string(),
+            seed=None if own["seed"].is_null else own["seed"].integer(0),
+            semantics=tuple((key, entry.string()) for key, entry in own["semantics"].items()),
+            stages=tuple(StagePlan.from_json(entry) for entry in own["stages"].elements()),
             explanation=plan_file.explanation(own["explanation"]),
             predicted=Predicted.from_json(own["predicted"]),
         )
@@ -122,6 +125,8 @@ def parts(root: Entry) -> tuple[tuple[Point, ...], Figures]:
     return tuple(points), (
         table["exact"].boolean(),
         table["epsilon"].number(0.0),
+        table["model_points"].integer(1),
+        table["simulated"].integer(1),
         tuple(entry.string() for entry in table["inexact"].elements()),
         None if table["time_correlation"].is_null else table["time_correlation"].number(-1.0),
         None if table["memory_correlation"].is_null else table["memory_correlation"].number(-1.0),
@@ -129,12 +134,26 @@ def parts(root: Entry) -> tuple[tuple[Point, ...], Figures]:
     )
 
 
-def _named(entry: Entry, names: Sequence[str], values: Sequence[Value]) -> tuple[tuple[str, Value], ...]:
-    """Names with what the numbers of an entry stand for."""
-    numbers = entry.elements()
-    if len(numbers) != len(names):
-        raise entry.problem(f"{len(names)} numbers")
-    for number in numbers:
-        if number.integer(0) >= len(values):
-            raise number.problem(f"a number below {len(values)}")
-    return tuple((name, values[number.integer(0)]) for name, number in zip(names, numbers, strict=True))
+def _numbered(
+    pairs: Sequence[tuple[str, Value]], names: dict[tuple[str, ...], int], values: dict[Value, int]
+) -> list[int]:
+    """The number of a row of names, and of what each name has; what is new gets the next number."""
+    row = names.setdefault(tuple(name for name, _ in pairs), len(names))
+    return [row, *(values.setdefault(value, len(values)) for _, value in pairs)]
+
+
+def _named(entry: Entry, names: Sequence[Sequence[str]], values: Sequence[Value]) -> tuple[tuple[str, Value], ...]:
+    """The names of a row with what the numbers of an entry stand for."""
+    row, *numbers = entry.elements() or [entry]
+    own = _numbered_by(row, names)
+    if len(numbers) != len(own):
+        raise entry.problem(f"{1 + len(own)} numbers")
+    return tuple((name, _numbered_by(number, values)) for name, number in zip(own, numbers, strict=True))
+
+
+def _numbered_by(entry: Entry, values: Sequence[Value]) -> Value:
+    """The value whose number an entry is."""
+    number = entry.integer(0)
+    if number >= len(values):
+        raise entry.problem(f"a number below {len(values)}")
+    return values[number]

@@ -1,8 +1,8 @@
-"""Frontiers of plans: the plans of a graph of which none is beaten in both step time and memory, as one value.
+"""Frontiers of plans: of the plans that a search simulated those of which none beats another, as one value.
 
     devices   step      memory per device     a plan of 8 devices is beaten only by others of at most 8
     8         10.1 ms   6.0 GiB
-    8         14.0 ms   3.1 GiB     <- best(memory=4 GiB): the fastest that fits
+    8         14.0 ms   3.1 GiB     <- best(memory=4 GiB): the fastest of these that fits
     4         18.2 ms   6.1 GiB
     4         29.5 ms   3.4 GiB     <- fewest(memory=4 GiB): the fewest devices on which something fits
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 GIB = 2**30
+SEARCHED_WITH = ("costs", "optimizer")
+"""What plans may say of the search that found them, besides why; not said of the default."""
 
 
 @final
@@ -65,35 +67,50 @@ class FrontierPoint:
 @final
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The plans of which no other needs at most their memory, their time and their devices; each of them runs.
+    """Plans of which no other one here needs at most their memory, their time and their devices; each of them runs.
+
+    A search finds the frontier of the additive model, simulates all or some of its points, and keeps of these the ones
+    that no other beats in simulation. What is proved (`exact`, `epsilon`) is proved of the model's frontier, by the
+    model's figures. Of simulated figures nothing is: a point of the model that was not simulated, or a plan that is no
+    point of it, may be better than these.
 
     Iterating gives the points: by devices, and of those with as many the leanest first.
 
     Args:
         points: the points.
-        exact: whether, by the additive model, no plan of the searched space beats one of those that were simulated by
-            more than `epsilon`; of a search that could not prove it, False.
+        exact: whether the frontier of the model is proved: for every plan of the searched space it has a point within
+            `epsilon`, by the model's figures; False, too, where the search ended before all points that it would
+            simulate were.
         epsilon: by what share a plan of the space may need less memory, and less time, by the additive model than the
-            one that stands for it.
+            point of the model's frontier that stands for it.
+        model_points: how many points the model's frontier has; of several frontiers put together, the sum.
+        simulated: how many of them were simulated; of several, the sum.
         inexact: the operators for which a choice was kept that is not proved best.
         time_correlation: Kendall's rank correlation of the additive and the simulated time of all that was simulated;
             1: the same order, None: of one plan.
         memory_correlation: the same of memory.
         capacity_bytes: what the smallest memory of the machine holds.
+
+    Raises:
+        RequestError: there is no point, or plans are of different graphs.
     """
 
     points: tuple[FrontierPoint, ...]
     exact: bool
     epsilon: float
+    model_points: int
+    simulated: int
     inexact: tuple[str, ...]
     time_correlation: float | None
     memory_correlation: float | None
     capacity_bytes: int
 
     def __post_init__(self) -> None:
-        """Refuse a frontier without a plan."""
+        """Refuse a frontier without a plan, and plans of different graphs."""
         if not self.points:
             raise RequestError("a frontier has at least one plan; search one with strategy pareto")
+        if len({point.plan.graph for point in self.points}) > 1:
+            raise RequestError("the plans of a frontier are of different graphs; make a frontier of each graph")
 
     def __iter__(self) -> Iterator[FrontierPoint]:
         """The points."""
@@ -107,14 +124,24 @@ class Frontier:
         """The frontier of both: that of the same graph on machines of several sizes.
 
         Raises:
-            RequestError: they are of different graphs.
+            RequestError: they are of different graphs, or say that they were searched with different costs or for
+                different optimizers, so that their seconds or bytes do not compare.
         """
         if self.graph != other.graph:
             raise RequestError("the frontiers are of different graphs; put those of one graph together")
+        for term in SEARCHED_WITH:
+            mine, others = (dict(dict(some.points[0].plan.explanation).get("", ())).get(term) for some in (self, other))
+            if mine != others:
+                raise RequestError(
+                    f"the frontiers were searched with different {term}: {mine or 'default'} and "
+                    f"{others or 'default'}; search both with the same --{term}"
+                )
         return Frontier(
             undominated((*self.points, *other.points)),
             exact=self.exact and other.exact,
             epsilon=max(self.epsilon, other.epsilon),
+            model_points=self.model_points + other.model_points,
+            simulated=self.simulated + other.simulated,
             inexact=tuple(dict.fromkeys((*self.inexact, *other.inexact))),
             time_correlation=_least(self.time_correlation, other.time_correlation),
             memory_correlation=_least(self.memory_correlation, other.memory_correlation),
@@ -132,7 +159,7 @@ class Frontier:
         return tuple(sorted({point.devices for point in self.points}))
 
     def best(self, memory: int | None = None) -> Plan:
-        """The fastest plan that fits (mini-time).
+        """The fastest plan of this frontier that fits (mini-time).
 
         Args:
             memory: bytes of each device; by default what the machine's smallest memory holds.
@@ -166,7 +193,7 @@ class Frontier:
         return replace(self, points=found)
 
     def fewest(self, memory: int | None = None) -> Plan:
-        """The fastest plan of the fewest devices on which one fits (mini-parallelism).
+        """The fastest plan of this frontier of the fewest devices on which one of it fits (mini-parallelism).
 
         Args:
             memory: bytes of each device; by default what the machine's smallest memory holds.

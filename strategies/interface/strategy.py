@@ -43,7 +43,7 @@ class Problem:
         machine: the machine.
         seed: where all chance comes from.
         costs: what tasks take, for strategies that simulate; None: the roofline of the machine's processors.
-        objective: what the plan is to have least of: ``time`` or ``memory``; ``pareto``: every best trade of both. One
+        objective: what the plan is to have least of: ``time`` or ``memory``; ``pareto``: a frontier of both. One
             of those that the strategy knows.
         optimizer: what will update the weights, for strategies that simulate; None: descent with momentum.
     """

@@ -178,6 +178,16 @@ def test_the_plan_changes_with_the_size() -> None:
     assert [NAMES[exchanged(machine, size).plans[0]] for size in (1 << 10, 64 << 20)] == ["direct", "levels"]
 
 
+def test_with_a_link_for_each_pair_equal_blocks_go_direct_and_those_of_one_owner_in_levels() -> None:
+    """As machines are detected: no card is shared, so only a processor that copies for all is spared by levels."""
+    machine = Machine.cpu(1, ranks=16, nodes=4)
+    for size in (1 << 10, 1 << 20, 1 << 30):
+        assert NAMES[exchanged(machine, size).plans[0]] == "direct"
+    size = 1 << 20
+    row, members = collective(BROADCAST, [(0, size, size, size), *((memory, 0, 0, 0) for memory in range(1, 16))])
+    assert NAMES[price(Network.of(machine), 1, table([row], TOUCHED + 1), table(members, 4)).plans[0]] == "levels"
+
+
 @pytest.mark.parametrize(("hosts", "members"), [(2, 2), (2, 4), (4, 4), (3, 8)])
 def test_levels_take_the_bytes_of_the_closed_form_over_the_links_between_hosts(hosts: int, members: int) -> None:
     """2 (h - 1) S in all between hosts: of that, a host of p100s sends a share through its one card."""

@@ -13,6 +13,7 @@ from maniple.strategies.frontier import gap_search
 from maniple.strategies.frontier.additive_model import Model
 from maniple.strategies.frontier.algebra import UNLIMITED, reduce
 from maniple.strategies.frontier.gap_search import solve
+from maniple.strategies.frontier.weighted_sum import Found, Gap
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
 Points = list[tuple[int, int]]
@@ -88,6 +89,37 @@ def test_the_fastest_within_a_memory(model: Model, share: float) -> None:
     limit = int(wanted[0][0] + share * (wanted[-1][0] - wanted[0][0]))
     assert found(model, 0.0, limit)[-1] == [point for point in wanted if point[0] <= limit][-1]
     assert wanted[0][0] == 0 or found(model, 0.0, wanted[0][0] - 1) == []
+
+
+corners = st.lists(st.integers(1, 14), min_size=2, max_size=5, unique=True).map(sorted)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(corners, corners, st.sampled_from([0.0, 0.1, 0.34, 1.0]))
+def test_what_is_dropped_for_a_point_leaves_one_that_stands_for_it(
+    memories: list[int], falling: list[int], share: float
+) -> None:
+    """The table of the proof, for all p of a gap and all r in its place: above a bound, the ends stand for p."""
+    count = min(len(memories), len(falling))
+    known = [Found(m, t, (), ()) for m, t in zip(memories[:count], reversed(falling[:count]), strict=True)]
+    lean, fast = known[0], known[-1]
+    gap = Gap(lean, fast, (lean.ticks - fast.ticks, fast.memory - lean.memory), 0.0, tuple(known[1:-1]))
+
+    def stands(memory: float, ticks: float, ratio: float) -> bool:
+        # Whole numbers over decimal fractions: a rounding apart is equal.
+        return any(k.memory <= ratio * memory + 1e-9 and k.ticks <= ratio * ticks + 1e-9 for k in known)
+
+    def above(memory: float, ticks: float) -> bool:
+        return any(a * memory + b * ticks > bound + 1e-9 for (a, b), bound in gap.bounds(share))
+
+    for m, t in product(range(lean.memory, fast.memory + 1), range(fast.ticks, lean.ticks + 1)):
+        if stands(m, t, 1 + share):
+            continue
+        assert not above(m, t)
+        for other in product(range(1, int((1 + share) * m) + 1), range(1, t + 1)):
+            beats_an_end = any(other[0] <= k.memory and other[1] <= k.ticks for k in (lean, fast))
+            if above(*other) and not beats_an_end:
+                assert stands(m, t, (1 + share) ** 2)
 
 
 def test_a_point_in_a_gap_is_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import maniple as mp
 from maniple.runtime.control.world import World
+from maniple.strategies.frontier import pareto
 from maniple.strategies.frontier.additive_model import additive_model, plan_where_used
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import solve
@@ -102,6 +104,20 @@ def test_both_ends_of_the_models_frontier_are_simulated(state: ParetoState) -> N
     for end in (state.solution.points[0], state.solution.points[-1]):
         assert (end.memory, end.ticks) in models
     assert len(state.simulated) == min(64, len(state.solution.points))
+
+
+def test_it_says_how_much_of_the_models_frontier_was_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of thirteen points three are simulated; exactness is the model's all the same."""
+    monkeypatch.setattr(pareto, "SIMULATED", 3)
+    found = mp.search(graph_of(), mp.Machine.preset("p100x8"), strategy="pareto", objective="pareto")
+    assert (found.exact, found.model_points, found.simulated) == (True, 13, 3)
+    assert 1 <= len(found) <= 3
+
+
+def test_a_search_that_ended_before_is_not_exact(state: ParetoState) -> None:
+    assert state.solution is not None
+    early = Pareto().frontier(replace(state, simulated=state.simulated[:1], waiting=state.solution.points[:1]))
+    assert (early.exact, early.model_points, early.simulated) == (False, len(state.solution.points), 1)
 
 
 def test_the_same_graph_gives_the_same_frontier(state: ParetoState) -> None:

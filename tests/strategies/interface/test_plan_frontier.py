@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import maniple as mp
+from maniple.operators.plan.plan import OperatorPlan, Plan, Predicted, StagePlan, WeightPlan
 from maniple.strategies.interface.plan_frontier import GIB, Frontier, FrontierPoint, undominated
 
 # (devices, step in ms, GiB): the table of the docstring.
@@ -28,7 +31,8 @@ def point(devices: int, milliseconds: float, gib: float, width: int = 3) -> Fron
 
 
 def frontier(points: list[FrontierPoint], **figures: object) -> Frontier:
-    known = {"exact": True, "epsilon": 0.0, "inexact": (), "time_correlation": 1.0, "memory_correlation": None}
+    known = {"exact": True, "epsilon": 0.0, "model_points": 99, "simulated": 64, "inexact": ()}
+    known |= {"time_correlation": 1.0, "memory_correlation": None}
     return Frontier(undominated(points), **{**known, "capacity_bytes": 5 * GIB, **figures})  # type: ignore[arg-type]
 
 
@@ -87,9 +91,19 @@ def test_two_frontiers_of_one_graph_are_one(found: Frontier) -> None:
     )
     assert figures(both) == figures(found)
     assert (both.exact, both.epsilon, both.inexact, both.capacity_bytes) == (False, 0.01, ("linear",), GIB)
-    assert both.time_correlation == 0.5
+    assert (both.time_correlation, both.model_points, both.simulated) == (0.5, 198, 128)
     with pytest.raises(mp.RequestError, match="different graphs"):
         _ = found | frontier([point(2, 1.0, 1.0, width=5)])
+    with pytest.raises(mp.RequestError, match="different graphs"):
+        frontier([point(2, 1.0, 1.0, width=5), point(4, 0.5, 1.0)])
+
+
+def test_what_was_searched_otherwise_is_not_put_together(found: Frontier) -> None:
+    for told, others in ((("costs", "measured"), "costs: default and measured"), (("optimizer", "adam"), "adam")):
+        other = found.with_terms((told,))
+        assert (other | other).points == other.points
+        with pytest.raises(mp.RequestError, match=others):
+            _ = found | other
 
 
 def test_a_file_gives_it_back(found: Frontier, tmp_path: Path) -> None:
@@ -102,15 +116,64 @@ def test_a_file_gives_it_back(found: Frontier, tmp_path: Path) -> None:
     assert dict(dict(noted.points[0].plan.explanation)[""])["model"] == "small"
 
 
+texts = st.sampled_from(["", "a", "b", "linear.weight", "\u00fc"])
+seconds = st.floats(0.0, 1e9, allow_nan=False)
+counts = st.integers(0, 2**53)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Any plans of one graph: they agree neither in which operators and weights there are nor in their order."""
+    operators, weights = (draw(st.lists(texts, unique=True)) for _ in range(2))
+    replicas = draw(st.integers(1, 2))
+    return Plan(
+        graph="graph",
+        machine=draw(texts),
+        operators=tuple(
+            (name, OperatorPlan((), tuple(draw(st.permutations(range(replicas)))), replicas)) for name in operators
+        ),
+        weights=tuple((name, WeightPlan((1,), (draw(st.integers(0, 2)),))) for name in weights),
+        strategy=draw(texts),
+        seed=draw(st.none() | counts),
+        semantics=tuple(draw(st.dictionaries(texts, texts, max_size=2)).items()),
+        stages=tuple(StagePlan(tuple(names)) for names in draw(st.lists(st.lists(texts, max_size=2), max_size=2))),
+        explanation=((draw(texts), (("term", draw(texts | counts | seconds | st.booleans() | st.none())),)),),
+        predicted=Predicted(*draw(st.tuples(*(st.none() | some for some in (seconds, counts, counts, seconds))))),
+    )
+
+
+drawn_frontiers = st.builds(
+    Frontier,
+    st.lists(st.builds(FrontierPoint, seconds, counts, seconds, counts, st.integers(1, 9), plans()), min_size=1).map(
+        tuple
+    ),
+    exact=st.booleans(),
+    epsilon=seconds,
+    model_points=st.integers(1, 2000),
+    simulated=st.integers(1, 64),
+    inexact=st.lists(texts).map(tuple),
+    time_correlation=st.none() | st.floats(-1.0, 1.0),
+    memory_correlation=st.none() | st.floats(-1.0, 1.0),
+    capacity_bytes=counts,
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(drawn_frontiers)
+def test_a_file_gives_any_frontier_back(some: Frontier) -> None:
+    assert mp.Frontier.parse(some.text()) == some
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"frontier": 9}, "expected version 1, got 9"),
+        ({"frontier": 9}, "expected version 2, got 9"),
         ({"points": []}, "expected at least one point"),
         ({"graph": 3}, "graph: expected a string"),
         ({"epsilon": -1}, "epsilon: expected a finite number >= 0"),
         ({"homes": []}, "expected a number below 0"),
-        ({"weights": []}, "expected 0 numbers"),
+        ({"names": []}, "expected a number below 0"),
+        ({"names": [[], []]}, "expected 1 numbers"),
     ],
 )
 def test_a_wrong_file_is_refused_by_its_entry(
