@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import maniple as mp
+from maniple.operators.training.optimizer import AbstractOptimizer
 from maniple.process.error import RequestError
 from maniple.runtime.control.world import World
 
@@ -22,7 +23,7 @@ def network() -> mp.Graph:
 BATCH = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
 
 
-def trainer_of(optimizer: mp.optim.SGD | mp.optim.AdamW) -> mp.Trainer:
+def trainer_of(optimizer: AbstractOptimizer) -> mp.Trainer:
     graph = network()
     return mp.Trainer(graph, mp.search(graph, mp.Machine.cpu(1)), optimizer=optimizer, world=World.solo(cores=1))
 
@@ -136,3 +137,36 @@ def test_state_that_does_not_fit_is_refused(trainer: mp.Trainer) -> None:
         trainer.load_optimizer_state({**state, "linear.bias.exp_avg": torch.zeros(3)})
     trainer.load_optimizer_state(state)
     assert all(torch.equal(value, state[name]) for name, value in trainer.optimizer_state().items())
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        mp.SGD(0.1),
+        mp.SGD(0.1, groups={"*.bias": {"momentum": 0.5}}),
+        mp.optim.by_torch(torch.optim.SGD, lr=0.1),
+        mp.optim.by_torch(torch.optim.RMSprop, lr=0.1),
+    ],
+    ids=["SGD", "SGD with a group", "SGD of torch", "RMSprop of torch"],
+)
+def test_a_momentum_whose_state_is_not_kept_is_refused(optimizer: AbstractOptimizer) -> None:
+    message = "hyper: momentum: expected 0, got 0.9: .* keeps no state for another; make it with momentum > 0"
+    with trainer_of(optimizer) as trainer:
+        with pytest.raises(RequestError, match=message):
+            trainer.hyper["momentum"] = 0.9
+        assert trainer.hyper["momentum"] == 0
+        trainer.hyper["momentum"] = 0.0
+        trainer.hyper["weight_decay"] = 0.1
+        if optimizer.groups:
+            trainer.hyper["*.bias", "momentum"] = 0.9
+        trainer.step(*BATCH)
+        trainer.torch_optimizer().param_groups[0]["momentum"] = 0.9
+        with pytest.raises(RequestError, match=message):
+            trainer.step(*BATCH)
+
+
+def test_a_momentum_that_was_set_to_zero_comes_back() -> None:
+    with trainer_of(mp.optim.by_torch(torch.optim.RMSprop, lr=0.1, momentum=0.9)) as trainer:
+        for momentum in (0.0, 0.5):
+            trainer.hyper["momentum"] = momentum
+            trainer.step(*BATCH)

@@ -145,6 +145,15 @@ class AbstractOptimizer(ABC):
         """The optimizer with the arguments of a group; its states and its update are those of its parameters."""
         return self if not self.groups else _of_row(self, row)
 
+    def stays_zero(self, name: str) -> bool:
+        """Whether a number that is 0 cannot become another: the state that it needs is not kept.
+
+        Args:
+            name: of the number, as ``arguments`` has it.
+        """
+        del name
+        return False
+
     def varying(self) -> Self:
         """The optimizer whose numbers enter each step."""
         return self

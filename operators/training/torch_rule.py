@@ -85,6 +85,16 @@ class TorchRule(AbstractOptimizer):
         """What torch keeps of a parameter, but for the number of steps."""
         return tuple(State(name) for name in _trial(self.kind, self.options)[1])
 
+    def stays_zero(self, name: str) -> bool:
+        """Whether a number is 0 and torch keeps more of a parameter where it is another, by a trial."""
+        if self.arguments()[name] != 0:
+            return False
+        try:
+            other = self.with_options({name: 0.5})
+        except RequestError:  # no such number is taken, so it tells nothing of the state
+            return False
+        return not {*other.state_names} <= {*self.state_names}
+
     @property
     def flops(self) -> int:
         """The operations that the update of one element counts for: about as many as Adam's."""
@@ -136,8 +146,11 @@ class TorchRule(AbstractOptimizer):
             held.grad = bounded_by_torch(gradient, scale(total, limits[0], abs(limits[2])), limits[1])
             theirs.step()
             for name, kept in zip(names, states, strict=True):
-                if theirs.state[held][name].data_ptr() != kept.data_ptr():
-                    kept.copy_(theirs.state[held][name])
+                found = theirs.state[held].get(name)
+                if found is None:  # of a momentum that is 0 in the first step
+                    kept.zero_()
+                elif found.data_ptr() != kept.data_ptr():
+                    kept.copy_(found)
             held.grad = None
 
         return update

@@ -45,12 +45,13 @@ class Hyper:
         """Set a number, of all groups or of one.
 
         Raises:
-            RequestError: no such number or group, or a value out of range.
+            RequestError: no such number or group, a value out of range, or one that needs state that is not kept.
         """
         group, name = (None, key) if isinstance(key, str) else key
         name = self._known(name)
         rows = range(len(self._rows)) if group is None else (self._place(group),)
-        self._check(name, value, self._names[rows[0]])
+        for row in rows:
+            self._check(name, value, row)
         self._let_in()
         for row in rows:
             self._rows[row][name] = value
@@ -67,9 +68,9 @@ class Hyper:
         if not self._entered:
             return None
         names = self._rows[0].keys() & self._optimizer.arguments()
-        for group, row in zip(self._names, self._rows, strict=True):
+        for place, row in enumerate(self._rows):
             for name in names:
-                self._check(name, row[name], group)
+                self._check(name, row[name], place)
         if self._torch is not None:
             self._torch.stepped()
         rows = [(float(step), *self._optimizer.flat(row)) for row in self._rows]
@@ -106,7 +107,8 @@ class Hyper:
             raise RequestError(f"hyper: {type(self._optimizer).__name__} has no number {name!r}{nearest(name, there)}")
         return name
 
-    def _check(self, name: str, value: Any, group: str) -> None:
+    def _check(self, name: str, value: Any, row: int) -> None:
+        of = f" of group {self._names[row]!r}" if self._names[row] != REST else ""
         count = len(self._optimizer.pairs.get(name, ("",)))
         parts = tuple(value) if isinstance(value, tuple | list) else (value,)
         numbers = [
@@ -114,9 +116,13 @@ class Hyper:
         ]
         good = len(numbers) == len(parts) == count and all(isfinite(n) and n >= 0 for n in map(float, numbers))
         if not good or (name == "betas" and max(map(float, numbers)) >= 1):
-            of = f" of group {group!r}" if group != REST else ""
             wanted = "two numbers in [0, 1)" if name == "betas" else "a finite number >= 0"
             raise RequestError(f"hyper: {name}{of}: expected {wanted}, got {value!r}")
+        if any(map(float, numbers)) and self._optimizer.of_row(row).stays_zero(name):
+            raise RequestError(
+                f"hyper: {name}{of}: expected 0, got {value!r}: the optimizer was made with {name}=0 and keeps no "
+                f"state for another; make it with {name} > 0"
+            )
 
 
 @final
