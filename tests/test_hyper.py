@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -170,3 +171,40 @@ def test_a_momentum_that_was_set_to_zero_comes_back() -> None:
         for momentum in (0.0, 0.5):
             trainer.hyper["momentum"] = momentum
             trainer.step(*BATCH)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("step", torch.tensor(-5), "step: expected a whole number >= 0"),
+        ("step", torch.tensor(float("nan")), "step: expected a whole number >= 0"),
+        ("step", torch.tensor(1.5), "step: expected a whole number >= 0"),
+        ("step", torch.ones(2), "step: expected a whole number >= 0"),
+        ("step", torch.ones((), device="meta"), "step: expected a whole number >= 0"),
+        ("step", 2**53, "step: expected a whole number >= 0"),
+        ("step", True, "step: expected a whole number >= 0"),
+        ("step", "3", "step: expected a whole number >= 0"),
+        ("linear.bias.exp_avg_sq", torch.ones(2, dtype=torch.float64), "expected torch.float32, got torch.float64"),
+        ("linear.bias.exp_avg_sq", torch.ones(1, 2), r"expected \(2,\), got \(1, 2\)"),
+        ("linear.bias.exp_avg_sq", torch.ones(2, device="meta"), "expected a tensor, got a tensor without values"),
+        ("linear.bias.exp_avg_sq", [0.0, 0.0], "expected a tensor, got list"),
+        ("linear.bias.exp_avg_cube", torch.ones(2), "wrong: linear.bias.exp_avg_cube"),
+        (3, torch.ones(2), "wrong: 3"),
+    ],
+)
+def test_of_a_state_with_a_wrong_entry_nothing_is_written(
+    trainer: mp.Trainer, name: Any, value: Any, message: str
+) -> None:
+    trainer.step(*BATCH)
+    before = trainer.optimizer_state()
+    others = {key: held + 1 for key, held in before.items()}
+    with pytest.raises(RequestError, match=f"optimizer state.*{message}"):
+        trainer.load_optimizer_state({**others, name: value})
+    assert all(torch.equal(held, before[key]) for key, held in trainer.optimizer_state().items())
+    trainer.load_optimizer_state({**others, "step": torch.tensor(7.0)})
+    assert int(trainer.optimizer_state()["step"]) == 7
+
+
+def test_no_mapping_is_no_state(trainer: mp.Trainer) -> None:
+    with pytest.raises(RequestError, match="optimizer state: expected an entry 'step'"):
+        trainer.load_optimizer_state(None)  # type: ignore[arg-type]
