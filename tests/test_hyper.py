@@ -79,6 +79,9 @@ def test_plain_descent_is_lowered_once_more_for_its_first_change() -> None:
         ("lr", float("nan"), "hyper: lr: expected a finite number >= 0, got nan"),
         ("lr", -1.0, "hyper: lr"),
         ("lr", True, "hyper: lr"),
+        ("lr", 10**400, "hyper: lr: expected a finite number >= 0"),
+        ("lr", torch.ones(2), "hyper: lr: expected a finite number >= 0"),
+        ("betas", (0.9, 10**400), "hyper: betas: expected two numbers"),
         (("*.bias", "lr"), float("inf"), r"hyper: lr of group '\*.bias'"),
         ("betas", (0.9, 1.0), r"hyper: betas: expected two numbers in \[0, 1\)"),
         ("betas", 0.9, "hyper: betas"),
@@ -86,7 +89,7 @@ def test_plain_descent_is_lowered_once_more_for_its_first_change() -> None:
         (("*.weight", "lr"), 0.1, r"hyper: the optimizer has no group '\*.weight'"),
     ],
 )
-def test_refusals(trainer: mp.Trainer, key: str | tuple[str, str], value: float, message: str) -> None:
+def test_refusals(trainer: mp.Trainer, key: str | tuple[str, str], value: Any, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         trainer.hyper[key] = value
     trainer.step(*BATCH)

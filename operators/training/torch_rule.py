@@ -8,12 +8,12 @@ take a step by itself is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, final
 
-from maniple.operators.training.optimizer import AbstractOptimizer, Groups, State
+from maniple.operators.training.optimizer import AbstractOptimizer, Groups, State, frozen_option
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -55,12 +55,15 @@ class TorchRule(AbstractOptimizer):
     groups: Mapping[str, Mapping[str, Any]] | tuple[Any, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "options", tuple((name, frozen_option(value)) for name, value in self.options))
         for name, value in self.options:
             if name in REFUSED and value:
                 raise RequestError(
                     f"torch.optim.{self.kind}: {name}={value!r} is not for updates of blocks: {REFUSED[name]}; "
                     "leave it out"
                 )
+            if not isinstance(value, Hashable):
+                raise RequestError(f"torch.optim.{self.kind}: {name}: expected a number or a flag, got {value!r}")
         _trial(self.kind, self.options)
         self._check()
 
@@ -227,7 +230,7 @@ def _trial(
             for name, kept in state.items():
                 if isinstance(kept, torch.Tensor) and kept.shape == held.shape:
                     state[name] = torch.zeros_like(value)[part].copy_(kept)
-        return theirs, state
+        return theirs, theirs.state[held]
 
     whole, rows, columns = start.clone(), start.clone(), start.clone()
     try:
@@ -236,7 +239,7 @@ def _trial(
             run(rows, half)
         for half in (slice(0, 2), slice(2, 3)):
             run(columns, slice(None), half)
-    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+    except (TypeError, ValueError, RuntimeError, AttributeError, AssertionError, OverflowError) as error:
         raise RequestError(f"{where}: cannot update a block by itself: {error}") from None
     if not all(torch.allclose(whole, halves, rtol=1e-12, atol=1e-14) for halves in (rows, columns)):
         raise RequestError(f"{where}: does not go element by element, so no block can be updated alone")

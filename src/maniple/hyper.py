@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
@@ -111,18 +111,26 @@ class Hyper:
         of = f" of group {self._names[row]!r}" if self._names[row] != REST else ""
         count = len(self._optimizer.pairs.get(name, ("",)))
         parts = tuple(value) if isinstance(value, tuple | list) else (value,)
-        numbers = [
-            part for part in parts if not isinstance(part, bool) and isinstance(part, int | float | torch.Tensor)
-        ]
-        good = len(numbers) == len(parts) == count and all(isfinite(n) and n >= 0 for n in map(float, numbers))
-        if not good or (name == "betas" and max(map(float, numbers)) >= 1):
+        numbers = [_real(part) for part in parts]
+        good = len(parts) == count and all(isfinite(number) and number >= 0 for number in numbers)
+        if not good or (name == "betas" and max(numbers) >= 1):
             wanted = "two numbers in [0, 1)" if name == "betas" else "a finite number >= 0"
             raise RequestError(f"hyper: {name}{of}: expected {wanted}, got {value!r}")
-        if any(map(float, numbers)) and self._optimizer.of_row(row).stays_zero(name):
+        if any(numbers) and self._optimizer.of_row(row).stays_zero(name):
             raise RequestError(
                 f"hyper: {name}{of}: expected 0, got {value!r}: the optimizer was made with {name}=0 and keeps no "
                 f"state for another; make it with {name} > 0"
             )
+
+
+def _real(value: object) -> float:
+    """A number in double precision; NaN of what is none, or is too large for it."""
+    if isinstance(value, bool) or not isinstance(value, int | float | torch.Tensor):
+        return nan
+    try:
+        return float(value)
+    except (OverflowError, RuntimeError, ValueError):  # torch's, of a tensor of several numbers
+        return nan
 
 
 @final
