@@ -110,6 +110,13 @@ def test_the_torch_optimizer_updates_nothing(trainer: mp.Trainer) -> None:
         trainer.torch_optimizer().step()
 
 
+def test_the_torch_optimizer_takes_no_other_group(trainer: mp.Trainer) -> None:
+    made = trainer.torch_optimizer()
+    with pytest.raises(RequestError, match=r"add_param_group would update nothing: .*; make it with groups="):
+        made.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
+    assert len(made.param_groups) == 2
+
+
 def test_a_scheduler_begins_again_where_another_was() -> None:
     with trainer_of(mp.optim.AdamW(lr=0.1)) as one, trainer_of(mp.optim.AdamW(lr=0.1)) as two:
         scheduler = torch.optim.lr_scheduler.StepLR(one.torch_optimizer(), 1, 0.5)

@@ -144,7 +144,25 @@ class GroupsOfHyper(torch.optim.Optimizer):
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         for row in rows:
             row["params"] = [torch.nn.Parameter(torch.zeros(0))]
+        self._made = False
         super().__init__(rows, {name: value for name, value in rows[0].items() if name != "params"})
+        self._made = True
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take a group while it is made, and refuse every other: an optimizer's groups are patterns of names.
+
+        Args:
+            param_group: as torch has it.
+
+        Raises:
+            RequestError: it is made.
+        """
+        if self._made:
+            raise RequestError(
+                "torch_optimizer(): add_param_group would update nothing: the trainer's optimizer says which "
+                "parameters are a group; make it with groups={pattern: arguments}"
+            )
+        super().add_param_group(param_group)
 
     def step(self, closure: Callable[[], float] | None = None) -> NoReturn:
         """Refuse: the trainer's step updates.
