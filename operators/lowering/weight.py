@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from maniple.process.error import RequestError
 from maniple.runtime.schedule.launch_columns import Rects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import torch
 
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
+
+STEP = "step"
+"""What the optimizer's state calls the number of steps."""
+MOST_STEPS = 2**53
+"""Below this many steps, each is a number of its own in double precision, in which it enters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,25 +132,58 @@ def fill_states(weights: Mapping[str, Weight], memories: Mapping[int, Memory], o
                     memories[number].assign(region, rect, filled)
 
 
+def check_states(weights: Mapping[str, Weight], state: object) -> tuple[int, dict[str, torch.Tensor]]:
+    """The number of steps and what an optimizer kept, whole tensors by the name of the region, where they fit.
+
+    Args:
+        weights: Where it goes, by name of the parameter.
+        state: What was given.
+
+    Raises:
+        RequestError: An entry is missing, unknown, of another shape or dtype, or no tensor of values.
+    """
+    import torch
+
+    from maniple.runtime.storage.copy_kernels import torch_dtype
+
+    if not isinstance(state, Mapping) or STEP not in state:
+        raise RequestError(f"optimizer state: expected an entry {STEP!r}, the number of steps; pass it whole")
+    found = {name: value for name, value in state.items() if name != STEP}
+    states = {region.name: region for weight in weights.values() for region in weight.states}
+    if states.keys() != found.keys():
+        wrong = sorted(map(str, states.keys() ^ found.keys()))
+        raise RequestError(f"optimizer state: expected one entry for each of {len(states)}; wrong: {', '.join(wrong)}")
+    for name, region in states.items():
+        value, dtype = found[name], torch_dtype(region.dtype)
+        if not isinstance(value, torch.Tensor) or value.is_meta:
+            came = "a tensor without values" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise RequestError(f"optimizer state {name}: expected a tensor, got {came}; pass what optimizer_state gave")
+        if tuple(value.shape) != region.bounds.shape:
+            raise RequestError(f"optimizer state {name}: expected {region.bounds.shape}, got {tuple(value.shape)}")
+        if value.dtype != dtype:
+            raise RequestError(f"optimizer state {name}: expected {dtype}, got {value.dtype}; convert it with .to()")
+    return _steps(state[STEP]), {name: value.detach() for name, value in found.items()}
+
+
+def _steps(given: object) -> int:
+    import torch
+
+    single = isinstance(given, torch.Tensor) and given.numel() == 1 and not given.is_meta
+    value = given.item() if isinstance(given, torch.Tensor) and single else given
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_STEPS or value % 1:
+        raise RequestError(f"optimizer state {STEP}: expected a whole number >= 0, the number of steps; got {given!r}")
+    return int(value)
+
+
 def write_states(
     weights: Mapping[str, Weight], memories: Mapping[int, Memory], found: Mapping[str, torch.Tensor]
 ) -> None:
-    """Write what an optimizer keeps, whole tensors by the name of the region; see ``write_weights``.
-
-    Raises:
-        RequestError: one is missing, unknown or misshaped.
-    """
-    states = {state.name: (state, weight) for weight in weights.values() for state in weight.states}
-    if states.keys() != found.keys():
-        wrong = sorted(states.keys() ^ found.keys())
-        raise RequestError(f"optimizer state: expected one entry for each of {len(states)}; wrong: {', '.join(wrong)}")
-    for name, (state, _) in states.items():
-        if tuple(found[name].shape) != state.bounds.shape:
-            raise RequestError(f"optimizer state {name}: expected {state.bounds.shape}, got {tuple(found[name].shape)}")
-    for name, (state, weight) in states.items():
-        for number, rects in weight.home:
-            for rect in rects if number in memories else ():
-                memories[number].assign(state, rect, found[name][rect.slices((0,) * rect.ndim)])
+    """Write what an optimizer keeps, as ``check_states`` gave it; see ``write_weights``."""
+    for weight in weights.values():
+        for state in weight.states:
+            for number, rects in weight.home:
+                for rect in rects if number in memories else ():
+                    memories[number].assign(state, rect, found[state.name][rect.slices((0,) * rect.ndim)])
 
 
 def drop_weights(weights: Mapping[str, Weight], memories: Mapping[int, Memory]) -> None:

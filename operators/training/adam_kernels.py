@@ -39,8 +39,9 @@ def prepare(row: Floats, squares: Floats, limits: Floats, numbers: Floats, decou
         row: the number of the step, then ``adam.NUMBERS``.
         squares: the sum of squares of all gradients, or ``clipping.NO_NORM``.
         limits: see ``Clipping.limits``.
-        numbers: the factor and the bound of a gradient; what the value keeps and what of it joins the gradient; what
-            the means keep and take, one after the other; the step's size, the root's factor, and eps.
+        numbers: the factor (NaN of a NaN norm) and the bound of a gradient; what the value keeps and what of it joins
+            the gradient; what the means keep and take, one after the other; the step's size, the root's factor, and
+            eps.
         decoupled: 1 where the decay is of the value itself, else 0.
     """
     numbers[0] = scale(squares[0], limits[0], limits[2])

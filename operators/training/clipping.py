@@ -45,7 +45,7 @@ class Clipping:
 
 @numba.njit(nogil=True)
 def scale(total: float, norm: float, sign: float) -> float:
-    """The factor of every gradient. A device function of CUDA too.
+    """The factor of every gradient; NaN of a NaN norm, as torch's. A device function of CUDA too.
 
     Args:
         total: the sum of squares of all gradients; below 0 where they are not clipped by norm.
@@ -54,7 +54,8 @@ def scale(total: float, norm: float, sign: float) -> float:
     """
     if total < 0.0:
         return sign
-    return sign * min(1.0, norm / (sqrt(total) + NORM_GUARD))
+    ratio = norm / (sqrt(total) + NORM_GUARD)
+    return sign if ratio > 1.0 else sign * ratio
 
 
 @numba.njit(nogil=True)

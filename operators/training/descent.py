@@ -77,6 +77,10 @@ class SGD(AbstractOptimizer):
         """The momentum, where there is one."""
         return (State("momentum"),) if self.momentum else ()
 
+    def stays_zero(self, name: str) -> bool:
+        """Whether it is a momentum of 0: there is no buffer."""
+        return name == "momentum" and not self.momentum
+
     @property
     def flops(self) -> int:
         """The operations that the update of one element counts for."""

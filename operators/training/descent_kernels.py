@@ -72,7 +72,8 @@ def prepare(row: Floats, squares: Floats, limits: Floats, numbers: Floats) -> No
         row: the number of the step, then ``SGD.numbers``.
         squares: the sum of squares of all gradients, or ``clipping.NO_NORM``.
         limits: see ``Clipping.limits``.
-        numbers: the factor and the bound of a gradient, the rate, the decay, the momentum, the gradient's share.
+        numbers: the factor (NaN of a NaN norm) and the bound of a gradient, the rate, the decay, the momentum,
+            the gradient's share.
     """
     numbers[0] = scale(squares[0], limits[0], limits[2])
     numbers[1] = limits[1]

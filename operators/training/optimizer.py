@@ -15,7 +15,7 @@ The numbers enter as the clock does, so they may be others in every step, and ea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, ItemsView, Mapping
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -145,6 +145,15 @@ class AbstractOptimizer(ABC):
         """The optimizer with the arguments of a group; its states and its update are those of its parameters."""
         return self if not self.groups else _of_row(self, row)
 
+    def stays_zero(self, name: str) -> bool:
+        """Whether a number that is 0 cannot become another: the state that it needs is not kept.
+
+        Args:
+            name: of the number, as ``arguments`` has it.
+        """
+        del name
+        return False
+
     def varying(self) -> Self:
         """The optimizer whose numbers enter each step."""
         return self
@@ -191,7 +200,7 @@ class AbstractOptimizer(ABC):
         """Check what every optimizer has, and freeze the groups."""
         kind = type(self).__name__
         for name, value in self.arguments().items():
-            for part in value if isinstance(value, tuple) else (value,):
+            for part in value if name in self.pairs else (value,):  # type: ignore[union-attr]
                 check_number(f"{kind}.{name}", part)
         for name in ("clip_norm", "clip_value"):
             value = getattr(self, name)
@@ -207,18 +216,40 @@ class AbstractOptimizer(ABC):
             raise RequestError(f"{kind}.groups: expected patterns of names with arguments, got {groups!r}")
         own = self.options_of_groups
         frozen = []
-        for pattern, options in dict(groups).items():
-            for option in dict(options):
+        for group in groups.items() if isinstance(groups, Mapping) else groups:
+            if not isinstance(group, tuple) or len(group) != 2 or not isinstance(group[0], str):
+                raise RequestError(f"{kind}.groups: expected patterns of names with arguments, got {group!r}")
+            pattern, given = group
+            pairs = given.items() if isinstance(given, Mapping) else given
+            if not isinstance(pairs, tuple | ItemsView) or not all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
+                raise RequestError(
+                    f"{kind}.groups[{pattern!r}]: expected arguments by name, such as {{'lr': 0.1}}, got {given!r}"
+                )
+            options = {name: frozen_option(value) for name, value in pairs}
+            for option in options:
                 if option not in own:
                     raise RequestError(
-                        f"{kind}.groups[{pattern!r}]: no argument {option!r} of a group{nearest(option, sorted(own))}"
+                        f"{kind}.groups[{pattern!r}]: no argument {option!r} of a group{nearest(str(option), own)}"
                     )
-            frozen.append((pattern, tuple(dict(options).items())))
+            frozen.append((pattern, tuple(options.items())))
             try:
-                self.with_options(dict(options))
+                self.with_options(options)
             except RequestError as error:
                 raise RequestError(f"{kind}.groups[{pattern!r}]: {error}") from None
         return tuple(frozen)
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is one in double precision too: an integer may be too large for it."""
+    try:
+        return isfinite(value)
+    except OverflowError:
+        return False
+
+
+def frozen_option(value: Any) -> Any:
+    """An argument that may be a key: a list as a tuple, as torch takes either."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def check_number(where: str, value: object) -> None:
@@ -227,7 +258,7 @@ def check_number(where: str, value: object) -> None:
     Raises:
         RequestError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value) or value < 0:
         raise RequestError(f"{where}: expected a finite number >= 0, got {value!r}")
 
 

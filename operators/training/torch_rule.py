@@ -1,18 +1,19 @@
 """Optimizers of torch that go element by element, as updates of blocks: torch's own step runs on each block.
 
-Whether one does is found out by a trial: three steps of a small matrix, and of its two halves by themselves. What
-differs, what keeps other state than tensors of the parameter's shape and the number of steps, and what cannot take a
-step by itself is refused by name.
+Whether one does is found out by a trial: three steps of a small matrix, and of its halves by themselves, in place in
+memory of its shape. Its rows are cut, and its columns, which are no contiguous memory. What differs, what writes
+outside its half, what keeps other state than tensors of the parameter's shape and the number of steps, and what cannot
+take a step by itself is refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, final
 
-from maniple.operators.training.optimizer import AbstractOptimizer, Groups, State
+from maniple.operators.training.optimizer import AbstractOptimizer, Groups, State, frozen_option
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ __all__: list[str] = []
 
 STEP = "step"
 """What torch calls the number of steps that a parameter has seen; it enters with the numbers."""
+REFUSED: Mapping[str, str] = {
+    "fused": "torch's fused kernels read a block as contiguous memory, and would write into others",
+    "capturable": "the number of steps enters from the host",
+    "differentiable": "an update is no part of a graph of autograd",
+}
+"""Arguments of torch's optimizers that an update of blocks cannot have, and why."""
 
 
 @final
@@ -48,6 +55,15 @@ class TorchRule(AbstractOptimizer):
     groups: Mapping[str, Mapping[str, Any]] | tuple[Any, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "options", tuple((name, frozen_option(value)) for name, value in self.options))
+        for name, value in self.options:
+            if name in REFUSED and value:
+                raise RequestError(
+                    f"torch.optim.{self.kind}: {name}={value!r} is not for updates of blocks: {REFUSED[name]}; "
+                    "leave it out"
+                )
+            if not isinstance(value, Hashable):
+                raise RequestError(f"torch.optim.{self.kind}: {name}: expected a number or a flag, got {value!r}")
         _trial(self.kind, self.options)
         self._check()
 
@@ -71,6 +87,16 @@ class TorchRule(AbstractOptimizer):
     def states(self) -> tuple[State, ...]:
         """What torch keeps of a parameter, but for the number of steps."""
         return tuple(State(name) for name in _trial(self.kind, self.options)[1])
+
+    def stays_zero(self, name: str) -> bool:
+        """Whether a number is 0 and torch keeps more of a parameter where it is another, by a trial."""
+        if self.arguments()[name] != 0:
+            return False
+        try:
+            other = self.with_options({name: 0.5})
+        except RequestError:  # no such number is taken, so it tells nothing of the state
+            return False
+        return not {*other.state_names} <= {*self.state_names}
 
     @property
     def flops(self) -> int:
@@ -123,8 +149,11 @@ class TorchRule(AbstractOptimizer):
             held.grad = bounded_by_torch(gradient, scale(total, limits[0], abs(limits[2])), limits[1])
             theirs.step()
             for name, kept in zip(names, states, strict=True):
-                if theirs.state[held][name].data_ptr() != kept.data_ptr():
-                    kept.copy_(theirs.state[held][name])
+                found = theirs.state[held].get(name)
+                if found is None:  # of a momentum that is 0 in the first step
+                    kept.zero_()
+                elif found.data_ptr() != kept.data_ptr():
+                    kept.copy_(found)
             held.grad = None
 
         return update
@@ -190,20 +219,29 @@ def _trial(
     chance = torch.Generator().manual_seed(0)
     start, *slopes = [torch.randn(4, 3, generator=chance, dtype=torch.float64) for _ in range(4)]
 
-    def run(part: slice) -> tuple[Tensor, torch.optim.Optimizer, dict[str, Any]]:
-        held = torch.nn.Parameter(start[part].clone())
+    def run(value: Tensor, *part: slice) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
+        """Take the steps of a part of a value in place, with its state in memory of the same form."""
+        held = torch.nn.Parameter(value[part])
         theirs = _made(kind, options, held)
         for slope in slopes:
             held.grad = slope[part].clone()
             theirs.step()
-        return held.detach(), theirs, theirs.state[held]
+            state = theirs.state[held]
+            for name, kept in state.items():
+                if isinstance(kept, torch.Tensor) and kept.shape == held.shape:
+                    state[name] = torch.zeros_like(value)[part].copy_(kept)
+        return theirs, theirs.state[held]
 
+    whole, rows, columns = start.clone(), start.clone(), start.clone()
     try:
-        whole, theirs, state = run(slice(0, 4))
-        halves = torch.cat([run(slice(0, 2))[0], run(slice(2, 4))[0]])
-    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        theirs, state = run(whole)
+        for half in (slice(0, 2), slice(2, 4)):
+            run(rows, half)
+        for half in (slice(0, 2), slice(2, 3)):
+            run(columns, slice(None), half)
+    except (TypeError, ValueError, RuntimeError, AttributeError, AssertionError, OverflowError) as error:
         raise RequestError(f"{where}: cannot update a block by itself: {error}") from None
-    if not torch.allclose(whole, halves, rtol=1e-12, atol=1e-14):
+    if not all(torch.allclose(whole, halves, rtol=1e-12, atol=1e-14) for halves in (rows, columns)):
         raise RequestError(f"{where}: does not go element by element, so no block can be updated alone")
     for name, value in state.items():
         if name != STEP and not (isinstance(value, torch.Tensor) and value.shape == start.shape):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
@@ -45,12 +45,13 @@ class Hyper:
         """Set a number, of all groups or of one.
 
         Raises:
-            RequestError: no such number or group, or a value out of range.
+            RequestError: no such number or group, a value out of range, or one that needs state that is not kept.
         """
         group, name = (None, key) if isinstance(key, str) else key
         name = self._known(name)
         rows = range(len(self._rows)) if group is None else (self._place(group),)
-        self._check(name, value, self._names[rows[0]])
+        for row in rows:
+            self._check(name, value, row)
         self._let_in()
         for row in rows:
             self._rows[row][name] = value
@@ -67,9 +68,9 @@ class Hyper:
         if not self._entered:
             return None
         names = self._rows[0].keys() & self._optimizer.arguments()
-        for group, row in zip(self._names, self._rows, strict=True):
+        for place, row in enumerate(self._rows):
             for name in names:
-                self._check(name, row[name], group)
+                self._check(name, row[name], place)
         if self._torch is not None:
             self._torch.stepped()
         rows = [(float(step), *self._optimizer.flat(row)) for row in self._rows]
@@ -106,17 +107,30 @@ class Hyper:
             raise RequestError(f"hyper: {type(self._optimizer).__name__} has no number {name!r}{nearest(name, there)}")
         return name
 
-    def _check(self, name: str, value: Any, group: str) -> None:
+    def _check(self, name: str, value: Any, row: int) -> None:
+        of = f" of group {self._names[row]!r}" if self._names[row] != REST else ""
         count = len(self._optimizer.pairs.get(name, ("",)))
         parts = tuple(value) if isinstance(value, tuple | list) else (value,)
-        numbers = [
-            part for part in parts if not isinstance(part, bool) and isinstance(part, int | float | torch.Tensor)
-        ]
-        good = len(numbers) == len(parts) == count and all(isfinite(n) and n >= 0 for n in map(float, numbers))
-        if not good or (name == "betas" and max(map(float, numbers)) >= 1):
-            of = f" of group {group!r}" if group != REST else ""
+        numbers = [_real(part) for part in parts]
+        good = len(parts) == count and all(isfinite(number) and number >= 0 for number in numbers)
+        if not good or (name == "betas" and max(numbers) >= 1):
             wanted = "two numbers in [0, 1)" if name == "betas" else "a finite number >= 0"
             raise RequestError(f"hyper: {name}{of}: expected {wanted}, got {value!r}")
+        if any(numbers) and self._optimizer.of_row(row).stays_zero(name):
+            raise RequestError(
+                f"hyper: {name}{of}: expected 0, got {value!r}: the optimizer was made with {name}=0 and keeps no "
+                f"state for another; make it with {name} > 0"
+            )
+
+
+def _real(value: object) -> float:
+    """A number in double precision; NaN of what is none, or is too large for it."""
+    if isinstance(value, bool) or not isinstance(value, int | float | torch.Tensor):
+        return nan
+    try:
+        return float(value)
+    except (OverflowError, RuntimeError, ValueError):  # torch's, of a tensor of several numbers
+        return nan
 
 
 @final
@@ -130,7 +144,25 @@ class GroupsOfHyper(torch.optim.Optimizer):
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         for row in rows:
             row["params"] = [torch.nn.Parameter(torch.zeros(0))]
+        self._made = False
         super().__init__(rows, {name: value for name, value in rows[0].items() if name != "params"})
+        self._made = True
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take a group while it is made, and refuse every other: an optimizer's groups are patterns of names.
+
+        Args:
+            param_group: as torch has it.
+
+        Raises:
+            RequestError: it is made.
+        """
+        if self._made:
+            raise RequestError(
+                "torch_optimizer(): add_param_group would update nothing: the trainer's optimizer says which "
+                "parameters are a group; make it with groups={pattern: arguments}"
+            )
+        super().add_param_group(param_group)
 
     def step(self, closure: Callable[[], float] | None = None) -> NoReturn:
         """Refuse: the trainer's step updates.

@@ -17,6 +17,8 @@ from maniple.memory_use import MemoryUse
 from maniple.operators.graph.batch import check_batch
 from maniple.operators.graph.state import check_state, initial_values, with_ties
 from maniple.operators.lowering.weight import (
+    STEP,
+    check_states,
     drop_weights,
     fill_states,
     kept_values,
@@ -52,9 +54,6 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
-
-STEP = "step"
-"""What the optimizer's state calls the number of steps."""
 
 # The inputs of the first step and of every one this far apart are compared between ranks.
 DIGEST_EVERY = 100
@@ -297,15 +296,12 @@ class Trainer(TrainerInspection):
             state: what `optimizer_state` gave, the same on every rank.
 
         Raises:
-            RequestError: a missing, unknown or misshaped entry.
+            RequestError: a missing or unknown entry, or one of another shape, dtype or kind; nothing is written then.
         """
         self._check_open()
-        found = dict(state)
-        if STEP not in found:
-            raise RequestError(f"optimizer state: expected an entry {STEP!r}, the number of steps; pass it whole")
-        self._call("load_optimizer_state", found)
+        step, found = check_states(self._weights, state)
+        self._call(f"load_optimizer_state at step {step}", found)
         self._runtime.drain()
-        step = int(found.pop(STEP))
         write_states(self._weights, self._runtime.memories, found)
         self._steps_before = step - self._steps
 

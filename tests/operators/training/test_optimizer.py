@@ -102,8 +102,26 @@ def test_costs_and_groups() -> None:
         ("AdamW", {"amsgrad": 2}, "AdamW.amsgrad: expected False or True"),
         ("AdamW", {"groups": 3}, "AdamW.groups: expected patterns"),
         ("AdamW", {"groups": {"*": {"clip_value": 3.0}}}, "no argument 'clip_value' of a group"),
+        ("AdamW", {"groups": {"*": {3: 3.0}}}, "no argument 3 of a group"),
+        ("AdamW", {"groups": {"*": 3}}, r"AdamW.groups\['\*'\]: expected arguments by name, .*, got 3"),
+        ("AdamW", {"groups": (("*", ("lr", 0.1)),)}, r"AdamW.groups\['\*'\]: expected arguments by name"),
+        ("AdamW", {"groups": (1,)}, "AdamW.groups: expected patterns of names with arguments, got 1"),
+        ("AdamW", {"groups": {3: {}}}, "AdamW.groups: expected patterns of names"),
+        ("AdamW", {"groups": {"*": {"lr": [0.1]}}}, "AdamW.lr: expected a finite number >= 0"),
+        ("AdamW", {"lr": 10**400}, "AdamW.lr: expected a finite number >= 0"),
     ],
 )
 def test_refusals(kind: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         getattr(mp.optim, kind)(**options)
+
+
+def test_betas_may_be_a_list() -> None:
+    """As torch takes them, of an optimizer and of its groups."""
+    listed, joined = [0.5, 0.75], (0.5, 0.75)
+    assert mp.optim.Adam(betas=listed, groups={"*": {"betas": listed}}) == (  # type: ignore[arg-type]
+        mp.optim.Adam(betas=joined, groups={"*": {"betas": joined}})
+    )
+    theirs = mp.optim.by_torch(torch.optim.Adam, betas=listed, groups={"*": {"betas": listed}})
+    assert theirs == mp.optim.by_torch(torch.optim.Adam, betas=joined, groups={"*": {"betas": joined}})
+    assert theirs.of("any").arguments()["betas"] == joined

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import maniple as mp
+from maniple.operators.training import torch_rule
 from maniple.process.error import RequestError
 
 OPTIONS: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
@@ -59,8 +60,28 @@ def test_ten_steps_equal_torch(kind: type[torch.optim.Optimizer], options: dict[
         (torch.optim.Optimizer, {}, "torch.optim.Optimizer: cannot update a block by itself"),
         (dict, {}, "expected a class of torch.optim, got dict"),
         (torch.optim.RMSprop, {"groups": {"*.bias": {"beta": 0.1}}}, "no argument 'beta' of a group"),
+        (
+            torch.optim.SGD,
+            {"fused": True},
+            "torch.optim.SGD: fused=True is not for .*; leave it out",
+        ),
+        (torch.optim.Adam, {"capturable": True}, "torch.optim.Adam: capturable=True is not for updates of blocks"),
+        (torch.optim.Adam, {"differentiable": True}, "differentiable=True is not for updates of blocks"),
+        (torch.optim.Adam, {"groups": {"*.bias": {"fused": True}}}, "fused=True is not for updates of blocks"),
     ],
 )
 def test_refusals(kind: type[torch.optim.Optimizer], options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         mp.optim.by_torch(kind, **options)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "Adagrad"])
+def test_the_trial_finds_what_reads_columns_as_contiguous_memory(kind: str) -> None:
+    """Torch's fused kernels on the host ignore strides."""
+    with pytest.raises(RequestError, match=f"torch.optim.{kind}: does not go element by element"):
+        torch_rule._trial(kind, (("lr", 0.1), ("fused", True)))
+
+
+def test_what_changes_nothing_of_a_block_is_accepted() -> None:
+    optimizer = mp.optim.by_torch(torch.optim.Adam, lr=0.1, foreach=True, fused=False)
+    assert optimizer.state_names == ("exp_avg", "exp_avg_sq")
