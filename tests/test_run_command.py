@@ -61,7 +61,8 @@ def test_a_wrong_request_is_one_line_with_what_to_do(
 
 
 def test_a_host_where_nobody_leads_is_named(script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    key.write(tmp_path / "key", key.mint())
+    (tmp_path / "key").touch(0o600)
+    (tmp_path / "key").write_text(key.mint())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     place = ["--nnodes", "2", "--node-rank", "1", "--head", f"127.0.0.1:{port}", "--key", str(tmp_path / "key")]
