@@ -64,7 +64,7 @@ def test_mpirun_starts_one_process_on_each_host(request_of_two: LaunchRequest) -
     (argv,) = commands(MpiLauncher("alpha,beta"), request_of_two)
     begin = argv.index(sys.executable)
     line = " ".join(argv[:begin])
-    assert line.startswith("mpirun -n 2 --host alpha,beta --map-by node --wdir ")
+    assert line.startswith("mpirun -n 2 --host alpha,beta --map-by node --bind-to none --wdir ")
     check_agent(list(argv[begin:]), request_of_two, None)
 
 
