@@ -47,14 +47,20 @@ def test_ssh_starts_a_shell_on_each_host(request_of_two: LaunchRequest) -> None:
         check_agent(words[words.index(sys.executable) :], request_of_two, node)
 
 
+@pytest.mark.parametrize("cores", [None, "6"])
 def test_srun_starts_a_step_with_one_task_on_each_host(
-    request_of_two: LaunchRequest, monkeypatch: pytest.MonkeyPatch
+    request_of_two: LaunchRequest, monkeypatch: pytest.MonkeyPatch, cores: str | None
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[07-08]")
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    if cores is not None:
+        monkeypatch.setenv("SLURM_CPUS_PER_TASK", cores)
     (argv,) = commands(SlurmLauncher(), request_of_two)
     begin = argv.index(sys.executable)
-    told = dict(zip(argv[1:begin:2], argv[2:begin:2], strict=False))
+    words = [word for word in argv[1:begin] if word != "--kill-on-bad-exit=0"]
+    told = dict(zip(words[::2], words[1::2], strict=True))
     assert argv[0] == "srun"
+    assert (told["--cpu-bind"], told.get("--cpus-per-task")) == ("none", cores)  # all that the allocation has
     assert (told["--nodes"], told["--ntasks"], told["--ntasks-per-node"]) == ("2", "2", "1")
     assert "n07,n08" in argv
     check_agent(list(argv[begin:]), request_of_two, None)
