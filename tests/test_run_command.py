@@ -80,7 +80,9 @@ def test_a_key_that_is_not_there_is_named(script: str, tmp_path: Path, capsys: p
 def test_a_dry_run_prints_the_command_of_each_host_and_no_key(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("--hosts", "alpha,beta", "--dry-run", script) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:4] for line in lines] == [["ssh", "-o", "BatchMode=yes", host] for host in ("alpha", "beta")]
+    assert [line.split()[:5] for line in lines] == [
+        ["ssh", "-o", "BatchMode=yes", "--", host] for host in ("alpha", "beta")
+    ]
     assert all("--key - " in line and script in line for line in lines)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 # A name or address, with a user before it if need be; nothing that a shell or an option could be.
-_NAME = re.compile(r"(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NAME = re.compile(r"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LINE = re.compile(r"(?P<host>\S+)(?:\s+slots=(?P<slots>\d{1,6}))?")
 
 

@@ -41,8 +41,8 @@ def check_agent(argv: list[str], request: LaunchRequest, node: int | None) -> No
 def test_ssh_starts_a_shell_on_each_host(request_of_two: LaunchRequest) -> None:
     found = commands(SshLauncher("me@alpha,beta"), request_of_two)
     for node, (host, argv) in enumerate(zip(("me@alpha", "beta"), found, strict=True)):
-        assert argv[:4] == ("ssh", "-o", "BatchMode=yes", host)
-        words = shlex.split(argv[4])
+        assert argv[:5] == ("ssh", "-o", "BatchMode=yes", "--", host)
+        words = shlex.split(argv[5])
         assert words[:5] == ["cd", str(Path.cwd()), "&&", "exec", "env"]
         check_agent(words[words.index(sys.executable) :], request_of_two, node)
 
