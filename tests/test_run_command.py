@@ -60,6 +60,14 @@ def test_a_wrong_request_is_one_line_with_what_to_do(
     assert shown.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("place", [["--node-rank", "0", "--head", "localhost:5"], ["--hosts", "10.9.8.7,localhost"]])
+def test_a_head_that_other_hosts_do_not_reach_is_refused(
+    script: str, capsys: pytest.CaptureFixture[str], place: list[str]
+) -> None:
+    assert status_of("--nnodes", "2", *place, script) == 2
+    assert "127.0.0.1 is a loopback address, which other hosts do not reach; give" in capsys.readouterr().err
+
+
 def test_a_host_where_nobody_leads_is_named(script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "key").touch(0o600)
     (tmp_path / "key").write_text(key.mint())
