@@ -151,11 +151,16 @@ def follow(request: LaunchRequest, meeting: Meeting, *, quiet: bool = False) -> 
     node, own = meeting.node, (request.nodes, request.ranks_per_node)
     hello = AgentHello(node, *own, host_name(), meeting.address, str(logs), terms(request))
     service = AgentService(
-        meeting, token, hello, request.join_timeout_s, lambda rank: "\n".join(read_tail(log_file(logs, rank)))
+        meeting,
+        token,
+        hello,
+        request.join_timeout_s,
+        lambda rank: "\n".join(read_tail(log_file(logs, rank))),
+        reread=lambda: keys.read(source) if _is_file(source) else None,
     )
 
     def start(agent: Agent) -> None:
-        start_ranks(request, agent, _setting(request, meeting, token, logs), LocalLauncher())
+        start_ranks(request, agent, _setting(request, meeting, service.token, logs), LocalLauncher())
 
     finish = service.serve(start)
     if not quiet:
