@@ -1,6 +1,6 @@
 """Lists of hosts, as `--hosts` and `--hostfile` give them.
 
-# one host a line, with the number of its slots; as for mpirun and deepspeed
+# one host a line, with the number of its slots; as for mpirun and deepspeed, but an empty line is refused
 alpha slots=2
 beta  slots=2
 """
