@@ -60,8 +60,17 @@ def test_a_wrong_request_is_one_line_with_what_to_do(
     assert shown.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("place", [["--node-rank", "0", "--head", "localhost:5"], ["--hosts", "10.9.8.7,localhost"]])
+def test_a_head_that_other_hosts_do_not_reach_is_refused(
+    script: str, capsys: pytest.CaptureFixture[str], place: list[str]
+) -> None:
+    assert status_of("--nnodes", "2", *place, script) == 2
+    assert "127.0.0.1 is a loopback address, which other hosts do not reach; give" in capsys.readouterr().err
+
+
 def test_a_host_where_nobody_leads_is_named(script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    key.write(tmp_path / "key", key.mint())
+    (tmp_path / "key").touch(0o600)
+    (tmp_path / "key").write_text(key.mint())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     place = ["--nnodes", "2", "--node-rank", "1", "--head", f"127.0.0.1:{port}", "--key", str(tmp_path / "key")]
@@ -79,7 +88,9 @@ def test_a_key_that_is_not_there_is_named(script: str, tmp_path: Path, capsys: p
 def test_a_dry_run_prints_the_command_of_each_host_and_no_key(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("--hosts", "alpha,beta", "--dry-run", script) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:4] for line in lines] == [["ssh", "-o", "BatchMode=yes", host] for host in ("alpha", "beta")]
+    assert [line.split()[:5] for line in lines] == [
+        ["ssh", "-o", "BatchMode=yes", "--", host] for host in ("alpha", "beta")
+    ]
     assert all("--key - " in line and script in line for line in lines)
 
 

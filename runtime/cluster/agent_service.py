@@ -38,6 +38,8 @@ __all__: list[str] = []
 TICK_MS = 50
 # A service that handled nothing for this long was suspended, and cannot tell how long the coordinator was silent.
 SUSPENDED_S = 1.0
+# A key that the coordinator has not taken for so long is read again.
+REREAD_S = 0.5
 # For what is told last to reach the coordinator.
 LINGER_MS = 1000
 _INTERRUPTED = 130
@@ -49,11 +51,12 @@ class AgentService:
 
     Args:
         meeting: where the coordinator is.
-        token: the run's secret.
+        token: the run's secret, as far as is known: what lies in a file may be that of a run that was killed.
         hello: what introduces this host.
         join_timeout_s: seconds until the coordinator must have answered.
         tail: gives the last lines of a rank's log.
         clock: what silence is measured by.
+        reread: reads the secret again, as long as the coordinator has not taken it; None where there is none to read.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class AgentService:
         join_timeout_s: float,
         tail: Callable[[int], str],
         clock: Clock = monotonic,
+        reread: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._meeting = meeting
         self._token = token
@@ -71,8 +75,14 @@ class AgentService:
         self._join_timeout_s = join_timeout_s
         self._tail = tail
         self._clock = clock
+        self._reread = reread
         self._admitted = False
         self._told_interrupts = 0
+
+    @property
+    def token(self) -> str:
+        """The run's secret, once a coordinator has taken it."""
+        return self._token
 
     def serve(self, start: Callable[[Agent], object]) -> Finish:
         """Take part until the run is over; when this returns, none of this host's ranks is left.
@@ -86,18 +96,22 @@ class AgentService:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         with ExitStack() as stack:
             stack.callback(context.term)
-            socket = stack.enter_context(make_socket(context, zmq.DEALER, linger_ms=LINGER_MS))
-            be_rank(socket, self._token)
-            socket.connect(f"tcp://{self._meeting.address}:0;{self._meeting.head}:{self._meeting.port}")
             agent = stack.enter_context(Agent(self._clock))
             interrupts = stack.enter_context(Interrupts(agent.pass_on))
-            return self._serve(socket, agent, interrupts, start)
+            finish = None
+            while finish is None:
+                with make_socket(context, zmq.DEALER, linger_ms=LINGER_MS) as socket:
+                    be_rank(socket, self._token)
+                    socket.connect(f"tcp://{self._meeting.address}:0;{self._meeting.head}:{self._meeting.port}")
+                    finish = self._serve(socket, agent, interrupts, start)
+            return finish
 
     def _serve(
         self, socket: zmq.Socket[bytes], agent: Agent, interrupts: Interrupts, start: Callable[[Agent], object]
-    ) -> Finish:
+    ) -> Finish | None:
+        """Give how the run ended; None where the coordinator may take another key."""
         self._send(socket, self._hello)
-        heard = seen = self._clock()
+        heard = seen = looked = self._clock()
         while True:
             ready = socket.poll(TICK_MS)
             now = self._clock()
@@ -112,6 +126,17 @@ class AgentService:
             finish = self._interrupt(socket, interrupts.take()) or self._lose(now - heard)
             if finish is not None:
                 return finish
+            if not self._admitted and now - looked > REREAD_S:
+                looked = now
+                if self._take_key(self._reread()):
+                    return None
+
+    def _take_key(self, key: str | None) -> bool:
+        """Take a key that was read again, and say whether it is another."""
+        if key is None or key == self._token:
+            return False
+        self._token = key
+        return True
 
     def _take(
         self, socket: zmq.Socket[bytes], message: Message, agent: Agent, start: Callable[[Agent], object]

@@ -76,8 +76,7 @@ class AgentStarter:
         if file is None:
             self._told = f"{token}\n".encode()
             return "-"
-        keys.write(file, token)
-        self._files.callback(file.unlink, missing_ok=True)
+        self._files.enter_context(keys.lying_in(file, token, replace=True))
         return str(file)
 
     def start(self, commands: Sequence[HostCommand]) -> None:

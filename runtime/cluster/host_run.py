@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ def lead(
         As `maniple.runtime.cluster.run.run`.
 
     Raises:
-        RequestError: the key's file cannot be written or read.
+        RequestError: the key's file is there already, or cannot be written or read.
         RunError: the port is taken, or a rank cannot be started.
     """
     open_files.check(request.size)
@@ -67,17 +67,12 @@ def lead(
         request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s, roster
     )
     logs = make_log_folder(_own_folder(request, meeting))
-    try:
-        with Supervisor(coordinator, token, meeting.port, meeting.head) as supervisor:
-            if written is not None:
-                keys.write(written, token)  # once the port is this run's
-                sys.stderr.write(f"maniple: the key of this run is in {written}\n")
-            announce(request, LocalLauncher())
-            finish = _watch(request, meeting, launcher, interface, supervisor, roster, token, logs)
-    finally:
-        if written is not None:
-            with suppress(OSError):
-                written.unlink()
+    with Supervisor(coordinator, token, meeting.port, meeting.head) as supervisor, ExitStack() as files:
+        if written is not None:  # once the port is this run's, and so what lies in the port's own file is of none
+            files.enter_context(keys.lying_in(written, token, replace=meeting.key is None))
+            sys.stderr.write(f"maniple: the key of this run is in {written}\n")
+        announce(request, LocalLauncher())
+        finish = _watch(request, meeting, launcher, interface, supervisor, roster, token, logs)
     _report(finish, roster, logs)
     if request.report and finish.status == 0 and meeting.node == 0:
         print_reports(reports_file(logs))
@@ -156,11 +151,16 @@ def follow(request: LaunchRequest, meeting: Meeting, *, quiet: bool = False) -> 
     node, own = meeting.node, (request.nodes, request.ranks_per_node)
     hello = AgentHello(node, *own, host_name(), meeting.address, str(logs), terms(request))
     service = AgentService(
-        meeting, token, hello, request.join_timeout_s, lambda rank: "\n".join(read_tail(log_file(logs, rank)))
+        meeting,
+        token,
+        hello,
+        request.join_timeout_s,
+        lambda rank: "\n".join(read_tail(log_file(logs, rank))),
+        reread=lambda: keys.read(source) if _is_file(source) else None,
     )
 
     def start(agent: Agent) -> None:
-        start_ranks(request, agent, _setting(request, meeting, token, logs), LocalLauncher())
+        start_ranks(request, agent, _setting(request, meeting, service.token, logs), LocalLauncher())
 
     finish = service.serve(start)
     if not quiet:

@@ -115,7 +115,7 @@ def _lead_from_here(request: LaunchRequest, interface: str | None, *, dry_run: b
     """Lead a run whose agents a launcher starts; this host starts no ranks, unless the launcher reaches it, too."""
     from maniple.runtime.cluster.host_launcher import HostLauncher, agent_command
     from maniple.runtime.cluster.host_run import lead
-    from maniple.runtime.cluster.hosts.interface import address_towards, resolve
+    from maniple.runtime.cluster.hosts.interface import address_towards, check_reachable, resolve
     from maniple.runtime.cluster.meeting import Meeting
     from maniple.runtime.cluster.registry import make_launcher
 
@@ -132,7 +132,10 @@ def _lead_from_here(request: LaunchRequest, interface: str | None, *, dry_run: b
         for command in launcher.commands(request, agent_command(request, endpoint, interface)):
             click.echo(shlex.join(command.argv))
         return 0
-    own = address_towards(resolve(launcher.towards(request)), interface)
+    towards = launcher.towards(request)
+    own = address_towards(resolve(towards), interface)
+    if request.nodes > 1:
+        check_reachable(own, f"this host, as seen from {towards}", "give the interface for the run with --interface")
     return lead(request, Meeting(None, own, request.port, own), launcher, interface)
 
 
@@ -146,7 +149,13 @@ def _meet(
     joins: bool,
 ) -> Meeting:
     """Say where the hosts of a run meet, and which this one is."""
-    from maniple.runtime.cluster.hosts.interface import address_towards, is_own, resolve, split_endpoint
+    from maniple.runtime.cluster.hosts.interface import (
+        address_towards,
+        check_reachable,
+        is_own,
+        resolve,
+        split_endpoint,
+    )
     from maniple.runtime.cluster.meeting import Meeting
 
     if joins and node_rank is None:
@@ -175,6 +184,8 @@ def _meet(
     own = address_towards(address, interface)
     if leads and interface is None:
         own = address
+    if leads and request.nodes > 1:
+        check_reachable(address, f"--head {head}", "give another address of this host with --head, on all hosts")
     return Meeting(node_rank, address, port, own, key)
 
 

@@ -183,6 +183,22 @@ def test_a_host_with_another_key_is_told_so_and_the_run_is_untouched(pair: tuple
     assert [ended(process)[0] for process in (leading, right)] == [0, 0]
 
 
+def test_the_key_of_a_killed_run_keeps_no_host_out_of_the_next(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    stale = tmp_path / "keys" / "10.77.0.1-29400.key"
+    stale.parent.mkdir()
+    stale.touch(0o600)
+    stale.write_text("0" * 32 + "\n")
+    run = [sys.executable, "-m", "maniple.cli", "run", "--cores", "1", "--nnodes", "2", "--head", HEAD, "--node-rank"]
+    following = pair[1].start(*run, "1", "--log-dir", str(tmp_path / "logs"), STEPS, MANIPLE_CACHE=str(tmp_path))
+    while not (tmp_path / "logs").exists():  # made once the stale key is read
+        assert following.poll() is None
+        time.sleep(0.01)
+    leading = pair[0].start(*run, "0", STEPS, MANIPLE_CACHE=str(tmp_path))
+    outcomes = [ended(process) for process in (leading, following)]
+    assert [status for status, _, _ in outcomes] == [0, 0], outcomes
+    assert not stale.exists()
+
+
 def test_two_hosts_of_one_address_are_refused_by_name(pair: tuple[Host, Host], tmp_path: Path) -> None:
     leading, following = begin((pair[0], pair[0]), tmp_path / "key", STEPS)
     outcomes = [ended(process) for process in (leading, following)]

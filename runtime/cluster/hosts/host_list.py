@@ -1,6 +1,6 @@
 """Lists of hosts, as `--hosts` and `--hostfile` give them.
 
-# one host a line, with the number of its slots; as for mpirun and deepspeed
+# one host a line, with the number of its slots; as for mpirun and deepspeed, but an empty line is refused
 alpha slots=2
 beta  slots=2
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 # A name or address, with a user before it if need be; nothing that a shell or an option could be.
-_NAME = re.compile(r"(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NAME = re.compile(r"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LINE = re.compile(r"(?P<host>\S+)(?:\s+slots=(?P<slots>\d{1,6}))?")
 
 

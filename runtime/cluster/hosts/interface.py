@@ -71,6 +71,24 @@ def address_towards(remote: str, interface: str | None = None) -> str:
     return own
 
 
+def check_reachable(address: str, where: str, step: str) -> None:
+    """Refuse an address of this host that no other reaches: /etc/hosts often gives a host's own name as 127.0.1.1.
+
+    Args:
+        address: the address.
+        where: what it is the address of.
+        step: what to do about it.
+
+    Raises:
+        RequestError: it is one of the loopback interface.
+    """
+    if ipaddress.IPv4Address(address).is_loopback:
+        raise RequestError(
+            f"{where}: {address} is a loopback address, which other hosts do not reach; {step} "
+            f"(this host has {_describe_own()})"
+        )
+
+
 def is_own(address: str) -> bool:
     """Say whether an address is one of this host."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -16,11 +16,15 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from maniple.process import environment
 from maniple.process.error import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__: list[str] = []
 
@@ -45,21 +49,47 @@ def default_file(head: str) -> Path:
     return environment.cache_folder() / "keys" / f"{re.sub(r'[^A-Za-z0-9.-]', '-', head)}.key"
 
 
-def write(path: Path, key: str) -> None:
-    """Write a key into a file that only its owner can read, in place of what was there.
+@contextmanager
+def lying_in(path: Path, key: str, *, replace: bool) -> Iterator[None]:
+    """Have a key lie in a file that only its owner can read, as long as this context is open.
+
+    Args:
+        path: the file. In the end it is removed if it still holds this key, and else left to whoever wrote it since.
+        key: what it holds.
+        replace: whether what is there is of a run that is over, as a file named for a port that this run has taken.
 
     Raises:
-        RequestError: it cannot be written.
+        RequestError: the file is there and not to be replaced, or cannot be written.
     """
+    _write(path, key, replace=replace)
+    try:
+        yield
+    finally:
+        with suppress(OSError, RequestError):
+            if read(str(path)) == key:
+                path.unlink()
+
+
+def _write(path: Path, key: str, *, replace: bool) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            fresh.unlink()
+        fresh.unlink(missing_ok=True)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(key + "\n")
-        fresh.replace(path)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(key + "\n")
+            if replace:
+                fresh.replace(path)
+            else:
+                os.link(fresh, path)  # whole, and never in place of another
+        finally:
+            fresh.unlink(missing_ok=True)
+    except FileExistsError as error:
+        raise RequestError(
+            f"--key {path}: expected a name for the file of this run's key, got a file that is there; name another, or "
+            "remove it if it is the key of a run that is over"
+        ) from error
     except OSError as error:
         raise RequestError(f"--key {path}: {error.strerror or error}; name a file that can be written") from error
 

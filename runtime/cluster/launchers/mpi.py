@@ -51,5 +51,6 @@ class MpiLauncher(HostLauncher):
         """See `HostLauncher.commands`; the environment says which host a process is on."""
         exported = [word for name in sorted(agent.variables) for word in ("-x", name)]
         spread = ("-n", str(request.nodes), "--host", ",".join(self.hosts(request)), "--map-by", "node")
-        start = ("mpirun", *spread, "--wdir", agent.folder, *exported)
+        # Else Open MPI keeps each of up to two processes to one core, and with it all ranks that it starts.
+        start = ("mpirun", *spread, "--bind-to", "none", "--wdir", agent.folder, *exported)
         return [HostCommand((*start, *agent.argv()), tuple(range(request.nodes)))]

@@ -74,7 +74,16 @@ class SlurmLauncher(HostLauncher):
         nodes = str(request.nodes)
         step = ("srun", "--nodes", nodes, "--ntasks", nodes, "--ntasks-per-node", "1", "--kill-on-bad-exit=0")
         where = ("--nodelist", ",".join(self.hosts(request)), "--distribution", "block", "--chdir", agent.folder)
-        return [HostCommand((*step, *where, *agent.argv()), tuple(range(request.nodes)))]
+        return [HostCommand((*step, *_cores(), *where, *agent.argv()), tuple(range(request.nodes)))]
+
+
+def _cores() -> tuple[str, ...]:
+    """Give the options by which an agent gets all cores of its host's allocation: it divides them among its ranks.
+
+    Since 22.05 a step does not inherit the allocation's --cpus-per-task.
+    """
+    told = environment.copy_variables().get("SLURM_CPUS_PER_TASK")
+    return ("--cpu-bind", "none", *(() if told is None else ("--cpus-per-task", told)))
 
 
 def batch_script(request: LaunchRequest) -> str:

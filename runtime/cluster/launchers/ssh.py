@@ -50,7 +50,7 @@ class SshLauncher(HostLauncher):
     def commands(self, request: LaunchRequest, agent: AgentCommand) -> list[HostCommand]:
         """See `HostLauncher.commands`."""
         return [
-            HostCommand(("ssh", "-o", "BatchMode=yes", host, agent.shell(node)), (node,))
+            HostCommand(("ssh", "-o", "BatchMode=yes", "--", host, agent.shell(node)), (node,))
             for node, host in enumerate(self.hosts(request))
         ]
 

@@ -41,20 +41,26 @@ def check_agent(argv: list[str], request: LaunchRequest, node: int | None) -> No
 def test_ssh_starts_a_shell_on_each_host(request_of_two: LaunchRequest) -> None:
     found = commands(SshLauncher("me@alpha,beta"), request_of_two)
     for node, (host, argv) in enumerate(zip(("me@alpha", "beta"), found, strict=True)):
-        assert argv[:4] == ("ssh", "-o", "BatchMode=yes", host)
-        words = shlex.split(argv[4])
+        assert argv[:5] == ("ssh", "-o", "BatchMode=yes", "--", host)
+        words = shlex.split(argv[5])
         assert words[:5] == ["cd", str(Path.cwd()), "&&", "exec", "env"]
         check_agent(words[words.index(sys.executable) :], request_of_two, node)
 
 
+@pytest.mark.parametrize("cores", [None, "6"])
 def test_srun_starts_a_step_with_one_task_on_each_host(
-    request_of_two: LaunchRequest, monkeypatch: pytest.MonkeyPatch
+    request_of_two: LaunchRequest, monkeypatch: pytest.MonkeyPatch, cores: str | None
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[07-08]")
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    if cores is not None:
+        monkeypatch.setenv("SLURM_CPUS_PER_TASK", cores)
     (argv,) = commands(SlurmLauncher(), request_of_two)
     begin = argv.index(sys.executable)
-    told = dict(zip(argv[1:begin:2], argv[2:begin:2], strict=False))
+    words = [word for word in argv[1:begin] if word != "--kill-on-bad-exit=0"]
+    told = dict(zip(words[::2], words[1::2], strict=True))
     assert argv[0] == "srun"
+    assert (told["--cpu-bind"], told.get("--cpus-per-task")) == ("none", cores)  # all that the allocation has
     assert (told["--nodes"], told["--ntasks"], told["--ntasks-per-node"]) == ("2", "2", "1")
     assert "n07,n08" in argv
     check_agent(list(argv[begin:]), request_of_two, None)
@@ -64,7 +70,7 @@ def test_mpirun_starts_one_process_on_each_host(request_of_two: LaunchRequest) -
     (argv,) = commands(MpiLauncher("alpha,beta"), request_of_two)
     begin = argv.index(sys.executable)
     line = " ".join(argv[:begin])
-    assert line.startswith("mpirun -n 2 --host alpha,beta --map-by node --wdir ")
+    assert line.startswith("mpirun -n 2 --host alpha,beta --map-by node --bind-to none --wdir ")
     check_agent(list(argv[begin:]), request_of_two, None)
 
 

@@ -42,7 +42,7 @@ def test_a_line_that_is_no_host_is_named(tmp_path: Path, text: str, why: str) ->
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "alpha,", "alpha:22,beta", "alpha;rm", "-alpha", "a b", "$(id)"])
+@pytest.mark.parametrize("text", ["", "alpha,", "alpha:22,beta", "alpha;rm", "-alpha", "-Fme@alpha", "a b", "$(id)"])
 def test_an_entry_that_is_no_host_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match=r"--hosts .*: expected a host"):
         split_hosts(text)

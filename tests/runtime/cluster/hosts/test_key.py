@@ -11,15 +11,36 @@ from maniple.process.error import RequestError
 from maniple.runtime.cluster.hosts import key
 
 
-def test_a_key_goes_through_a_file_of_its_owner_alone(tmp_path: Path) -> None:
+def test_a_key_lies_in_a_file_of_its_owner_alone_until_the_run_is_over(tmp_path: Path) -> None:
     path, made = tmp_path / "keys" / "run.key", key.mint()
-    key.write(path, made)
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert key.read(str(path)) == made
-    key.write(path, key.mint())
-    assert key.read(str(path)) != made
-    assert [one.name for one in path.parent.iterdir()] == ["run.key"]
+    with key.lying_in(path, made, replace=False):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert key.read(str(path)) == made
+        assert [one.name for one in path.parent.iterdir()] == ["run.key"]
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_file_that_is_there_is_neither_overwritten_nor_removed(tmp_path: Path) -> None:
+    path = tmp_path / "precious.txt"
+    path.write_text("precious")
+    with (
+        pytest.raises(RequestError, match=r"precious\.txt: expected a name .*, got a file that is there; name another"),
+        key.lying_in(path, key.mint(), replace=False),
+    ):
+        raise AssertionError("it was opened")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("precious.txt", "precious")]
+
+
+def test_the_key_of_a_run_that_is_over_is_replaced_and_that_of_another_left(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "run.key", key.mint(), key.mint()
+    with key.lying_in(path, first, replace=True):
+        after = key.lying_in(path, second, replace=True)
+        after.__enter__()
+        assert key.read(str(path)) == second
+    assert key.read(str(path)) == second  # the first removes its own key, and no other
+    after.__exit__(None, None, None)
+    assert not path.exists()
 
 
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
@@ -31,7 +52,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_link_is_no_file_of_a_key(tmp_path: Path) -> None:
-    key.write(tmp_path / "run.key", key.mint())
+    (tmp_path / "run.key").touch(0o600)
     (tmp_path / "link").symlink_to(tmp_path / "run.key")
     with pytest.raises(RequestError, match=f"--key {tmp_path}/link"):
         key.read(str(tmp_path / "link"))
@@ -57,7 +78,8 @@ def test_a_descriptor_gives_its_first_line_and_is_closed() -> None:
 @pytest.mark.parametrize("content", ["", "short", "x" * 32, "A" * 32 + "0"])
 def test_what_is_no_key_is_refused_and_not_repeated(tmp_path: Path, content: str) -> None:
     path = tmp_path / "run.key"
-    key.write(path, content)
+    path.touch(0o600)
+    path.write_text(content)
     with pytest.raises(RequestError, match="expected 32 hexadecimal digits") as caught:
         key.read(str(path))
     assert not content or content not in str(caught.value)
