@@ -258,12 +258,12 @@ def test_a_step_that_fits_but_for_its_scratch_is_refused_before_it_runs(
         runtime.scratch.rehearse(trainer.schedule, runtime.processors, runtime.await_event)
         besides = runtime.scratch.residents(trainer.schedule, runtime.processors)[0]
         need = loaded.replay.needs()[0] + sum(resident.size for resident in besides)
-    assert any(r.size >= 50 * 8 * 16 * 4 and "wide.forward[]@p0 (rehearsed)" in r.name for r in besides)
+    assert any(r.size >= 50 * 8 * 16 * 4 and "wide.backward[]@p0 (rehearsed)" in r.name for r in besides)
     capacity = need
     with mp.Trainer(network, plan, optimizer=OPTIMIZER, world=world) as trainer:
         trainer.step(**batch)
     capacity = need - 1
-    with pytest.raises(RequestError, match=r"this step does not fit[\s\S]*scratch of wide.forward"):
+    with pytest.raises(RequestError, match=r"this step does not fit[\s\S]*scratch of wide.backward"):
         mp.Trainer(network, plan, optimizer=OPTIMIZER, world=world)
 
 
