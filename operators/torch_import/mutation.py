@@ -13,7 +13,7 @@ from maniple.operators.torch_import.capture import exporting, source
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from collections.abc import Set as AbstractSet
 
     from torch.export import ExportedProgram
@@ -49,7 +49,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     owner = program.graph_module
     if not writes_to_views(program.graph) and not any(_writes(part.graph) for _, part in _find_ungraded(owner)):
         return program
-    _inline(owner, program.graph_signature.replace_all_uses, _find_tracked(program))
+    _inline(owner, program.graph_signature.replace_all_uses, program.graph_signature.inputs_to_parameters)
     for node in owner.graph.nodes:
         if node.target in VARIANTS:
             node.args = (*node.args, node.target.name().removeprefix("aten::"))
@@ -75,17 +75,18 @@ def _writes(program: Graph) -> bool:
     return any((found.mutable if (found := _schema(node)) else node.target is not operator.getitem) for node in nodes)
 
 
-def _inline(owner: GraphModule, renamed: Callable[[str, str], object], tracked: AbstractSet[Node]) -> None:
+def _inline(owner: GraphModule, renamed: Callable[[str, str], object], parameters: Collection[str]) -> None:
     """Put the operators of such parts where they are called; without gradients they read what is detached.
 
     Args:
         owner: The program, or a part of it.
         renamed: Told the name of a part's result, and then that of the operator that gives it.
-        tracked: The nodes through which gradients flow.
+        parameters: The names of the program's parameters; of a part of it none.
     """
     for node, part in _find_ungraded(owner):
-        _inline(part, lambda before, after: None, frozenset())  # noqa: ARG005 (results of a part of a part have no names)
-        results = _copy_part(owner.graph, node, part, tracked)
+        _inline(part, lambda before, after: None, ())  # noqa: ARG005 (results of a part of a part have no names)
+        # Found anew each time: what an earlier part wrote has gradients, too.
+        results = _copy_part(owner.graph, node, part, _find_tracked(owner.graph, parameters))
         for user in list(node.users):
             value = results[int(str(user.args[1]))]
             user.replace_all_uses_with(value)
@@ -174,11 +175,10 @@ def _added(graph: Graph, value: Node, operator_: Any) -> Node:
     return found
 
 
-def _find_tracked(program: ExportedProgram) -> set[Node]:
+def _find_tracked(program: Graph, parameters: Collection[str]) -> set[Node]:
     """The nodes through which gradients flow from a loss to a parameter."""
-    parameters = program.graph_signature.inputs_to_parameters
     found: set[Node] = set()
-    for node in program.graph.nodes:
+    for node in program.nodes:
         cut = node.target is DETACH or (getattr(node.target, "__name__", "") == GRADIENT_MODE and not node.args[0])
         if node.name in parameters or (not cut and not found.isdisjoint(node.all_input_nodes)):
             found.add(node)

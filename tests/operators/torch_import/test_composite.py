@@ -69,9 +69,25 @@ class Clamped(nn.Module):
         return (h * torch.arange(6)).square().sum()
 
 
-def test_what_is_written_without_gradients_has_the_old_values_gradient() -> None:
+class Twice(Clamped):
+    """Written to twice, with an operator between."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).clone()
+        with torch.no_grad():
+            self.write(h)
+        h = h * 3
+        with torch.no_grad():
+            self.write(h)
+        with torch.no_grad():
+            self.write(h)
+        return (h * torch.arange(6)).square().sum()
+
+
+@pytest.mark.parametrize("kind", [Clamped, Twice])
+def test_what_is_written_without_gradients_has_the_old_values_gradient(kind: type[Clamped]) -> None:
     torch.manual_seed(0)
-    module, x = Clamped(lambda h: h.clamp_(min=0.25).mul_(2)).double(), torch.randn(4, 6, dtype=torch.float64)
+    module, x = kind(lambda h: h.clamp_(min=0.25).mul_(2)).double(), torch.randn(4, 6, dtype=torch.float64)
     graph = mp.from_torch(module, (x,))
     loss = module(x)
     loss.backward()
