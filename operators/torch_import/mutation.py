@@ -134,8 +134,8 @@ def _find_written(program: Graph) -> dict[Node, Node | None]:
     storage, itself = _find_storages(program)
     found: dict[Node, Node | None] = {}
     for node in program.nodes:
-        schema_ = _schema(node)
-        if schema_ is None or not schema_.mutable or storage[node].op != "placeholder":
+        declared = _schema(node)
+        if declared is None or not declared.mutable or storage[node].op != "placeholder":
             continue
         whole = itself[node] is storage[node] and found.get(storage[node], node) is not None
         found[storage[node]] = node if whole else None
