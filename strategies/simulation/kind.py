@@ -28,7 +28,7 @@ import numpy as np
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.regions.columns.boxes import HIGH, LOW
 from maniple.regions.columns.validity import GRADIENT, READ, REDUCE
-from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS
+from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS
 from maniple.strategies.simulation.region_cache import privilege
 
 if TYPE_CHECKING:
