@@ -83,6 +83,7 @@ class Launch:
         flops: floating-point operations of each point, for cost models.
         kind: the operator and what is computed of it, such as `conv2d.forward`, for cost models.
         provenance: the source line that launched it, or the operator it stands for.
+        in_turn: whether a processor runs its tasks after those of earlier such launches, and not by who is ready first.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Launch:
     flops: tuple[float, ...] = ()
     kind: str = ""
     provenance: str = ""
+    in_turn: bool = False
 
     def label(self, point: int) -> str:
         """Name one of its tasks, such as `conv2d.forward[1,0]@p1`."""
