@@ -21,7 +21,7 @@ Kind = Literal["F", "B", "I", "W", "R"]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _BY_TEXT: Final[dict[str, Kind]] = {kind: kind for kind in KINDS}
-_TEXT: Final = re.compile(r"(\d+)([A-Za-z_]+)(\d+)")
+_TEXT: Final = re.compile(r"(\d+)([A-Za-z_]+)(\d*)")
 
 
 @final
@@ -53,11 +53,11 @@ class Action(NamedTuple):
             RequestError: the text is no action, or one of a kind that is not written in orders.
         """
         found = _TEXT.fullmatch(text.strip())
-        if found is None:
+        kind = _BY_TEXT.get(found[2]) if found else None
+        if found is None or (kind is not None and not found[3]):
             raise RequestError(
                 f"{where}: expected an action such as 2F0 (stage 2, forward, micro-batch 0), got {text.strip()!r}"
             )
-        kind = _BY_TEXT.get(found[2])
         if kind is None:
             raise RequestError(
                 f"{where}: {text.strip()!r} is of the unknown kind {found[2]!r}; choices: F forward, B backward, I "

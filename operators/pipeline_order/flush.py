@@ -2,21 +2,25 @@
 
 Three stages, four micro-batches, backward as long as forward (``tests/operators/pipeline_order/test_flush.py``):
 
-    sequential        lane 0   F0 -- -- -- -- B0 F1 -- -- -- -- B1 F2 -- -- -- -- B2 F3 -- -- -- -- B3
-                      lane 1   -- F0 -- -- B0 -- -- F1 -- -- B1 -- -- F2 -- -- B2 -- -- F3 -- -- B3 --
-                      lane 2   -- -- F0 B0 -- -- -- -- F1 B1 -- -- -- -- F2 B2 -- -- -- -- F3 B3 -- --
+    sequential
+        lane 0   F0 -- -- -- -- B0 F1 -- -- -- -- B1 F2 -- -- -- -- B2 F3 -- -- -- -- B3
+        lane 1   -- F0 -- -- B0 -- -- F1 -- -- B1 -- -- F2 -- -- B2 -- -- F3 -- -- B3 --
+        lane 2   -- -- F0 B0 -- -- -- -- F1 B1 -- -- -- -- F2 B2 -- -- -- -- F3 B3 -- --
 
-    gpipe             lane 0   F0 F1 F2 F3 -- -- -- -- B0 B1 B2 B3
-                      lane 1   -- F0 F1 F2 F3 -- -- B0 B1 B2 B3 --
-                      lane 2   -- -- F0 F1 F2 F3 B0 B1 B2 B3 -- --
+    gpipe
+        lane 0   F0 F1 F2 F3 -- -- -- -- B0 B1 B2 B3
+        lane 1   -- F0 F1 F2 F3 -- -- B0 B1 B2 B3 --
+        lane 2   -- -- F0 F1 F2 F3 B0 B1 B2 B3 -- --
 
-    1f1b              lane 0   F0 F1 F2 -- -- B0 F3 B1 -- B2 -- B3
-                      lane 1   -- F0 F1 -- B0 F2 B1 F3 B2 -- B3 --
-                      lane 2   -- -- F0 B0 F1 B1 F2 B2 F3 B3 -- --
+    1f1b
+        lane 0   F0 F1 F2 -- -- B0 F3 B1 -- B2 -- B3
+        lane 1   -- F0 F1 -- B0 F2 B1 F3 B2 -- B3 --
+        lane 2   -- -- F0 B0 F1 B1 F2 B2 F3 B3 -- --
 
-    early_backward    lane 0   F0 F1 F2 F3 -- B0 -- B1 -- B2 -- B3
-                      lane 1   -- F0 F1 F2 B0 F3 B1 -- B2 -- B3 --
-                      lane 2   -- -- F0 B0 F1 B1 F2 B2 F3 B3 -- --
+    early_backward
+        lane 0   F0 F1 F2 F3 -- B0 -- B1 -- B2 -- B3
+        lane 1   -- F0 F1 F2 B0 F3 B1 -- B2 -- B3 --
+        lane 2   -- -- F0 B0 F1 B1 F2 B2 F3 B3 -- --
 
 Of stages beside each other, where a stage may read from several, what counts is how many stages the longest way from a
 stage to the end has: its *height*, p - i in a chain.

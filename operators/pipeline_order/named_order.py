@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from maniple.operators.pipeline_order import flush
+from maniple.operators.pipeline_order import flush, folded, looped, zero_bubble
+from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
+from maniple.operators.pipeline_order.stage_graph import StageGraph
 from maniple.process.error import RequestError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
-    from maniple.operators.pipeline_order.stage_graph import StageGraph
 
 __all__: list[str] = []
 
-ORDERS: Final[Mapping[str, Callable[[StageGraph, int], PipelineOrder]]] = {
+OrderFunction = Callable[[StageGraph, int], PipelineOrder]
+"""An order of stages and a number of micro-batches."""
+
+ORDERS: Final[Mapping[str, OrderFunction]] = {
     "sequential": flush.sequential,
     "gpipe": flush.gpipe,
     "1f1b": flush.one_forward_one_backward,
     "early_backward": flush.early_backward,
+    "interleaved_1f1b": looped.interleaved,
+    "looped_bfs": looped.breadth_first,
+    "zb_h1": zero_bubble.zb_h1,
+    "zb_h2": zero_bubble.zb_h2,
+    "v_half": folded.v_half,
+    "v_zb": folded.v_zb,
 }
-"""Each a function of the stages and the number of micro-batches."""
+"""By name; the docstring of each has its table, its bubble and what is in flight."""
 
 ASYNCHRONOUS: Final = ("pipedream", "stash", "2bw", "spectrain", "xpipe", "pipemare")
 """Orders without a flush, which are not built."""

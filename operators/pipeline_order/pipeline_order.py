@@ -31,6 +31,20 @@ _SHOWN = 3
 
 
 @final
+class MisplacedActionError(RequestError):
+    """An action that is missing, stands twice or in the wrong place.
+
+    Args:
+        message: what is wrong.
+        lane: where.
+    """
+
+    def __init__(self, message: str, lane: int) -> None:
+        super().__init__(message)
+        self.lane = lane
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class PipelineOrder:
     """For each lane its actions in order.
@@ -145,10 +159,9 @@ class PipelineOrder:
                     action = Action(stage, missing, part)
                     raise self._fault(number, len(self.lanes[number]), f"{action} is missing")
 
-    def _fault(self, number: int, place: int, problem: str) -> RequestError:
-        return RequestError(
-            f"order: lane {number}, position {place}: {problem}\n  {instant(self.lanes[number], place)}"
-        )
+    def _fault(self, number: int, place: int, problem: str) -> MisplacedActionError:
+        text = f"order: lane {number}, position {place}: {problem}\n  {instant(self.lanes[number], place)}"
+        return MisplacedActionError(text, number)
 
 
 def instant(lane: Sequence[Action], place: int) -> str:

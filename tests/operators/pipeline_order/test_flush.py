@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pipeline_clock
 import pytest
+from drawn_tables import drawn
 
 from maniple.operators.pipeline_order import flush
 from maniple.operators.pipeline_order.drawing import table
@@ -28,23 +27,10 @@ def texts(order: PipelineOrder) -> list[list[str]]:
     return [list(map(str, lane)) for lane in order.lanes]
 
 
-def drawn(doc: str, name: str) -> list[str]:
-    """The rows of a table of a docstring, from its name on."""
-    rows = doc[re.search(rf"^    {name} +lane 0", doc, re.MULTILINE).start() :].splitlines()  # type: ignore[union-attr]
-    rows[0] = rows[0].replace(name, " " * len(name), 1)
-    found = []
-    for row in rows:
-        if not row.strip():
-            break
-        found.append(re.sub(r" +", " ", row.strip()))
-    return found
-
-
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_table_of_the_docstring_is_what_runs(name: str) -> None:
     graph = StageGraph.chain(3)
-    rows = [re.sub(r" +", " ", row) for row in table(BY_NAME[name](graph, 4), graph).splitlines()]
-    assert rows == drawn(flush.__doc__ or "", name)
+    assert table(BY_NAME[name](graph, 4), graph).splitlines() == drawn(flush.__doc__, name)
 
 
 @pytest.mark.parametrize(("p", "m"), SIZES)

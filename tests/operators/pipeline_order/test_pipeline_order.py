@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -12,12 +11,13 @@ from hypothesis import strategies as st
 
 from maniple.operators.pipeline_order.action import Action
 from maniple.operators.pipeline_order.flush import early_backward, gpipe, one_forward_one_backward, sequential
+from maniple.operators.pipeline_order.named_order import ORDERS, OrderFunction, named_order
 from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
 from maniple.operators.pipeline_order.stage_graph import StageGraph
+from maniple.operators.pipeline_order.zero_bubble import zb_h1, zb_h2
 from maniple.process.error import RequestError
 
-Order = Callable[[StageGraph, int], PipelineOrder]
-FLUSH: tuple[Order, ...] = (sequential, gpipe, one_forward_one_backward, early_backward)
+BESIDE: tuple[OrderFunction, ...] = (sequential, gpipe, one_forward_one_backward, early_backward, zb_h1, zb_h2)
 
 
 def order_of(*lanes: str, stages: int, micro_batches: int) -> PipelineOrder:
@@ -70,9 +70,20 @@ def stage_graphs(draw: st.DrawFn) -> StageGraph:
     return StageGraph(tuple((stage,) for stage in range(stages)), tuple(reads))
 
 
-@given(stage_graphs(), st.integers(1, 9), st.sampled_from(FLUSH))
-def test_orders_with_a_flush_merge_on_any_graph(graph: StageGraph, micro_batches: int, order: Order) -> None:
+@given(stage_graphs(), st.integers(1, 9), st.sampled_from(BESIDE))
+def test_orders_of_one_stage_a_lane_merge_on_any_graph(
+    graph: StageGraph, micro_batches: int, order: OrderFunction
+) -> None:
     assert_merges(order(graph, micro_batches), graph)
+
+
+@given(st.sampled_from(sorted(ORDERS)), st.integers(1, 6), st.integers(1, 4), st.integers(1, 14))
+def test_every_order_is_valid_and_merges(name: str, lanes: int, chunks: int, micro_batches: int) -> None:
+    several = name in {"interleaved_1f1b", "looped_bfs", "zb_h1"}
+    graph = StageGraph.folded(lanes) if name.startswith("v_") else StageGraph.looped(lanes, chunks if several else 1)
+    order = named_order(name, graph, micro_batches)
+    assert_merges(order, graph)
+    assert [{action.stage for action in lane} for lane in order.lanes] == [set(lane) for lane in graph.lanes]
 
 
 def test_recomputation_stands_between_forward_and_backward() -> None:
@@ -161,9 +172,9 @@ def test_an_order_of_other_stages_is_refused() -> None:
         gpipe(StageGraph.chain(2), 2).merged(StageGraph.chain(3))
 
 
-@given(stage_graphs(), st.integers(1, 5), st.sampled_from(FLUSH), st.randoms(use_true_random=False))
+@given(stage_graphs(), st.integers(1, 5), st.sampled_from(BESIDE), st.randoms(use_true_random=False))
 def test_an_action_left_out_repeated_or_moved_away_is_refused(
-    graph: StageGraph, micro_batches: int, make: Order, rng: random.Random
+    graph: StageGraph, micro_batches: int, make: OrderFunction, rng: random.Random
 ) -> None:
     order = make(graph, micro_batches)
     number = rng.randrange(len(order.lanes))
@@ -173,15 +184,15 @@ def test_an_action_left_out_repeated_or_moved_away_is_refused(
     action = lane[place]
     if change == "leave out":
         del lane[place]
-        # Of a stage with one micro-batch nothing may be left but what comes later, which then stands first.
-        told = rf"{action} is missing|comes before {action}: expected forward first"
+        # Or what comes later stands too early.
+        told = rf"{action} is missing|comes before {action}: expected"
     elif change == "repeat":
         lane.insert(rng.randrange(place, len(lane)) + 1, action)
         told = rf"{action} (stands twice|comes after)"
     else:
         lane[place] = Action(action.stage, action.kind, micro_batches)
         told = f"is of micro-batch {micro_batches}; expected 0 to {micro_batches - 1}"
-        told += rf"|comes before {action}: expected forward first"
+        told += rf"|comes before {action}: expected"
     with pytest.raises(RequestError, match=rf"^order: lane {number}, position \d+: .*({told})"):
         PipelineOrder(
             (*order.lanes[:number], tuple(lane), *order.lanes[number + 1 :]), order.stages, order.micro_batches
