@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from maniple.regions.privilege import Coherence
 
@@ -68,6 +68,25 @@ class Binder(Protocol):
             views: for each requirement the tensor that views its rectangle, None where the point does not use it.
             cores: how many cores the processor owns.
         """
+        ...
+
+
+@runtime_checkable
+class Accumulating(Binder, Protocol):
+    """A binder whose bodies can add to what a view holds: to an earlier contribution, or to a value to change."""
+
+    def adds_in_place(self, adding: frozenset[int]) -> bool:
+        """Say whether they need no scratch for it.
+
+        Args:
+            adding: the requirements, by number, to whose views they add.
+        """
+        ...
+
+    def bind_adding(
+        self, point: int, views: Sequence[torch.Tensor | None], cores: int, adding: frozenset[int]
+    ) -> Callable[[], object]:
+        """Bind the body of one point that adds in place; the arguments are those of a call and of `adds_in_place`."""
         ...
 
 
