@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from maniple.process.error import RequestError, nearest
@@ -99,11 +99,16 @@ class Privilege:
     write-discard     writes every element and sees none of the old values
     read-write        sees the values and may change them
     reduce(op)        folds contributions into values that it does not see
+    accumulate(op)    the same, and folds them into what its processor contributed before
     ================  ==================================================================
+
+    Where contributions accumulate, a processor holds one of them for each box that its tasks contribute to, however
+    many tasks do; where they do not, each task holds one of its own until somebody reads.
 
     Args:
         kind: one of the four.
         op: the operation, for ``reduce`` and for nothing else.
+        accumulates: of ``reduce``, whether contributions accumulate.
 
     Raises:
         RequestError: the kind is not one of the four, or there is an operation where there should be none, or
@@ -112,6 +117,7 @@ class Privilege:
 
     kind: Kind
     op: ReductionOp | None = None
+    accumulates: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:
@@ -119,6 +125,9 @@ class Privilege:
             raise RequestError(msg + nearest(self.kind, _KINDS))
         if (self.kind == "reduce") != (self.op is not None):
             msg = f"privilege {self.kind!r} with the operation {self.op}: reduce has one, and only reduce"
+            raise RequestError(msg)
+        if self.accumulates and self.op is None:
+            msg = f"privilege {self.kind!r} that accumulates: only contributions do, which have the kind 'reduce'"
             raise RequestError(msg)
 
     @property
@@ -137,7 +146,9 @@ class Privilege:
         return self.kind == "reduce"
 
     def __str__(self) -> str:
-        return self.kind if self.op is None else f"reduce({self.op.symbol})"
+        if self.op is None:
+            return self.kind
+        return f"{'accumulate' if self.accumulates else 'reduce'}({self.op.symbol})"
 
 
 _KINDS: tuple[Kind, ...] = ("read", "write-discard", "read-write", "reduce")
@@ -178,3 +189,15 @@ def reduce(symbol: str) -> Privilege:
         msg = f"unknown reduction {symbol!r}"
         raise RequestError(msg + nearest(symbol, _REDUCE))
     return _REDUCE[symbol]
+
+
+def accumulate(symbol: str) -> Privilege:
+    """The privilege to fold contributions with one operation into what the processor contributed before.
+
+    Args:
+        symbol: as for ``reduce``.
+
+    Raises:
+        RequestError: the symbol is none of these.
+    """
+    return replace(reduce(symbol), accumulates=True)

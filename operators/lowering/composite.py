@@ -25,7 +25,7 @@ from maniple.operators.graph.graph import Graph
 from maniple.operators.operator.composition import AbstractComposition
 from maniple.operators.operator.formula import ConstantFormula, Formula
 from maniple.operators.rules.bounds import row_major
-from maniple.operators.rules.configuration import OperatorPlan
+from maniple.operators.rules.configuration import OperatorPlan, StagePlan
 from maniple.operators.rules.task_placement import processors_by_point
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def lower_composites(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph
     if not split and all(operators[node.id] is node.operator for node in graph.nodes):
         return graph, plan
     made = Graph(graph.name)
+    inside: dict[str, tuple[str, ...]] = {}
     handles: dict[int, Tensor] = {}
     for tensor in graph.tensors:
         if tensor.kind != "activation":
@@ -71,6 +72,7 @@ def lower_composites(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph
             composition = Composition(made, graph, node, plan.operator(node.name), training=training)
             results = node.operator.compose(composition, (*given, *own))
             configurations += composition.configurations
+            inside[node.name] = tuple(name for name, _ in composition.configurations)
         else:
             results = made.apply(operators[node.id], given, own, node.name)
             configurations.append((node.name, plan.operator(node.name)))
@@ -81,7 +83,11 @@ def lower_composites(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph
         made.assign(handles[buffer], handles[value])
     if graph.loss_tensor is not None:
         made.loss(handles[graph.loss_tensor])
-    return made, replace(plan, operators=tuple(configurations))
+    stages = tuple(
+        StagePlan(tuple(name for operator in stage.operators for name in inside.get(operator, (operator,))))
+        for stage in plan.stages
+    )
+    return made, replace(plan, operators=tuple(configurations), stages=stages)
 
 
 def is_composite(graph: Graph, plan: Plan, name: str, configuration: OperatorPlan) -> bool:
@@ -170,4 +176,4 @@ def _inherit(plan: OperatorPlan, factors: list[str]) -> OperatorPlan:
     degrees = dict(plan.degrees)
     processors = processors_by_point(plan)[points_within(degrees, factors)]
     inherited = tuple((factor, degrees[factor]) for factor in factors)
-    return OperatorPlan(inherited, tuple(processors.ravel().tolist()), plan.replicas)
+    return OperatorPlan(inherited, tuple(processors.ravel().tolist()), plan.replicas, plan.recompute)

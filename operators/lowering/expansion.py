@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.composite import lower_composites
-from maniple.operators.lowering.launch_form import forward_form
+from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import AssignBinder, FetchBinder, InputBinder
 from maniple.operators.lowering.operator_launch import norm_launch, operator_launch, update_launch
+from maniple.operators.lowering.pipeline import pipeline_of
 from maniple.operators.lowering.script import evaluation_script, fetch_script, training_script
 from maniple.operators.lowering.step_program import Port, Program
 from maniple.operators.lowering.step_regions import StepRegions
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.launch_form import LaunchForm
+    from maniple.operators.lowering.pipeline import Pipeline
     from maniple.operators.lowering.script import Script
     from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import AbstractOptimizer
@@ -73,14 +75,15 @@ class Expansion:
     def __post_init__(self) -> None:
         self._tensors = self.graph.tensors
         self._regions = StepRegions(self.graph, self.held, self.table)
+        self._pipeline: Pipeline | None = None
         self._memory_of = memory_by_processor(self.machine)
-        self._placed: dict[int, PlacedTasks] = {}
+        self._placed: dict[tuple[int, int], PlacedTasks] = {}
         self._launches: list[Launch] = []
 
     def training_step(self, optimizer: AbstractOptimizer) -> Program:
         """Expand one step; the loss goes to every rank."""
         self._lower(training=True)
-        return self._walk(training_script(self.graph, optimizer), optimizer)
+        return self._walk(training_script(self.graph, optimizer, self._pipeline), optimizer)
 
     def evaluation(self) -> Program:
         """Expand the forward pass of what the outputs need, and bring the outputs whole to every rank."""
@@ -99,29 +102,26 @@ class Expansion:
         return self._program()
 
     def _lower(self, *, training: bool) -> None:
-        """Replace the operators whose split needs an exchange inside them."""
+        """Replace the operators whose split needs an exchange inside them; a training step takes the plan's turns."""
+        order = self.plan.order(self.graph) if training else None
         self.graph, self.plan = lower_composites(self.graph, self.plan, training=training)
         self._tensors = self.graph.tensors
-        self._regions = StepRegions(self.graph, self.held, self.table)
+        self._pipeline = pipeline_of(order, self.graph, self.plan) if training else None
+        parts = None if self._pipeline is None else self._pipeline.parts
+        self._regions = StepRegions(self.graph, self.held, self.table, parts)
 
     def _walk(self, script: Script, optimizer: AbstractOptimizer | None) -> Program:
         """Expand what a script says; of what is trained, an optimizer updates the weights."""
-        nodes, training = self.graph.nodes, optimizer is not None
-        for kind, number, port in script.actions:
+        nodes = self.graph.nodes
+        for kind, number, port, part in script.actions:
             if kind == "input":
                 self._input(self._tensors[number], script.nodes)
             elif kind == "clock":
                 self._tick([node for node in script.nodes if node.operator.random])
             elif kind == "hyper" and optimizer is not None:
                 self._enter(optimizer, script)
-            elif kind == "forward":
-                form = forward_form(self.graph, nodes[number], training=training)
-                self._operate(form, script.backward.shared, training=training)
             elif kind == "fetch":
                 self._fetch(port, self._regions.value(number))
-            elif kind == "backward":
-                for form in script.backward.of(nodes[number]):
-                    self._operate(form, script.backward.shared, training=training)
             elif kind == "update" and optimizer is not None:
                 weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
                 whole = self._regions.numbers(optimizer)
@@ -132,22 +132,35 @@ class Expansion:
             elif kind == "assign":
                 value = self._regions.value(self.graph.assignments[number])
                 self._assign(self.held[self._tensors[number].name], value)
+            else:
+                for form in script.forms.of(kind, nodes[number]):
+                    self._operate(form, part, script, training=optimizer is not None)
         return self._program()
 
     def _program(self) -> Program:
         homes = {region.id: weight.home for weight in self.held.values() for region in weight.regions}
         return Program(tuple(self._launches), homes)
 
-    def _place(self, node: Node) -> PlacedTasks:
-        if node.id not in self._placed:
-            config = self.plan.operator(node.name)
-            self._placed[node.id] = place_tasks(self.graph.bound(node), config, self._memory_of)
-        return self._placed[node.id]
+    def _place(self, node: Node, part: int) -> PlacedTasks:
+        if (node.id, part) not in self._placed:
+            config, within = self.plan.operator(node.name), self._regions.parts.within(node, part)
+            self._placed[node.id, part] = place_tasks(self.graph.bound(node), config, self._memory_of, within)
+        return self._placed[node.id, part]
 
-    def _operate(self, form: LaunchForm, shared: frozenset[int], *, training: bool) -> None:
-        placed, checked = self._place(form.node), self.checked
+    def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
+        node = form.node
         self._launches.append(
-            operator_launch(self.graph, form, placed, self._regions, shared, training=training, checked=checked)
+            operator_launch(
+                self.graph,
+                form,
+                self._place(node, part),
+                self._regions,
+                script.backward.shared,
+                part=part,
+                training=training,
+                checked=self.checked,
+                in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),
+            )
         )
 
     def _input(self, tensor: TensorInfo, nodes: Sequence[Node]) -> None:
@@ -157,26 +170,28 @@ class Expansion:
             for slot, operand in enumerate(node.operands):
                 if operand != tensor.id:
                     continue
-                placed = self._place(node)
-                for point, tile in zip(placed.points, placed.tiles, strict=True):
-                    rect = tile.operand_rects[slot]
-                    memory = self.machine.memory_of(point.processor)
-                    if rect is not None:
-                        parts[memory] = parts[memory].hull(rect) if memory in parts else rect
+                for placed in [self._place(node, part) for part in self._regions.parts.parts(node)]:
+                    for point, tile in zip(placed.points, placed.tiles, strict=True):
+                        rect = tile.operand_rects[slot]
+                        memory = self.machine.memory_of(point.processor)
+                        if rect is not None:
+                            parts[memory] = parts[memory].hull(rect) if memory in parts else rect
         if parts:
             self.inputs[tensor.name] = self._arrival(tensor.name, self._regions.value(tensor.id), parts)
 
     def _tick(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of the clock wherever a task draws random numbers."""
         region = self._regions.clock
-        memories = {self.machine.memory_of(point.processor) for node in nodes for point in self._place(node).points}
+        parts = self._regions.parts
+        placed = [self._place(node, part) for node in nodes for part in parts.parts(node)]
+        memories = {self.machine.memory_of(point.processor) for tasks in placed for point in tasks.points}
         if memories:
             self.clock = self._arrival("clock", region, dict.fromkeys(memories, region.bounds))
 
     def _enter(self, optimizer: AbstractOptimizer, script: Script) -> None:
         """Launch the arrival of the numbers of the updates wherever a parameter lives."""
         region = self._regions.hyper(optimizer)
-        trained = [self.held[self._tensors[number].name] for kind, number, _ in script.actions if kind == "update"]
+        trained = [self.held[self._tensors[number].name] for kind, number, *_ in script.actions if kind == "update"]
         memories = {self.machine.memory_of(point.processor) for weight in trained for point in weight.points}
         if region is not None and memories:
             self.hyper = self._arrival("hyper", region, dict.fromkeys(memories, region.bounds))

@@ -34,7 +34,8 @@ NORM_FLOPS = 2
 """Operations that an element of a gradient counts for as it joins the norm of all."""
 
 RegionRef = tuple[str, int]
-"""``value`` or ``gradient`` of a tensor, ``saved`` of a node and a place (see `saved_ref`), or the ``clock``."""
+"""``value`` or ``gradient`` of a tensor, its values computed ``again``, ``saved`` of a node and a place (see
+`saved_ref`), or the ``clock``."""
 Slot = tuple[Literal["operand", "operand_gradient", "result", "result_gradient", "saved", "clock"], int]
 """What a view is to an operator's body, and which of them."""
 CLOCK: RegionRef = ("clock", 0)
@@ -78,13 +79,14 @@ class LaunchForm:
 
     Args:
         node: the operator.
-        part: what is computed of it: ``forward``, ``backward`` (the gradients of its inputs) or ``weight_gradient``.
+        part: what is computed of it: ``forward``, ``again`` (forward of what was not kept), ``backward`` (the gradients
+            of its inputs) or ``weight_gradient``.
         share: of the operations of its forward or backward pass.
         requirements: how it uses regions.
     """
 
     node: Node
-    part: Literal["forward", "backward", "weight_gradient"]
+    part: Literal["forward", "again", "backward", "weight_gradient"]
     share: float
     requirements: tuple[RequirementForm, ...]
 
@@ -96,7 +98,12 @@ class LaunchForm:
     @property
     def kind(self) -> str:
         """What it is to cost models."""
-        return f"{self.node.operator.name}.{self.part}"
+        return f"{self.node.operator.name}.{'forward' if self.part == 'again' else self.part}"
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether it computes results."""
+        return self.part in {"forward", "again"}
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -179,8 +186,12 @@ class BackwardForms:
 
     def complete(self, node: Node) -> list[int]:
         """The tensors whose gradients lack no contribution once a node's are launched."""
+        return [operand for operand in self.contributed(node) if self._last[operand] == node.id]
+
+    def contributed(self, node: Node) -> list[int]:
+        """The tensors to whose gradients a node contributes."""
         operands = dict.fromkeys(reversed(self._contributes[node.id].values()))
-        return [operand for operand in reversed(operands) if self._last[operand] == node.id]
+        return list(reversed(operands))
 
     def _is_parameter(self, operand: int | None) -> bool:
         return operand is not None and self._tensors[operand].kind == "parameter"

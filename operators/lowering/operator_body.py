@@ -67,7 +67,7 @@ class ForwardBinder(PureBinder):
         operands = tuple(parts.get(("operand", place)) for place in range(len(node.operands)))
         results = tuple(_there(parts["result", place]) for place in range(len(node.results)))
         saved = tuple(_there(view) for (role, _), view in parts.items() if role == "saved")
-        if not self.training:
+        if not saved:  # in an evaluation, or where it is computed again for backward
             saved = _unread(self.graph, node, self.tiles[point], results)
         clock = parts.get(("clock", 0))
         stream = None if clock is None else RandomStream.of(node.name, clock)
@@ -111,6 +111,18 @@ class BackwardBinder(PureBinder):
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
+        return self.bind_adding(point, views, cores, frozenset())
+
+    def adds_in_place(self, adding: frozenset[int]) -> bool:
+        """Whether bodies add to some views, and need no scratch for what they add."""
+        operator, places = self.node.operator, {self.slots[number][1] for number in adding}
+        every = (operator.kernels().accumulates, operator.gpu_kernels().accumulates)
+        return all(able is None or places.issubset(able) for able in every)
+
+    def bind_adding(
+        self, point: int, views: Sequence[torch.Tensor | None], cores: int, adding: frozenset[int]
+    ) -> Callable[[], object]:
+        """Bind one tile, of which some gradients are added to what is there."""
         node = self.node
         parts: dict[Slot, torch.Tensor | None] = dict(zip(self.slots, views, strict=True))
         for place, result in enumerate(node.results):
@@ -128,6 +140,7 @@ class BackwardBinder(PureBinder):
             tuple(parts.get(("result", place)) for place in results),
             saved,
             tuple(parts.get(("operand_gradient", place)) for place in operands),
+            frozenset(self.slots[number][1] for number in adding),
         )
         return node.operator.variant(views).bind_backward(context, tensors)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.operators.lowering.launch_form import NORM_FLOPS, tile_flops
+from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, NormBinder, UpdateBinder
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
 from maniple.regions.rectangle import overlapping
@@ -16,7 +17,7 @@ from maniple.runtime.schedule.launch_columns import Rects
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
     from maniple.operators.lowering.step_regions import StepRegions
     from maniple.operators.lowering.weight import Weight
@@ -36,8 +37,10 @@ def operator_launch(
     regions: StepRegions,
     shared: frozenset[int] = frozenset(),
     *,
+    part: int = ALL,
     training: bool = True,
     checked: bool = False,
+    in_turn: bool = False,
 ) -> Launch:
     """Give a launch of an operator.
 
@@ -49,23 +52,28 @@ def operator_launch(
         placed: the operator's tasks.
         regions: the regions of the step.
         shared: the tensors to whose gradients several launches contribute.
+        part: the micro-batch of which the tasks are.
         training: whether a training step runs, and no evaluation.
         checked: whether a NaN among the results is an error.
+        in_turn: whether processors take its tasks in program order.
     """
-    node, forward = form.node, form.part == "forward"
-    tasks = placed if forward else placed.primary()
+    node = form.node
+    tasks = placed if form.is_forward else placed.primary()
     requirements = []
     for need in form.requirements:
-        region = regions.region(need.region)
-        rects = _rects(need, tasks, region)
-        requirements.append(Requirement(region, _privilege(need, placed.table, rects, shared), rects))
-    flops = tile_flops(node.operator, placed.table)[0 if forward else 1][tasks.numbers] * form.share
+        region = regions.region(need.region, part)
+        rects = _rects(need, node, tasks, regions, part)
+        # Every micro-batch adds to the same elements where its samples do not cut the tensor.
+        meets = part != ALL and need.tiles is not None and regions.parts.axis(node, *need.tiles) is None
+        requirements.append(Requirement(region, _privilege(need, placed.table, rects, shared, meets=meets), rects))
+    flops = tile_flops(node.operator, placed.table)[0 if form.is_forward else 1][tasks.numbers] * form.share
     binder = (
         ForwardBinder(graph, node, tasks.tiles, form.slots, training, checked)
-        if forward
+        if form.is_forward
         else BackwardBinder(graph, node, tasks.tiles, form.slots)
     )
-    return Launch(form.name, tasks.points, tuple(requirements), binder, tuple(flops.tolist()), form.kind)
+    name = form.name if part == ALL else f"{form.name}#{part}"
+    return Launch(name, tasks.points, tuple(requirements), binder, tuple(flops.tolist()), form.kind, in_turn=in_turn)
 
 
 def update_launch(
@@ -115,18 +123,26 @@ def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion)
     return Launch(f"{weight.name}.norm", points, requirements, NormBinder(), flops, "norm")
 
 
-def _rects(need: RequirementForm, tasks: PlacedTasks, region: LogicalRegion) -> Sequence[Rect]:
+def _rects(need: RequirementForm, node: Node, tasks: PlacedTasks, regions: StepRegions, part: int) -> Sequence[Rect]:
+    """What each task uses of a region; of one that a micro-batch has for itself from where its samples begin."""
+    region = regions.region(need.region, part)
     if need.tiles is None:
         whole = np.asarray((region.bounds.lo, region.bounds.hi), dtype=np.int64).T
         return Rects(np.tile(whole, (len(tasks.points), 1, 1)))
-    return tasks.rects(*need.tiles, region.bounds.ndim)
+    rects = tasks.rects(*need.tiles, region.bounds.ndim)
+    axis = regions.parts.axis(node, *need.tiles)
+    if part == ALL or axis is None or not regions.is_apart(need.region):
+        return rects
+    return rects.moved(axis, -regions.start(need.region, axis, part))
 
 
-def _privilege(need: RequirementForm, table: TileTable, rects: Sequence[Rect], shared: frozenset[int]) -> Privilege:
+def _privilege(
+    need: RequirementForm, table: TileTable, rects: Sequence[Rect], shared: frozenset[int], *, meets: bool
+) -> Privilege:
     if need.access == "read":
         return READ
     if need.access == "gradient":
-        alone = need.region[1] not in shared
+        alone = need.region[1] not in shared and not meets
         return WRITE_DISCARD if alone and next(overlapping(rects), None) is None else reduce("+")
     fold = need.fold(table)
     return WRITE_DISCARD if fold is None else reduce(fold)

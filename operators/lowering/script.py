@@ -8,24 +8,31 @@
                          cross_entropy backward, linear backward, w is updated
     an evaluation        x and t arrive, the clock arrives, linear forward, cross_entropy forward, outputs go to all
 
-Operators go backward in reverse order, and a parameter is updated as soon as its gradient is complete; where gradients
-are clipped by their norm, as soon as all are. Buffers get their next values last: whatever reads one in the step sees
-the old value.
+Operators go backward in reverse order, and a parameter is updated as soon as its gradient is complete and nothing reads
+it any more; where gradients are clipped by their norm, as soon as all are. Buffers get their next values last: whatever
+reads one in the step sees the old value.
+
+In a pipeline operators go forward and backward for each micro-batch, in the pipeline's order (see `pipeline`); what
+follows, the loss's way to every rank and the updates, comes once, as soon as all micro-batches have added their part.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from maniple.operators.graph.differentiation import find_needed
-from maniple.operators.lowering.launch_form import BackwardForms
+from maniple.operators.lowering.micro_batch import ALL
+from maniple.operators.lowering.pipeline import Pass, Passes, Pipeline
+from maniple.operators.lowering.step_form import StepForms
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.lowering.launch_form import BackwardForms
     from maniple.operators.training.optimizer import AbstractOptimizer
 
 __all__: list[str] = []
@@ -37,15 +44,32 @@ class Action(NamedTuple):
 
     Args:
         kind: what: ``input``, ``clock`` and ``hyper``, the numbers of updates, arrive where tasks read them, if any
-            do; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up with all others;
-            ``assign`` gives a buffer its next value.
-        number: of the operator, for ``forward`` and ``backward``; else of the tensor; of the clock and of numbers 0.
+            do; ``forward`` and ``backward`` are an operator's, as are ``input_gradient`` and ``weight_gradient``, of
+            which the latter may come later, and ``again``, forward of what was not kept; ``fetch`` brings a tensor
+            whole to every rank; ``norm`` adds a gradient's squares up with all others; ``assign`` gives a buffer its
+            next value.
+        number: of the operator, for its passes; else of the tensor; of the clock and of numbers 0.
         port: where a fetched tensor leaves.
+        part: the micro-batch of a pass; of what is not cut -1.
     """
 
-    kind: Literal["input", "clock", "hyper", "forward", "fetch", "backward", "norm", "update", "assign"]
+    kind: Literal[
+        "input",
+        "clock",
+        "hyper",
+        "forward",
+        "again",
+        "fetch",
+        "backward",
+        "input_gradient",
+        "weight_gradient",
+        "norm",
+        "update",
+        "assign",
+    ]
     number: int
     port: str = ""
+    part: int = ALL
 
 
 @final
@@ -56,57 +80,107 @@ class Script:
     Args:
         nodes: the operators that it needs, in the graph's order.
         actions: what it does, in order.
-        backward: the launches of the backward pass; of an evaluation there are none.
+        forms: the launches of the operators' passes.
+        in_turn: whether processors take the passes in the script's order, but for those of operators that run whole.
     """
 
     nodes: tuple[Node, ...]
     actions: tuple[Action, ...]
-    backward: BackwardForms
+    forms: StepForms
+    in_turn: bool = False
+
+    @property
+    def backward(self) -> BackwardForms:
+        """The launches of the backward pass; of an evaluation there are none."""
+        return self.forms.backward
 
 
-def training_script(graph: Graph, optimizer: AbstractOptimizer | None = None) -> Script:
+def training_script(
+    graph: Graph, optimizer: AbstractOptimizer | None = None, pipeline: Pipeline | None = None
+) -> Script:
     """What a training step does.
 
     Args:
         graph: the graph.
         optimizer: what updates the weights; None: one that has no numbers that enter.
+        pipeline: how operators take turns; None: all go forward, and then backward.
 
     Raises:
-        RequestError: the graph has no loss.
+        RequestError: the graph has no loss, or the lanes of the pipeline wait for each other in a circle.
     """
     if graph.loss_tensor is None:
         raise RequestError(f"graph {graph.name!r} has no loss to train for; name one with loss(tensor)")
     nodes = find_needed(graph, [graph.loss_tensor, *graph.assignments.values()])
-    backward = BackwardForms(graph, nodes)
-    trained = {tensor.id for tensor in graph.parameters}
-    actions = [Action("hyper", 0)] if optimizer is not None and optimizer.enters else []
-    actions += [*_forward(graph, nodes), Action("fetch", graph.loss_tensor, "loss")]
+    if pipeline is None:
+        forms = StepForms(graph, nodes, training=True)
+        passes = [Pass("forward", node.id, ALL, "") for node in nodes]
+        passes += [Pass("backward", node.id, ALL, "") for node in reversed(nodes)]
+    else:
+        again = [node.id for node in nodes if node.name in pipeline.recomputed]
+        forms = StepForms(graph, nodes, training=True, recomputed=again, near=pipeline.near)
+        passes = Passes(graph, nodes, forms, pipeline).merged()
+    enters = optimizer is not None and optimizer.enters
     clips = optimizer is not None and optimizer.clip_norm is not None
-    updates = []
-    for node in reversed(nodes):
-        actions.append(Action("backward", node.id))
-        complete = [tensor for tensor in backward.complete(node) if tensor in trained]
-        actions += [Action("norm" if clips else "update", tensor) for tensor in complete]
-        updates += [Action("update", tensor) for tensor in complete]
-    actions += updates if clips else []
+    actions = [Action("hyper", 0)] if enters else []
+    actions += [*_arrivals(graph), *_followed(graph, forms, passes, clips=clips)]
     actions += [Action("assign", buffer) for buffer in graph.assignments]
-    return Script(tuple(nodes), tuple(actions), backward)
+    return Script(tuple(nodes), tuple(actions), forms, pipeline is not None)
 
 
 def evaluation_script(graph: Graph) -> Script:
     """What an evaluation does: the forward pass of what the outputs need, and the way of the outputs to every rank."""
     nodes = find_needed(graph, graph.outputs.values())
     fetches = [Action("fetch", tensor, name) for name, tensor in graph.outputs.items()]
-    return Script(tuple(nodes), (*_forward(graph, nodes), *fetches), BackwardForms(graph, ()))
+    forward = (Action("forward", node.id) for node in nodes)
+    return Script(tuple(nodes), (*_arrivals(graph), *forward, *fetches), StepForms(graph, nodes, training=False))
 
 
 def fetch_script(graph: Graph) -> Script:
     """What brings every parameter and buffer to every rank."""
     fetches = tuple(Action("fetch", tensor.id, tensor.name) for tensor in graph.lasting)
-    return Script((), fetches, BackwardForms(graph, ()))
+    return Script((), fetches, StepForms(graph, (), training=False))
 
 
-def _forward(graph: Graph, nodes: Iterable[Node]) -> Iterator[Action]:
+def _arrivals(graph: Graph) -> Iterator[Action]:
     yield from (Action("input", tensor.id) for tensor in graph.inputs)
     yield Action("clock", 0)
-    yield from (Action("forward", node.id) for node in nodes)
+
+
+def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, clips: bool) -> Iterator[Action]:
+    """The passes of operators, and what follows from them as soon as it can."""
+    nodes, loss = graph.nodes, graph.loss_tensor or 0
+    trained = {tensor.id for tensor in graph.parameters}
+    forward = Counter(node.kind == "forward" and loss in nodes[node.node].results for node in passes)[True]
+    uses = {(found.kind, found.node): _parameters(forms, found.kind, nodes[found.node]) for found in passes}
+    left = Counter(tensor for found in passes for tensor in uses[found.kind, found.node])
+    given = {tensor for found in passes for tensor in _contributed(forms, found.kind, nodes[found.node])} & trained
+    updates, fetched = [], False
+    for found in passes:
+        if not forward and not fetched and found.kind != "forward":
+            fetched = True
+            yield Action("fetch", loss, "loss")
+        forward -= found.kind == "forward" and loss in nodes[found.node].results
+        yield Action(found.kind, found.node, "", found.part)  # type: ignore[arg-type]
+        done = uses[found.kind, found.node]
+        left.subtract(done)
+        complete = [tensor for tensor in done if not left[tensor] and tensor in given]
+        yield from (Action("norm" if clips else "update", tensor) for tensor in complete)
+        updates += [Action("update", tensor) for tensor in complete]
+    if not fetched:
+        yield Action("fetch", loss, "loss")
+    yield from updates if clips else []
+
+
+def _contributed(forms: StepForms, kind: str, node: Node) -> list[int]:
+    """The tensors to whose gradients a pass of a node contributes."""
+    wanted = {
+        need.region[1] for form in forms.of(kind, node) for need in form.requirements if need.access == "gradient"
+    }
+    return [tensor for tensor in forms.backward.contributed(node) if tensor in wanted] if wanted else []
+
+
+def _parameters(forms: StepForms, kind: str, node: Node) -> list[int]:
+    """The parameters to whose gradients a pass of a node contributes, and then those that it only reads."""
+    read = (need.region for form in forms.of(kind, node) for need in form.requirements if need.access == "read")
+    values = [number for role, number in read if role == "value"]
+    return list(dict.fromkeys([*_contributed(forms, kind, node), *values]))

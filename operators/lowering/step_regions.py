@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.launch_form import SAVED_PLACES
+from maniple.operators.lowering.micro_batch import ALL, MicroBatches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.graph.graph import Graph
     from maniple.operators.lowering.launch_form import RegionRef
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.training.optimizer import AbstractOptimizer
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from maniple.runtime.program.region_table import RegionTable
 
 __all__: list[str] = []
+
+SUFFIX = {"value": "", "gradient": ".grad", "again": ".again"}
+"""What the name of a tensor's region has behind that of the tensor."""
 
 
 class StepRegions:
@@ -26,47 +30,58 @@ class StepRegions:
         graph: the graph.
         held: the regions that outlive the step, by the name of their parameter or buffer.
         table: makes the others.
+        parts: the micro-batches; None: one.
     """
 
-    def __init__(self, graph: Graph, held: Mapping[str, Weight], table: RegionTable) -> None:
+    def __init__(
+        self, graph: Graph, held: Mapping[str, Weight], table: RegionTable, parts: MicroBatches | None = None
+    ) -> None:
         self._tensors, self._nodes = graph.tensors, graph.nodes
         self._graph = graph
         self._table = table
-        self._values = {tensor.id: held[tensor.name].value for tensor in graph.lasting}
-        self._gradients: dict[int, LogicalRegion] = {}
-        self._saved: dict[int, tuple[LogicalRegion, ...]] = {}
+        self.parts = MicroBatches(graph) if parts is None else parts
+        """The micro-batches."""
+        lasting = {("value", tensor.id): held[tensor.name].value for tensor in graph.lasting}
+        self._made: dict[tuple[RegionRef, int], LogicalRegion] = {(ref, ALL): made for ref, made in lasting.items()}
         self._clock: LogicalRegion | None = None
         self._hyper: LogicalRegion | None = None
         self._squares: LogicalRegion | None = None
 
-    def region(self, ref: RegionRef) -> LogicalRegion:
-        """What a launch form calls by a reference."""
+    def region(self, ref: RegionRef, part: int = ALL) -> LogicalRegion:
+        """What a launch form calls by a reference.
+
+        Args:
+            ref: the reference.
+            part: the micro-batch that uses it; what is not kept apart is one region for all.
+        """
+        if ref[0] == "clock":
+            return self.clock
+        key = ref, part if self.is_apart(ref) else ALL
+        if key not in self._made:
+            self._made[key] = self._make(*key)
+        return self._made[key]
+
+    def is_apart(self, ref: RegionRef) -> bool:
+        """Whether each micro-batch has a region of its own, in which its samples begin at 0."""
+        kind, number = ref
+        return kind in {"saved", "again"} or self.parts.apart(number)
+
+    def start(self, ref: RegionRef, axis: int, part: int) -> int:
+        """Where a micro-batch begins, among all samples, along a dimension of what is kept apart."""
         kind, number = ref
         if kind == "saved":
-            node, place = divmod(number, SAVED_PLACES)
-            return self.saved_regions(self._nodes[node])[place]
-        if kind == "clock":
-            return self.clock
-        return self.value(number) if kind == "value" else self.gradient(number)
+            shape = self._graph.bound(self._nodes[number // SAVED_PLACES]).saved_shapes[number % SAVED_PLACES]
+        else:
+            shape = self._tensors[number].shape
+        return self.parts.start(shape[axis], part)
 
     def value(self, tensor: int) -> LogicalRegion:
-        """The values of a tensor."""
-        return self._region(self._values, tensor, "")
+        """The values of a tensor that is one region."""
+        return self.region(("value", tensor))
 
     def gradient(self, tensor: int) -> LogicalRegion:
-        """The gradient of a tensor."""
-        return self._region(self._gradients, tensor, ".grad")
-
-    def saved_regions(self, node: Node) -> tuple[LogicalRegion, ...]:
-        """What a node's forward leaves for its backward."""
-        if node.id not in self._saved:
-            bound = self._graph.bound(node)
-            first = self._tensors[node.results[0]].dtype
-            self._saved[node.id] = tuple(
-                self._table.region(f"{node.name}.{saved.name}", shape, saved.dtype or first)
-                for (saved, _), shape in zip(bound.rule.saved, bound.saved_shapes, strict=True)
-            )
-        return self._saved[node.id]
+        """The gradient of a tensor that is one region."""
+        return self.region(("gradient", tensor))
 
     @property
     def clock(self) -> LogicalRegion:
@@ -91,8 +106,19 @@ class StepRegions:
         """What each task of an update reads whole."""
         return tuple(region for region in (self.hyper(optimizer), self.squares(optimizer)) if region is not None)
 
-    def _region(self, found: dict[int, LogicalRegion], tensor: int, suffix: str) -> LogicalRegion:
-        if tensor not in found:
-            info = self._tensors[tensor]
-            found[tensor] = self._table.region(info.name + suffix, info.shape, info.dtype)
-        return found[tensor]
+    def _make(self, ref: RegionRef, part: int) -> LogicalRegion:
+        kind, number = ref
+        mark = "" if part == ALL else f"#{part}"
+        if kind == "saved":
+            node, place = self._nodes[number // SAVED_PLACES], number % SAVED_PLACES
+            bound, first = self._graph.bound(node), self._tensors[self._nodes[number // SAVED_PLACES].results[0]].dtype
+            (saved, _), shape, axis = (
+                bound.rule.saved[place],
+                bound.saved_shapes[place],
+                self.parts.axis(node, "saved", place),
+            )
+            name, dtype = f"{node.name}.{saved.name}", saved.dtype or first
+        else:
+            info, axis = self._tensors[number], self.parts.written(number)
+            name, shape, dtype = info.name + SUFFIX[kind], info.shape, info.dtype
+        return self._table.region(name + mark, shape if part == ALL else self.parts.local_shape(shape, axis), dtype)

@@ -97,9 +97,9 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
         for at, (role, _) in enumerate(tape.reads)
         if role in {"result", "saved"} and not cast("Tensor", given[at]).is_contiguous()
     ]
-    written = [targets[place] for place, made in zip(wanted, found.gradients, strict=True) if made is not None]
-    pairs = zip(wanted, found.gradients, strict=True)
-    empty = _stepped_over(tensors.operand_gradients, targets, {place for place, made in pairs if made is not None})
+    made = [place for place, gradient in zip(wanted, found.gradients, strict=True) if gradient is not None]
+    puts = [_put(tensors, place, cast("Tensor", targets[place])) for place in made]
+    empty = _stepped_over(tensors, targets, set(made))
 
     def run() -> None:
         for whole in empty:
@@ -107,20 +107,25 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
         read = list(given) if strided else given
         for at in strided:
             read[at] = cast("Tensor", given[at]).contiguous()
-        for target, gradient in zip(written, function(*read), strict=True):
-            target.copy_(gradient)  # type: ignore[union-attr]
+        for put, gradient in zip(puts, function(*read), strict=True):
+            put(gradient)
 
     return run
 
 
-def _stepped_over(
-    gradients: tuple[Tensor | None, ...], targets: tuple[Tensor | None, ...], made: set[int]
-) -> list[Tensor]:
-    """The gradients of which something is zero."""
+def _put(tensors: BackwardTensors, place: int, target: Tensor) -> Callable[[Tensor], object]:
+    """What brings an operand's gradient where it goes: adds it to what is there, or writes it."""
+    return target.add_ if place in tensors.adds else target.copy_
+
+
+def _stepped_over(tensors: BackwardTensors, targets: tuple[Tensor | None, ...], made: set[int]) -> list[Tensor]:
+    """The gradients of which something is zero, and written."""
     return [
         whole
-        for place, (whole, target) in enumerate(zip(gradients, targets, strict=True))
-        if whole is not None and (place not in made or target is None or target.shape != whole.shape)
+        for place, (whole, target) in enumerate(zip(tensors.operand_gradients, targets, strict=True))
+        if whole is not None
+        and place not in tensors.adds
+        and (place not in made or target is None or target.shape != whole.shape)
     ]
 
 
@@ -162,16 +167,15 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
                 given = tuple(gradient.clone() for gradient in given)
             gradients = torch.autograd.grad(values, wanted, given, allow_unused=True)
         each = iter(gradients)
-        for whole, target in zip(operand_gradients, targets, strict=True):
+        for place, (whole, target) in enumerate(zip(operand_gradients, targets, strict=True)):
             if whole is None:
                 continue
             gradient = None if target is None else next(each)
-            if gradient is None or target is None:
+            partial = gradient is None or target is None or target.shape != whole.shape
+            if partial and place not in tensors.adds:
                 whole.zero_()
-                continue
-            if target.shape != whole.shape:
-                whole.zero_()
-            target.copy_(gradient)
+            if gradient is not None and target is not None:
+                _put(tensors, place, target)(gradient)
 
     return run
 
@@ -245,4 +249,4 @@ def _inside(read: Rect, grown: Rect) -> tuple[slice, ...]:
     return read.slices(grown.lo)
 
 
-KERNELS = Kernels(bind_forward, bind_backward)
+KERNELS = Kernels(bind_forward, bind_backward, accumulates=None)

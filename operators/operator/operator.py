@@ -145,6 +145,8 @@ class BackwardTensors:
         saved: One per saved region.
         operand_gradients: Written entirely: one per operand, of the tile's gradient rect (its operand rect is accepted
             as well); None where it is not wanted.
+        adds: The operands, by place, whose gradient is not written but added to what is there; of those alone to which
+            the kernels say that they add (``Kernels.accumulates``).
     """
 
     result_gradients: tuple[Tensor | None, ...]
@@ -152,6 +154,7 @@ class BackwardTensors:
     results: tuple[Tensor | None, ...]
     saved: tuple[Tensor, ...]
     operand_gradients: tuple[Tensor | None, ...]
+    adds: frozenset[int] = frozenset()
 
     def gradient(self, place: int = 0) -> Tensor:
         """A result's gradient that the kernel cannot do without."""
@@ -185,10 +188,13 @@ class Kernels:
     Args:
         bind_forward: Gives a function that computes the tile. It is called with grad mode disabled.
         bind_backward: Gives a function that computes the tile's contributions to the operands' gradients.
+        accumulates: The operands, by place, to whose gradients backward can also add, None for all. For others the
+            runtime gives it scratch, and adds what it leaves there.
     """
 
     bind_forward: Callable[[TileContext, ForwardTensors], Callable[[], None]]
     bind_backward: Callable[[TileContext, BackwardTensors], Callable[[], None]]
+    accumulates: tuple[int, ...] | None = ()
 
 
 class AbstractOperator(ABC):

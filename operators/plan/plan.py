@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, TypeVar, final
 
 from maniple.operators.plan import legality, plan_file
+from maniple.operators.plan.pipeline_plan import PipelinePlan as PipelinePlan
+from maniple.operators.plan.pipeline_plan import check_micro_batches, pipeline_order, stage_graph
 from maniple.operators.plan.plan_file import Term as Term
 from maniple.operators.plan.plan_table import fold_rows, ranges
 from maniple.operators.plan.weight_home import default_home as default_home
@@ -17,9 +19,10 @@ from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
     from maniple.process.file_entry import Entry
     from maniple.runtime.machine.machine import Machine
 
@@ -44,8 +47,9 @@ class Plan:
         strategy: name of the strategy that made it.
         seed: the seed that it was made with, None for strategies without chance.
         semantics: (key, value) of what changes results by intent; empty: nothing does.
-        stages: the groups of operators that a strategy placed together; empty: one group of all. They say why, and run
-            as placed.
+        stages: the groups of operators that are placed together; empty: one group of all.
+        pipeline: how the stages take turns with parts of a batch; None: each operator works on the whole batch, as soon
+            as it can, and the stages say only why it runs where it does.
         explanation: (operator, ((term, value), ...)) that says why; printed by ``explain``.
         predicted: what the strategy expects of a step.
     """
@@ -58,6 +62,7 @@ class Plan:
     seed: int | None = None
     semantics: tuple[tuple[str, str], ...] = ()
     stages: tuple[StagePlan, ...] = ()
+    pipeline: PipelinePlan | None = None
     explanation: tuple[tuple[str, tuple[tuple[str, Term], ...]], ...] = ()
     predicted: Predicted = field(default_factory=Predicted)
     _operators: dict[str, OperatorPlan] = field(init=False, repr=False, compare=False)
@@ -104,6 +109,31 @@ class Plan:
         legality.check_stages(self.stages, graph)
         legality.check_operators(self._operators, graph, machine, strict=strict)
         legality.check_weights(self._weights, graph, machine)
+        if self.pipeline is not None:
+            check_micro_batches(self.pipeline, graph.batch)
+            self.order(graph)
+
+    def order(self, graph: Graph) -> PipelineOrder | None:
+        """The order in which the stages take turns; None where there is no pipeline.
+
+        Raises:
+            RequestError: the stages are none of a pipeline, or no such order is one of theirs.
+        """
+        if self.pipeline is None:
+            return None
+        return pipeline_order(stage_graph(graph, self.stages, self._operators), self.pipeline)
+
+    def with_pipeline(self, stages: Sequence[Sequence[str]] = (), *, order: str = "1f1b", micro_batches: int) -> Self:
+        """The same plan as a pipeline; whether it can run, `validate` says.
+
+        Args:
+            stages: the operators of each stage; default those of the plan, or one stage of all, which accumulates
+                gradients over the micro-batches.
+            order: the name of an order, or the order itself as text.
+            micro_batches: into how many parts the samples are cut.
+        """
+        given = tuple(StagePlan(tuple(stage)) for stage in stages) or self.stages
+        return replace(self, stages=given, pipeline=PipelinePlan(order, micro_batches))
 
     def for_graph(self, graph: Graph) -> Self:
         """The same plan for the same graph at another batch size.
@@ -204,6 +234,7 @@ class Plan:
             seed=None if seed.is_null else seed.integer(0),
             semantics=tuple((key, entry.string()) for key, entry in table["semantics"].items()),
             stages=tuple(StagePlan.from_json(entry) for entry in table["stages"].elements()),
+            pipeline=None if table["pipeline"].is_null else PipelinePlan.from_json(table["pipeline"]),
             explanation=plan_file.explanation(table["explanation"]),
             predicted=Predicted.from_json(table["predicted"]),
         )
@@ -224,6 +255,7 @@ class Plan:
             "operators": {name: operator.to_json() for name, operator in self.operators},
             "weights": {name: weight.to_json() for name, weight in self.weights},
             "stages": [stage.to_json() for stage in self.stages],
+            "pipeline": None if self.pipeline is None else self.pipeline.to_json(),
             "explanation": {name: dict(terms) for name, terms in self.explanation},
             "predicted": self.predicted.to_json(),
         }

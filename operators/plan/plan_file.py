@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 2
+VERSION = 3
 """The version of the file that this code reads and writes."""
 
 Term = str | int | float | bool | None
@@ -30,6 +30,7 @@ _KEYS = (
     "operators",
     "weights",
     "stages",
+    "pipeline",
     "explanation",
     "predicted",
 )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 Splits = tuple[tuple["Range", ...], ...]
 """By factor, the range of each part."""
+Within = tuple[str, "Range"]
+"""A factor, and a part of it, which is split by itself while other parts are other launches'."""
 
 
 @final
@@ -132,16 +134,17 @@ class BoundRule:
         Raises:
             RequestError: See ``degrees``.
         """
-        table = _table(self, self.degrees(degrees))
+        table = _table(self, self.degrees(degrees), None)
         return tuple(table.tiles(range(len(table.index))))
 
-    def table(self, degrees: tuple[int, ...]) -> TileTable:
+    def table(self, degrees: tuple[int, ...], within: Within | None = None) -> TileTable:
         """The tiles of a split as a table.
 
         Args:
             degrees: The parts of every factor, in rule order; legal ones.
+            within: The part of one factor that is split; None: all of it. The tiles stay where they are in the whole.
         """
-        return _table(self, degrees)
+        return _table(self, degrees, within)
 
     def axis_parts(
         self,
@@ -280,13 +283,21 @@ def _extent_of(pattern: Pattern, extents: Mapping[str, int]) -> Shape:
     )
 
 
-@lru_cache(maxsize=1024)
-def _table(bound: BoundRule, degrees: tuple[int, ...]) -> TileTable:
+@lru_cache(maxsize=4096)
+def _table(bound: BoundRule, degrees: tuple[int, ...], within: Within | None) -> TileTable:
     """See ``BoundRule.table``."""
     rule, names = bound.rule, tuple(factor.name for factor in bound.factors)
     splits = tuple(split_range(factor.extent, degree) for factor, degree in zip(bound.factors, degrees, strict=True))
     parts = dict(zip(names, degrees, strict=True))
     operands = [*zip(rule.operands, bound.operand_shapes, strict=True)]
+    if within is not None:
+        place, (low, high) = names.index(within[0]), within[1]
+        nested = tuple((low + first, low + last) for first, last in split_range(high - low, degrees[place]))
+        splits = (*splits[:place], nested, *splits[place + 1 :])
+        # The other parts are there, in other launches: results that lack the factor fold.
+        parts[within[0]] = max(2, degrees[place]) if high - low < bound.factors[place].extent else degrees[place]
+        if low:  # what only the first part uses, this one does not
+            operands = [(p, None if p.joins == within[0] else shape) for p, shape in operands]
     saved = zip((pattern for _, pattern in rule.saved), bound.saved_shapes, strict=True)
     results = zip(rule.results, bound.result_shapes, strict=True)
     return TileTable(

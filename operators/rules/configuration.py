@@ -30,6 +30,7 @@ class OperatorPlan:
         degrees: (factor, degree) for every factor of the operator's rule, in the rule's order.
         processors: a processor for every replica of every point.
         replicas: how many processors compute each point.
+        recompute: whether its results are computed again for backward, and not kept from forward until then.
 
     Raises:
         RequestError: the number of processors is not the number of replicas of points.
@@ -38,6 +39,7 @@ class OperatorPlan:
     degrees: tuple[tuple[str, int], ...]
     processors: tuple[int, ...]
     replicas: int = 1
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         """Check that there is a processor for every replica of every point."""
@@ -70,6 +72,7 @@ class OperatorPlan:
             "degrees": dict(self.degrees),
             "replicas": self.replicas,
             "processors": list(self.processors),
+            "recompute": self.recompute,
         }
 
     @classmethod
@@ -79,12 +82,12 @@ class OperatorPlan:
         Raises:
             RequestError: the entry is wrong; the message names the place.
         """
-        table = entry.table(("degrees", "replicas", "processors"))
+        table = entry.table(("degrees", "replicas", "processors", "recompute"))
         degrees = tuple((factor, degree.integer(1)) for factor, degree in table["degrees"].items())
         replicas = table["replicas"].integer(1)
         processors = tuple(processor.integer(0) for processor in table["processors"].elements())
         _check_entry(table["processors"], prod(degree for _, degree in degrees), replicas, processors)
-        return cls(degrees, processors, replicas)
+        return cls(degrees, processors, replicas, table["recompute"].boolean())
 
 
 @final

@@ -11,6 +11,7 @@ from maniple.operators.rules.tile_table import Tiles
 from maniple.runtime.schedule.launch_columns import Points, Rects
 
 if TYPE_CHECKING:
+    from maniple.operators.rules.bound_rule import Within
     from maniple.operators.rules.bounds import Column, Table
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
     from maniple.operators.rules.rule import BoundRule
@@ -59,15 +60,16 @@ class PlacedTasks:
         return self._rects[role, place]
 
 
-def place_tasks(bound: BoundRule, config: OperatorPlan, memory_of: Column) -> PlacedTasks:
+def place_tasks(bound: BoundRule, config: OperatorPlan, memory_of: Column, within: Within | None = None) -> PlacedTasks:
     """Give the tasks of an operator that have something to do.
 
     Args:
         bound: its rule.
         config: its degrees and processors.
         memory_of: the memory of each processor.
+        within: the part of one factor that they compute; None: all of it.
     """
-    table = bound.table(bound.degrees(dict(config.degrees)))
+    table = bound.table(bound.degrees(dict(config.degrees)), within)
     rows, processors = keep_replicas(processors_by_point(config)[table.busy], memory_of, once=any(table.folds))
     numbers = table.busy[rows]
     return PlacedTasks(table, Points(table.index[numbers], rows, processors), Tiles(table, numbers), numbers)

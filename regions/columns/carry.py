@@ -13,7 +13,7 @@ from maniple.regions.columns.bit_sets import Column
 from maniple.regions.columns.boxes import Boxes
 from maniple.regions.columns.history import EDGES, MOVES, NONE, USE, History, Table
 from maniple.regions.columns.storage import ACCESSES, FIRST, INSTANCE, INSTANCES, LAST, NODE, WRITES, Storage
-from maniple.regions.columns.validity import MEMORY, READ, REDUCE, Given
+from maniple.regions.columns.validity import ACCUMULATE, MEMORY, READ, Given, reduces
 
 
 @inner
@@ -26,7 +26,7 @@ def carry(given: Given, past: History, kept: Storage, uses: Table) -> Table:
         kept: what every row uses.
         uses: (first task, one past the last, privilege) of each use.
     """
-    tasks, task_boxes, memories = given[0], given[1], len(given[4])
+    tasks, task_boxes = given[0], given[1]
     moves, marks, sizes, accesses = past[0], past[6], past[7], kept[2]
     sizes[EDGES] = 0
     marks[: len(tasks) + sizes[MOVES]] = NONE
@@ -40,12 +40,22 @@ def carry(given: Given, past: History, kept: Storage, uses: Table) -> Table:
             number += 1
         first, last, privilege = uses[use]
         for task in range(first, last):
-            place = memories + task if privilege == REDUCE else tasks[task, MEMORY]
+            place = _place(given, kept, task, privilege)
             history.depend(past, task, place, task_boxes, task, privilege != READ)
+            if privilege == ACCUMULATE:
+                _hide(past, place, task_boxes, task)  # who adds to what the task made waits for the task
         if privilege != READ:
             for task in range(first, last):
-                _hide(past, memories + task if privilege == REDUCE else tasks[task, MEMORY], task_boxes, task)
+                _hide(past, _place(given, kept, task, privilege), task_boxes, task)
     return past[2][: sizes[EDGES]].copy()
+
+
+@leaf
+def _place(given: Given, kept: Storage, task: int, privilege: int) -> int:
+    """The place of the instance that a task uses: of a contribution to which it adds, that of who made it."""
+    if not reduces(privilege):
+        return int(given[0][task, MEMORY])
+    return int(kept[7][kept[6][len(given[4]) + task]])
 
 
 @inner

@@ -17,7 +17,7 @@ from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH, Boxes
 from maniple.regions.columns.carry import carry
 from maniple.regions.columns.history import FULL, MEMBERS, MOVES, NONE, History, Table
 from maniple.regions.columns.storage import KEPT, REDUCTION, Storage
-from maniple.regions.columns.validity import MEMORY, READ, REDUCE, WRITE_DISCARD, Given, State
+from maniple.regions.columns.validity import ACCUMULATE, MEMORY, PROCESSOR, READ, WRITE_DISCARD, Given, State, reduces
 
 UNWRITTEN = -2
 
@@ -64,8 +64,10 @@ def analyse(
     for row in range(len(home)):
         validity.mark(given, hold, home, row, home[row, 0])
         storage.reserve(kept, home[row, 0], home[row : row + 1])
+    # Contributions that later tasks of their processors may add to in place: how many, and behind it their tasks.
+    open_ = np.zeros(1 + len(tasks), dtype=np.int64)
     for use in range(len(uses)):
-        _use(given, state, past, kept, use, uses[use])
+        _use(given, state, past, kept, open_, use, uses[use])
         if past[7][FULL] or kept[8][storage.FULL]:
             break
     if past[7][FULL] or kept[8][storage.FULL]:
@@ -84,7 +86,7 @@ def interferes(uses: Table, tasks: Table, task_boxes: Boxes) -> bool:
     """Whether two tasks of one use write an element, or tasks of one colour fold different boxes or are apart."""
     for use in range(len(uses)):
         first, last, privilege = uses[use]
-        if privilege == REDUCE:
+        if reduces(privilege):
             for task in range(first + 1, last):
                 color, before = tasks[task, validity.COLOR], tasks[task - 1, validity.COLOR]
                 if color < before or (color == before and not boxes.same(task_boxes, task, task_boxes, task - 1)):
@@ -112,22 +114,21 @@ def _overlap(tasks: Table, task_boxes: Boxes, first: int, last: int) -> bool:
 
 
 @inner
-def _use(given: Given, state: State, past: History, kept: Storage, use: int, row: Column) -> None:
+def _use(given: Given, state: State, past: History, kept: Storage, open_: Column, use: int, row: Column) -> None:
     """Analyse one use: what must move before it, who waits for whom, and what it leaves."""
     tasks, task_boxes, need = given[0], given[1], state[2]
     first, last, privilege = row[0], row[1], row[2]
-    if privilege == REDUCE and not merging.is_due(state):
-        _contribute(given, state, past, kept, first, last)
+    if reduces(privilege) and not merging.is_due(state):
+        _contribute(given, state, past, kept, open_, row)
         return
     need[:] = 0
     for task in range(first, last):
         # Of replicas that reduce, the first contributes alone.
-        again = privilege == REDUCE and task > first and tasks[task, validity.COLOR] == tasks[task - 1, validity.COLOR]
-        if not again:
+        if not (reduces(privilege) and _is_replica(tasks, task, first)):
             validity.mark(given, need, task_boxes, task, tasks[task, MEMORY])
-    if privilege == REDUCE:
+    if reduces(privilege):
         merging.merge(given, state, past, kept, use)
-        _contribute(given, state, past, kept, first, last)
+        _contribute(given, state, past, kept, open_, row)
         return
     if privilege != WRITE_DISCARD and not _is_valid(state):
         _move(given, state, past, kept, use, first, last)
@@ -160,7 +161,7 @@ def _reducing(uses: Table) -> int:
     """One past the last task that reduces."""
     found = 0
     for use in range(len(uses)):
-        if uses[use, 2] == REDUCE:
+        if reduces(uses[use, 2]):
             found = max(found, uses[use, 1])
     return found
 
@@ -208,7 +209,7 @@ def _grid(layout: Column, home: Boxes, task_boxes: Boxes) -> tuple[Column, Colum
 
 @inner
 def _instances(home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, memories: int) -> Column:
-    """The elements of the instances that tasks use: a box of all valid values in each memory, one per contribution."""
+    """The elements of the boxes of all valid values that tasks use in each memory; contributions come later."""
     elements = np.zeros(memories, dtype=np.int64)
     hulls = np.empty((memories, boxes.WIDTH), dtype=np.int64)
     seen = np.zeros(memories, dtype=np.int64)
@@ -216,9 +217,7 @@ def _instances(home: Boxes, uses: Table, tasks: Table, task_boxes: Boxes, memori
         _grow(hulls, seen, home, row, home[row, 0])
     for first, last, privilege in uses:
         for task in range(first, last):
-            if privilege == REDUCE:
-                elements[tasks[task, MEMORY]] += boxes.volume(task_boxes, task)
-            else:
+            if not reduces(privilege):
                 _grow(hulls, seen, task_boxes, task, tasks[task, MEMORY])
     for memory in range(memories):
         if seen[memory]:
@@ -237,16 +236,61 @@ def _grow(hulls: Boxes, seen: Column, table: Boxes, row: int, memory: int) -> No
 
 
 @leaf
-def _contribute(given: Given, state: State, past: History, kept: Storage, first: int, last: int) -> None:
-    """Let tasks contribute to what they reduce; replicas of a task, which share its colour, count once."""
+def _is_replica(tasks: Table, task: int, first: int) -> bool:
+    """Whether a task computes once more what the one before it, of the same colour, contributes already."""
+    return task > first and tasks[task, validity.COLOR] == tasks[task - 1, validity.COLOR]
+
+
+@leaf
+def _contribute(given: Given, state: State, past: History, kept: Storage, open_: Column, row: Column) -> None:
+    """Let tasks contribute to what they reduce; replicas of a task, which share its colour, count once.
+
+    Where contributions accumulate, a task adds to the one that its processor has there already, if there is one:
+
+        use  p0            p1
+        0    makes #0      makes #1
+        1    adds to #0    adds to #1
+        2    a read folds #0 and #1
+        3    makes #2      makes #3
+    """
     tasks, task_boxes, memories = given[0], given[1], len(given[4])
+    first, last, accumulates = row[0], row[1], row[2] == ACCUMULATE
     for task in range(first, last):
+        memory, counts = tasks[task, MEMORY], not _is_replica(tasks, task, first)
+        into = _opened(given, state, open_, task) if accumulates and counts else task
+        if into != task:
+            storage.share(kept, memories + into, memories + task)
+            history.depend(past, task, memories + into, task_boxes, task, True)
+            history.record(past, task, memories + into, task_boxes, task, True)
+            continue
+        given[5][memory] += boxes.volume(task_boxes, task)
         if kept[8][KEPT]:
-            storage.make(kept, tasks[task, MEMORY], REDUCTION, memories + task, task_boxes[task : task + 1])
-        if task == first or tasks[task, validity.COLOR] != tasks[task - 1, validity.COLOR]:
+            storage.make(kept, memory, REDUCTION, memories + task, task_boxes[task : task + 1])
+        if counts:
             validity.mark(given, state[1], task_boxes, task, task)
-            state[3][tasks[task, MEMORY]] += 1
+            state[3][memory] += 1
             history.record(past, task, memories + task, task_boxes, task, True)
+            if accumulates:
+                open_[0] += 1
+                open_[open_[0]] = task
+
+
+@leaf
+def _opened(given: Given, state: State, open_: Column, task: int) -> int:
+    """The task to whose contribution another adds in place: of its processor and box, all of it waiting; or itself."""
+    tasks, task_boxes = given[0], given[1]
+    number = 1
+    while number <= open_[0]:
+        other = open_[number]
+        if not validity.is_marked(given, state[1], task_boxes, other, other):
+            # Some of it was folded: nobody adds to it any more.
+            open_[number] = open_[open_[0]]
+            open_[0] -= 1
+            continue
+        if tasks[other, PROCESSOR] == tasks[task, PROCESSOR] and boxes.same(task_boxes, other, task_boxes, task):
+            return int(other)
+        number += 1
+    return task
 
 
 @inner

@@ -37,6 +37,8 @@ SOURCE, TARGET, FEEDS, AFTER = 1, 4, 5, 6
 MEMORY, FIRST_PART, LAST_PART = 1, 5, 6
 # How many of each table are used; whether a record is kept; and whether one of the tables was too small.
 INSTANCES, SPACES, ACCESSES, TRANSFERS, PIECES, PARTS, KEPT, FULL = range(8)
+ADDS = 2
+"""What stands under WRITES of a task that adds to what is there, where one that only writes has 1 and others 0."""
 
 
 def room(entries: int) -> Storage:
@@ -118,6 +120,13 @@ def reserve(storage: Storage, memory: int, table: Boxes) -> int:
 def held(storage: Storage, place: int) -> int:
     """The instance in a place; none where nothing is kept."""
     return int(storage[6][place]) if storage[8][KEPT] else NONE
+
+
+@leaf
+def share(storage: Storage, place: int, other: int) -> None:
+    """Let a place have the instance of another, whose own it stays, if anything is kept."""
+    if storage[8][KEPT]:
+        storage[6][other] = storage[6][place]
 
 
 @leaf

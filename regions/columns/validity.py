@@ -17,9 +17,10 @@ from maniple.regions.columns.bit_sets import Bits, Column
 from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH, Boxes
 from maniple.regions.columns.history import NONE, Table
 
-READ, READ_WRITE, WRITE_DISCARD, REDUCE, RESULT, GRADIENT = range(6)
-"""Privileges; and two that a placement or the whole step decides: RESULT is written, or reduced where tasks fold into
-it, GRADIENT is written where a region has one contributor with disjoint tiles, and else reduced."""
+READ, READ_WRITE, WRITE_DISCARD, REDUCE, RESULT, GRADIENT, ACCUMULATE = range(7)
+"""Privileges, the last a reduction that adds in place; and two that a placement or the whole step decides: RESULT is
+written, or reduced where tasks fold into it, GRADIENT is written where a region has one contributor with disjoint
+tiles, and else reduced."""
 FOLD, COPY, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST = range(1, 7)
 # Columns of `tasks`; COLOR is the same for replicas of one point.
 MEMORY, PROCESSOR, COLOR = range(3)
@@ -31,6 +32,12 @@ region's extents with the bytes of an element and of a cache line."""
 State = tuple[Bits, Bits, Bits, Column]
 """For each cell: the memories that hold it, the contributions (by task) that wait, the memories that need it now. And
 for each memory a number of its contributions that no cell has more of waiting."""
+
+
+@leaf
+def reduces(privilege: int) -> bool:
+    """Whether tasks with a privilege contribute to values that they do not see."""
+    return privilege in (REDUCE, ACCUMULATE)
 
 
 @leaf
@@ -50,6 +57,25 @@ def mark(given: Given, sets: Bits, table: Boxes, row: int, number: int) -> None:
                     first = (((a * n1 + b) * n2 + c) * n3 + d) * n4
                     for cell in range(first + e0, first + e1):
                         sets[cell, word] |= bit
+
+
+@leaf
+def is_marked(given: Given, sets: Bits, table: Boxes, row: int, number: int) -> bool:
+    """Whether a number is in the sets of all cells of a box."""
+    starts = given[3]
+    word, bit = number >> 5, 1 << (number & 31)
+    (a0, a1), (b0, b1), (c0, c1), (d0, d1), (e0, e1) = _span(given, table, row)
+    n1, n2 = starts[2] - starts[1] - 1, starts[3] - starts[2] - 1
+    n3, n4 = starts[4] - starts[3] - 1, starts[5] - starts[4] - 1
+    for a in range(a0, a1):
+        for b in range(b0, b1):
+            for c in range(c0, c1):
+                for d in range(d0, d1):
+                    first = (((a * n1 + b) * n2 + c) * n3 + d) * n4
+                    for cell in range(first + e0, first + e1):
+                        if not sets[cell, word] & bit:
+                            return False
+    return True
 
 
 @leaf

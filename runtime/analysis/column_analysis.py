@@ -170,7 +170,7 @@ def _fits(key: FragmentKey, axes: tuple[int, ...], home: Boxes, boxes: Boxes, wo
 
 def _words(uses: Table) -> int:
     """How many words a cell needs for the contributions that wait for it."""
-    reducing = uses[uses[:, 2] == validity.REDUCE, 1]
+    reducing = uses[(uses[:, 2] == validity.REDUCE) | (uses[:, 2] == validity.ACCUMULATE), 1]
     return int(reducing[-1]) // 32 if len(reducing) else 0
 
 
@@ -195,7 +195,7 @@ def _boxes(ends: Table, axes: tuple[int, ...], ndim: int) -> Boxes:
 
 def _privilege(privilege: Privilege) -> int:
     if privilege.reduces:
-        return validity.REDUCE
+        return validity.ACCUMULATE if privilege.accumulates else validity.REDUCE
     if privilege.writes:
         return validity.READ_WRITE if privilege.reads else validity.WRITE_DISCARD
     return validity.READ

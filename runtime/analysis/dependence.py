@@ -9,6 +9,7 @@ from maniple.regions.index_space import RectSet, intersect, meets
 from maniple.regions.validity import Use, Validity
 from maniple.runtime.analysis.instance_table import InstanceTable
 from maniple.runtime.analysis.instance_table import Node as Node
+from maniple.runtime.analysis.open_contributions import OpenContributions
 from maniple.runtime.analysis.placed_use import Advance as Advance
 from maniple.runtime.analysis.placed_use import AnalysedUse
 from maniple.runtime.analysis.placed_use import Move as Move
@@ -67,6 +68,7 @@ class RegionAnalysis:
         self._mover = mover
         self.moved = 0
         self._contributors: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._open = OpenContributions()
 
     @property
     def extents(self) -> dict[int, tuple[int, InstanceKind, Rect]]:
@@ -85,12 +87,13 @@ class RegionAnalysis:
             RequestError: two tasks interfere, or an element is read that nothing wrote.
         """
         validity, ordinal = (self.validity, self.uses) if after is None else (after.validity, after.ordinal + 1)
+        joins = self._open.joins(ordinal, uses, validity) if privilege.accumulates else {}
         placed = [
             Use(use.memory, use.rect, privilege, (ordinal, *use.color), use.shared)
             for use in uses
-            if not use.rect.is_empty
+            if not use.rect.is_empty and use.point not in joins
         ]
-        return Advance(ordinal, *validity.advance(placed, self.near))
+        return Advance(ordinal, *validity.advance(placed, self.near), joins)
 
     def make_room(self, memory: int, rect: Rect) -> None:
         """Move a memory's instance of valid values to one that holds a rectangle too, unless it does already."""
@@ -148,23 +151,30 @@ class RegionAnalysis:
                 self._copy(copy)
         accesses = []
         for use in active:
-            access = self._access(ordinal, privilege, use, fills=fills)
+            access = self._access(found, privilege, use, fills=fills)
             if access is not None:
                 accesses.append((use, access))
         nodes = [(Node(self.step, ordinal, use.point), (access,), use.shared) for use, access in accesses]
-        if apart(active):
-            for node, used, together in nodes:
-                self.edges += self.instances.record(node, used, shared=together)
-        else:
-            for node, used, together in nodes:
-                self.edges += self.instances.depend(node, used, shared=together)
-            for node, used, together in nodes:
-                self.instances.record(node, used, shared=together)
+        if privilege.accumulates:
+            self._open.add(ordinal, active, found.joins)
+        self._record(nodes, apart=apart(active) or privilege.accumulates)
         return [(use.point, access) for use, access in accesses]
 
-    def _access(self, ordinal: int, privilege: Privilege, use: PlacedUse, *, fills: bool) -> Access | None:
+    def _record(self, nodes: Sequence[tuple[Node, tuple[Access], bool]], *, apart: bool) -> None:
+        """Let tasks wait for conflicting uses, and remember their own: one by one if they may wait for each other."""
+        for node, used, together in nodes:
+            if apart:
+                self.edges += self.instances.record(node, used, shared=together)
+            else:
+                self.edges += self.instances.depend(node, used, shared=together)
+        for node, used, together in () if apart else nodes:
+            self.instances.record(node, used, shared=together)
+
+    def _access(self, found: Advance, privilege: Privilege, use: PlacedUse, *, fills: bool) -> Access | None:
         """Give the access of one task, None if it fills what no instance has room for."""
-        rect = use.rect
+        rect, ordinal = use.rect, found.ordinal
+        if use.point in found.joins:
+            return Access(self._contributors[found.joins[use.point]][0], rect, writes=True, slot=0, adds=True)
         if privilege.reduces:
             tag = (ordinal, use.point)
             instance = self.instances.other(use.memory, InstanceKind.REDUCTION, rect.bounds, tag)

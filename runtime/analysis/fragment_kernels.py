@@ -25,8 +25,8 @@ from maniple.process.compilation.compiled import kernel, leaf
 from maniple.regions.columns import storage
 from maniple.regions.columns.bit_sets import Column
 from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH, Boxes
-from maniple.regions.columns.storage import Storage, Table
-from maniple.regions.columns.validity import MEMORY, READ, REDUCE
+from maniple.regions.columns.storage import ADDS, Storage, Table
+from maniple.regions.columns.validity import MEMORY, READ, reduces
 
 __all__: list[str] = []
 
@@ -48,7 +48,7 @@ def tabulate_record(
         memories: how many there are.
         kept: the record.
     """
-    instances, boxes, accesses, transfers, pieces, parts, at, _, sizes = kept
+    instances, boxes, accesses, transfers, pieces, parts, at, place_of, sizes = kept
     count, made, behind = len(tasks), sizes[storage.INSTANCES], len(tasks) + sizes[storage.SPACES]
     spaces = count + sizes[storage.ACCESSES] + sizes[storage.TRANSFERS] + sizes[storage.PIECES]
     first, last = np.empty(spaces + made, dtype=np.int64), np.empty(spaces + made, dtype=np.int64)
@@ -59,9 +59,11 @@ def tabulate_record(
     for use in range(len(uses)):
         for task in range(uses[use, 0], uses[use, 1]):
             # The place of a contribution is behind those of all memories.
-            place = memories + task if uses[use, 2] == REDUCE else tasks[task, MEMORY]
+            place = memories + task if reduces(uses[use, 2]) else tasks[task, MEMORY]
             found[task, 0], found[task, 1], found[task, 2] = use, points[task], task
             found[task, 3], found[task, 4] = at[place], int(uses[use, 2] != READ)
+            if place_of[at[place]] != place:
+                found[task, 4] = ADDS
             first[task], last[task] = task, task + 1
     space = count
     used = np.empty((sizes[storage.ACCESSES], 5), dtype=np.int64)

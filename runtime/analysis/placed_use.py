@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -13,7 +13,7 @@ from maniple.runtime.schedule.launch_columns import Points, Rects
 from maniple.runtime.schedule.on_demand import OnDemand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.validity import Movements, Validity
@@ -79,11 +79,13 @@ class Advance:
         ordinal: number of the use in the step.
         movements: the folds and copies that come first.
         validity: what it leaves valid where.
+        joins: by point, the key of the contribution that a task adds to, of those that make none of their own.
     """
 
     ordinal: int
     movements: Movements
     validity: Validity
+    joins: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def needs(self, requirement: Requirement, uses: Sequence[PlacedUse]) -> Iterator[tuple[int, Rect]]:
         """Give the rectangles for which instances of valid values must have room, with their memories."""
@@ -98,7 +100,7 @@ class Advance:
     def takes(self, requirement: Requirement, uses: Sequence[PlacedUse]) -> Iterator[tuple[int, int]]:
         """Give how many elements the contributions have, and the tiles on their way to folds, with their memories."""
         if requirement.privilege.reduces:
-            yield from ((use.memory, use.rect.bounds.volume) for use in uses)
+            yield from ((use.memory, use.rect.bounds.volume) for use in uses if use.point not in self.joins)
         for fold in self.movements.folds:
             for part in fold.parts:
                 if part.memory != fold.target:

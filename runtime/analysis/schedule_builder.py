@@ -147,9 +147,12 @@ class ScheduleBuilder:
             fragment, at = placed.fragment, placed.moves
             rows[0, at], rows[3, at], rows[4, at] = fragment.kinds, fragment.processors, placed.region
             rows[5, at] = fragment.elements * self.regions[placed.region].itemsize
-        successors = csr(count, self._pairs([placed.fragment.edges for placed in self._placed]))
+        pairs = self._pairs([placed.fragment.edges for placed in self._placed])
+        successors = csr(count, pairs)
         carried = csr(count, self._pairs([placed.fragment.carried for placed in self._placed]))
-        position, _ = self.order(successors)
+        turns = self._turns(rows[3])
+        # Turns say who goes first where several could; nobody waits for them: each processor runs its rows in order.
+        position, _ = self.order(csr(count, np.concatenate((pairs, turns))) if len(turns) else successors)
         return Schedule(
             machine=self.machine,
             launches=tuple(self.launches),
@@ -171,6 +174,19 @@ class ScheduleBuilder:
             folds=self._folds(),
             plans=self._plans(),
         )
+
+    def _turns(self, processors: Column) -> Table:
+        """The rows of launches in turn: (row, the next one of its processor)."""
+        found = [
+            np.arange(self._starts[number + 1] - len(launch.points), self._starts[number + 1])
+            for number, launch in enumerate(self.launches)
+            if launch.in_turn
+        ]
+        rows = np.concatenate([np.empty(0, dtype=np.int64), *found])
+        rows = rows[np.argsort(processors[rows], kind="stable")]
+        pairs = np.stack((rows[:-1], rows[1:]), axis=1)
+        turns: Table = pairs[processors[pairs[:, 0]] == processors[pairs[:, 1]]]
+        return turns
 
     def _number_rows(self) -> list[int]:
         """Give all rows their numbers; returns where those of each launch begin, and how many there are."""

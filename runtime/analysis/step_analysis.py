@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maniple.regions.columns.storage import ADDS
 from maniple.runtime.analysis import column_analysis
 from maniple.runtime.analysis.analysis_cache import AnalysisCache
 from maniple.runtime.analysis.dependence import Node, RegionAnalysis, apart
@@ -86,7 +87,8 @@ class _Names:
         self._serves += [ordinal] * len(use.moves)
         for point, _, access in use.accesses:
             self._nodes[ordinal, point] = len(self._tasks)
-            self._tasks.append((ordinal, point, self._space(access.rect), access.instance, int(access.writes)))
+            writes = ADDS if access.adds else int(access.writes)
+            self._tasks.append((ordinal, point, self._space(access.rect), access.instance, writes))
 
     def _space(self, space: IndexSpace) -> int:
         return self._spaces.setdefault(space, len(self._spaces))
@@ -158,7 +160,7 @@ def _carry(key: FragmentKey, found: Sequence[AnalysedUse], left: InstanceTable) 
         left: who used which elements last in the step before; used up.
     """
     number = 0
-    for ordinal, ((_, tasks), use) in enumerate(zip(key.uses, found, strict=True)):
+    for ordinal, ((privilege, tasks), use) in enumerate(zip(key.uses, found, strict=True)):
         if not left.remembers:
             return
         for move in use.moves:
@@ -166,7 +168,7 @@ def _carry(key: FragmentKey, found: Sequence[AnalysedUse], left: InstanceTable) 
             number += 1
         together = {task.point: task.shared for task in tasks}
         nodes = [(Node(1, ordinal, point), (access,), together[point]) for point, _, access in use.accesses]
-        if not apart(tasks):
+        if not (apart(tasks) or privilege.accumulates):
             for node, used, shared in nodes:
                 yield from left.depend(node, used, shared=shared)
         for node, used, shared in nodes:

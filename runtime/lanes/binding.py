@@ -10,6 +10,7 @@ import numpy as np
 
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
+from maniple.runtime.lanes.accumulation_binding import AccumulationBinding
 from maniple.runtime.lanes.movement_binding import Place, bind_movement
 from maniple.runtime.schedule.lane import StepKind
 from maniple.runtime.schedule.memory.rank_instances import RankInstances
@@ -203,6 +204,7 @@ class Binder:
         self.shared = shared
         self.binding = binding
         self.wires = {processor: Wire() for processor in lanes.steps}
+        self._accumulation = AccumulationBinding(self.schedule)
 
     def call(self, processor: int, step: Step) -> Callable[[], object]:
         """Bind a task or fold of the schedule, or a fold inside a collective."""
@@ -227,7 +229,7 @@ class Binder:
         for access in accesses:
             views[access.slot] = view(access.instance, access.rect)
         cores = schedule.machine.processors[int(schedule.processor[step.row])].cores
-        return launch.binder(int(schedule.point[step.row]), views, cores)
+        return self._accumulation.bind(step.row, launch.binder, views, cores)
 
     def pushes(self, processor: int, rank: int, table: int) -> dict[int, Callable[[], object]]:
         """Bind a lane's pushes to one rank, by step, to where that rank's table says that its instances are.

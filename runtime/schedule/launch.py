@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from maniple.regions.privilege import Coherence
 
@@ -71,6 +71,25 @@ class Binder(Protocol):
         ...
 
 
+@runtime_checkable
+class Accumulating(Binder, Protocol):
+    """A binder whose bodies can add to what a view holds: to an earlier contribution, or to a value to change."""
+
+    def adds_in_place(self, adding: frozenset[int]) -> bool:
+        """Say whether they need no scratch for it.
+
+        Args:
+            adding: the requirements, by number, to whose views they add.
+        """
+        ...
+
+    def bind_adding(
+        self, point: int, views: Sequence[torch.Tensor | None], cores: int, adding: frozenset[int]
+    ) -> Callable[[], object]:
+        """Bind the body of one point that adds in place; the arguments are those of a call and of `adds_in_place`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A mapped index launch: one operation that stands for a task per point (a single launch has one point).
@@ -83,6 +102,7 @@ class Launch:
         flops: floating-point operations of each point, for cost models.
         kind: the operator and what is computed of it, such as `conv2d.forward`, for cost models.
         provenance: the source line that launched it, or the operator it stands for.
+        in_turn: whether a processor runs its tasks after those of earlier such launches, and not by who is ready first.
     """
 
     name: str
@@ -92,6 +112,7 @@ class Launch:
     flops: tuple[float, ...] = ()
     kind: str = ""
     provenance: str = ""
+    in_turn: bool = False
 
     def label(self, point: int) -> str:
         """Name one of its tasks, such as `conv2d.forward[1,0]@p1`."""

@@ -85,6 +85,19 @@ class Rects(OnDemand[Rect]):
         self.bounds = bounds
         self._made: dict[int, Rect] = {}
 
+    def moved(self, axis: int, by: int) -> Rects:
+        """The same boxes elsewhere along an axis; empty ones stay where they are.
+
+        Args:
+            axis: the axis.
+            by: how far.
+        """
+        if not by:
+            return self
+        bounds = self.bounds.copy()
+        bounds[(self.volumes > 0), axis] += by
+        return Rects(bounds)
+
     @cached_property
     def volumes(self) -> Column:
         """How many elements each has."""

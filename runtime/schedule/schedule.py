@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maniple.regions.columns.storage import ADDS
 from maniple.runtime.schedule.instance import Instance as Instance
 from maniple.runtime.schedule.instance import InstanceKind as InstanceKind
 
@@ -47,12 +48,14 @@ class Access:
         rect: the elements used.
         writes: whether they are written.
         slot: for a task the number of its requirement; for a fold 0 is the target and 1.. the parts in fold order.
+        adds: whether a task adds to what is there, and does not write over it.
     """
 
     instance: int
     rect: IndexSpace
     writes: bool
     slot: int
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ class Schedule:
         carried: starts and rows (CSR) of the next step that wait for a row of this one; that a row waits for its own
             run of the step before goes without saying.
         rects: the rectangles that accesses and transfers refer to.
-        access: starts (by row), instance, rect, writes, slot: the columns behind `accesses`.
+        access: starts (by row), instance, rect, writes (2: adds), slot: the columns behind `accesses`.
         transfer: starts (by row), source, target, rect, feeds, after, follows: the columns behind `transfers`.
         pieces: the folds inside the collectives that have any, by row.
         folds: symbol of the reduction operator of each FOLD row, by row.
@@ -177,7 +180,7 @@ class Schedule:
         """Give the instances that a row uses, in the order of its requirements or parts."""
         starts, instance, rect, writes, slot = self.access
         return tuple(
-            Access(int(instance[i]), self.rects[rect[i]], bool(writes[i]), int(slot[i]))
+            Access(int(instance[i]), self.rects[rect[i]], bool(writes[i]), int(slot[i]), bool(writes[i] == ADDS))
             for i in range(starts[row], starts[row + 1])
         )
 

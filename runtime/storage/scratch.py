@@ -22,6 +22,7 @@ import torch
 
 from maniple.process.host_allocation import Taken, watch_host_run
 from maniple.runtime.analysis.capacity import Resident
+from maniple.runtime.schedule.accumulation import scratch_bytes
 from maniple.runtime.schedule.launch import Binder
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.runtime.storage.copy_kernels import torch_dtype
@@ -145,6 +146,10 @@ class ScratchTable:
                 unknown.setdefault(memory, []).append(resident)
             elif found.peak > 0 and (processor.id not in most or found.peak > most[processor.id].size):
                 most[processor.id] = resident
+        for number, size in scratch_bytes(schedule).items():
+            if number in processors:
+                memory = schedule.machine.memory_of(number)
+                kept[memory] = kept.get(memory, 0) + size
         residents = unknown
         for memory, size in sorted(kept.items()):
             if size:

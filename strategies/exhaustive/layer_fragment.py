@@ -150,7 +150,7 @@ class Fragments:
 
     def _of_launch(self, place: int, launch: PlacedLaunch) -> Group:
         """The layers on whose choices a launch depends: those of its operator, or all that use what it is for."""
-        kind, number, _ = self._plan_free.action(place)
+        kind, number, *_ = self._plan_free.action(place)
         if kind in {"forward", "backward"} and not launch.name.endswith((".norm", ".update")):
             return (self._layers.place[number],)
         return self._of_region(launch.uses[0][0])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from maniple.operators.plan import plan_file
-from maniple.operators.plan.plan import OperatorPlan, Plan, Predicted, StagePlan, WeightPlan
+from maniple.operators.plan.plan import OperatorPlan, PipelinePlan, Plan, Predicted, StagePlan, WeightPlan
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Point = tuple[float, int, float, int, int, Plan]
 Figures = tuple[bool, float, int, int, tuple[str, ...], float | None, float | None, int]
 """The figures of the whole, in order."""
 
-VERSION = 2
+VERSION = 3
 """The version of the file that this code reads and writes."""
 FIGURES = (
     "exact",
@@ -40,7 +40,7 @@ FIGURES = (
     "memory_correlation",
     "capacity_bytes",
 )
-OWN = ("machine", "strategy", "seed", "semantics", "stages", "explanation", "predicted")
+OWN = ("machine", "strategy", "seed", "semantics", "stages", "pipeline", "explanation", "predicted")
 MEASURES = ("step_s", "peak_memory_bytes", "model_s", "model_bytes", "devices")
 
 
@@ -107,6 +107,7 @@ def parts(root: Entry) -> tuple[tuple[Point, ...], Figures]:
             seed=None if own["seed"].is_null else own["seed"].integer(0),
             semantics=tuple((key, entry.string()) for key, entry in own["semantics"].items()),
             stages=tuple(StagePlan.from_json(entry) for entry in own["stages"].elements()),
+            pipeline=None if own["pipeline"].is_null else PipelinePlan.from_json(own["pipeline"]),
             explanation=plan_file.explanation(own["explanation"]),
             predicted=Predicted.from_json(own["predicted"]),
         )

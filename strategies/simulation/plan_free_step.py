@@ -58,7 +58,7 @@ class PlanFreeStep:
         self.exchanged = [frozenset(operator.exchanges()) for operator in self.operators]
         self.producer = {result: node.id for node in self.nodes for result in node.results}
         self.assignments = graph.assignments
-        self.loss = next(number for kind, number, _ in script.actions if kind == "fetch")
+        self.loss = next(number for kind, number, *_ in script.actions if kind == "fetch")
         self.needed = frozenset(node.id for node in script.nodes)
         read = (operand for node in script.nodes for operand in node.operands if operand is not None)
         self._tensors_needed = frozenset([self.loss, *self.assignments.values(), *read])
@@ -71,7 +71,7 @@ class PlanFreeStep:
         self.follows: Literal["norm", "update"] = "update" if optimizer.clip_norm is None else "norm"
         """What comes as soon as the gradient of a parameter is complete."""
         self._actions = [action for action in script.actions if action.kind != self.follows]
-        self.places = {(kind, number): PLACES * at for at, (kind, number, _) in enumerate(self._actions)}
+        self.places = {(kind, number): PLACES * at for at, (kind, number, *_) in enumerate(self._actions)}
         """Where the launches of each action begin, by its kind and number."""
         if len(self._actions) > MOST_PLACES // PLACES:
             raise RequestError(f"simulation: expected at most {MOST_PLACES // PLACES // 2} operators")
@@ -171,7 +171,7 @@ def _finishers(script: Script, follows: str) -> dict[int, int]:
     """The operator whose backward pass completes the gradient of each parameter: what follows comes right after."""
     found: dict[int, int] = {}
     operator = -1
-    for kind, number, _ in script.actions:
+    for kind, number, *_ in script.actions:
         if kind == "backward":
             operator = number
         elif kind == follows:

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.process.error import RequestError
-from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, accumulate, reduce
 from maniple.regions.rectangle import Rect
 from maniple.runtime.analysis import column_analysis
 from maniple.runtime.analysis.fragment import Fragment, FragmentKey, HostDistance
 from maniple.runtime.analysis.placed_use import PlacedUse
 from maniple.runtime.analysis.step_analysis import analyse_by_use
 
-PRIVILEGES = (READ, READ, READ_WRITE, WRITE_DISCARD, reduce("+"), reduce("+"))
+PRIVILEGES = (READ, READ, READ_WRITE, WRITE_DISCARD, reduce("+"), reduce("+"), accumulate("+"), accumulate("+"))
 HOSTS = ((0,), (0, 0), (0, 1), (0, 0, 1, 1), (0, 1, 2), (0, 0, 0, 1, 1, 2))
 
 

@@ -61,10 +61,11 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
             kept = real if kept is None else kept & real
         if kept is not None:
             rows, slopes = rows[kept], slopes[kept]
-        target.zero_()
+        if 1 not in tensors.adds:
+            target.zero_()
         target.index_add_(0, rows, slopes)
 
     return run
 
 
-KERNELS = Kernels(bind_forward, bind_backward)
+KERNELS = Kernels(bind_forward, bind_backward, accumulates=(1,))

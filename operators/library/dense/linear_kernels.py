@@ -32,10 +32,16 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     transposed = gradient.t()
     if weight_gradient is not None and x is not None:
         rows = in_matrix(x, steps)
-        steps.then(lambda: torch.mm(transposed, rows, out=weight_gradient))
+        if 1 in tensors.adds:
+            steps.then(lambda: weight_gradient.addmm_(transposed, rows))
+        else:
+            steps.then(lambda: torch.mm(transposed, rows, out=weight_gradient))
     if bias_gradient is not None:
         ones = torch.ones(gradient.shape[0], dtype=gradient.dtype)
-        steps.then(lambda: torch.mv(transposed, ones, out=bias_gradient))
+        if 2 in tensors.adds:
+            steps.then(lambda: bias_gradient.addmv_(transposed, ones))
+        else:
+            steps.then(lambda: torch.mv(transposed, ones, out=bias_gradient))
     if x_gradient is not None and weight is not None:
         after = CallSequence()
         matrix, used = out_matrix(x_gradient, after), weight
@@ -43,4 +49,4 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     return steps.bind()
 
 
-KERNELS = Kernels(bind_forward, bind_backward)
+KERNELS = Kernels(bind_forward, bind_backward, accumulates=(1, 2))

@@ -117,12 +117,16 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         _groups(context),
         mask,
     )
-    wanted = tuple((place, goal[0].copy_, goal[1]) for place, goal in enumerate(targets) if goal is not None)
+    wanted = tuple(
+        (place, goal[0].add_ if place in tensors.adds else goal[0].copy_, goal[1])
+        for place, goal in enumerate(targets)
+        if goal is not None
+    )
 
     def run() -> None:
         found = convolution_backward(gradient, source, weight, *arguments)
-        for place, copy, crop in wanted:
-            copy(found[place] if crop is None else found[place][crop])
+        for place, put, crop in wanted:
+            put(found[place] if crop is None else found[place][crop])
 
     return steps.then(run).bind()
 
@@ -152,4 +156,4 @@ def _targets(
     return ((x_gradient, None if unpadded else _interior(context, shape)), *rest)
 
 
-KERNELS = Kernels(bind_forward, bind_backward)
+KERNELS = Kernels(bind_forward, bind_backward, accumulates=(1, 2))

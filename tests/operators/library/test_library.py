@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -24,6 +24,8 @@ from maniple.operators.rules.rule import BoundRule, Shape, Tile
 from maniple.regions.rectangle import Rect
 
 TOLERANCE = 1e-10
+THERE = 3.5
+"""What gradients are added to where they are."""
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "int64": torch.int64}
 
 
@@ -166,6 +168,8 @@ class Split:
     case: Case
     degrees: dict[str, int]
     strided: bool = False
+    adding: bool = False
+    """Whether backward adds, where it says that it can, to what is there."""
 
     def run(self, operands: list[Tensor | None], result_gradient: Tensor | None) -> tuple[Tensor, list[Tensor | None]]:
         bound = self.case.bound()
@@ -218,10 +222,16 @@ class Split:
         )
         result_part = part if reads.results else None
         tensors = BackwardTensors((gradient,), reread, (result_part,), saved, tuple(targets))
-        twice(
-            lambda: kernels.bind_backward(context, tensors),
-            (gradient, *parts, part, *saved),
-        )
+        if self.adding:
+            adds = frozenset(range(len(targets)) if kernels.accumulates is None else kernels.accumulates)
+            there = [target for place, target in enumerate(targets) if target is not None and place in adds]
+            for target in there:
+                target.fill_(THERE)
+            kernels.bind_backward(context, replace(tensors, adds=adds))()
+            for target in there:
+                target.sub_(THERE)
+        else:
+            twice(lambda: kernels.bind_backward(context, tensors), (gradient, *parts, part, *saved))
         for whole, count, rect, target in zip(gradients, written, tile.gradient_rects, targets, strict=True):
             if whole is not None and count is not None and rect is not None and target is not None:
                 whole[rect.slices((0,) * whole.ndim)] += target
@@ -239,13 +249,21 @@ def expected(case: Case, operands: list[Tensor | None], gradient: Tensor | None)
     return result.detach(), [leaf.grad if leaf is not None else None for leaf in leaves]
 
 
-def check(case: Case, degrees: dict[str, int], seed: int, *, strided: bool = False, dtype: str = "float64") -> None:
+def check(
+    case: Case,
+    degrees: dict[str, int],
+    seed: int,
+    *,
+    strided: bool = False,
+    adding: bool = False,
+    dtype: str = "float64",
+) -> None:
     """Compare one split with torch."""
     operands = case.operands(seed, DTYPES[dtype])
     generator = torch.Generator().manual_seed(seed + 1)
     gradient = torch.randn(case.bound().result_shapes[0], generator=generator, dtype=DTYPES[dtype])
     reference, references = expected(case, operands, gradient)
-    result, gradients = Split(case, degrees, strided).run(operands, gradient)
+    result, gradients = Split(case, degrees, strided, adding).run(operands, gradient)
     tolerance = TOLERANCE if dtype == "float64" else 1e-4
     for name, ours, theirs in [
         ("result", result, reference),
@@ -263,6 +281,15 @@ def test_every_split_gives_what_torch_gives(name: str) -> None:
     case = CASES[name]
     for seed, degrees in enumerate(splits(case)):
         check(case, degrees, seed, strided=seed % 2 == 1)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, case in CASES.items() if case.operator.kernels().accumulates != ())
+)
+def test_gradients_are_added_to_what_is_there(name: str) -> None:
+    case = CASES[name]
+    for seed, degrees in enumerate(splits(case, 2)):
+        check(case, degrees, seed, strided=seed % 2 == 1, adding=True)
 
 
 @pytest.mark.parametrize("name", sorted(CASES))

@@ -21,7 +21,7 @@ def text(graph: mp.Graph, script: Script) -> list[str]:
     names = {"forward": graph.nodes, "backward": graph.nodes}
     return [
         kind if kind == "clock" else f"{kind} {names.get(kind, graph.tensors)[number].name}"
-        for kind, number, _ in script.actions
+        for kind, number, *_ in script.actions
     ]
 
 
@@ -58,7 +58,7 @@ def test_an_evaluation_goes_forward_as_far_as_outputs_need_and_fetches_them_by_n
 def test_each_thing_is_done_once_and_after_what_it_needs(name: str, sizes: dict[str, int]) -> None:
     graph = model(name, batch=4, **sizes)
     script = training_script(graph)
-    at = {(kind, number): place for place, (kind, number, _) in enumerate(script.actions)}
+    at = {(kind, number): place for place, (kind, number, *_) in enumerate(script.actions)}
     assert len(at) == len(script.actions)
     wanted = graph.differentiated_tensors()
     for node in script.nodes:
@@ -78,9 +78,9 @@ def test_each_thing_is_done_once_and_after_what_it_needs(name: str, sizes: dict[
         ]
         between = script.actions[max(contributors) + 1 : at["update", tensor]]
         assert max(contributors) < at["update", tensor]
-        assert {kind for kind, _, _ in between} <= {"update"}
+        assert {action.kind for action in between} <= {"update"}
     buffers = len(graph.assignments)
-    assert [number for _, number, _ in script.actions[len(at) - buffers :]] == list(graph.assignments)
+    assert [action.number for action in script.actions[len(at) - buffers :]] == list(graph.assignments)
 
 
 def test_a_step_needs_a_loss() -> None:

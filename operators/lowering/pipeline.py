@@ -1,0 +1,228 @@
+"""Pipelines: the operators' passes in the order of a pipeline, each lane's its own, merged into one.
+
+Two linear layers, a stage each, two micro-batches, 1F1B:
+
+    lane 0    0F0 = x.forward#0    0F1 = x.forward#1    0B0 = x.backward#0    0B1 = x.backward#1
+    lane 1    1F0 = y.forward#0, loss.forward#0    1B0 = loss.backward#0, y.backward#0    1F1 ...    1B1 ...
+
+    merged    x.forward#0 | x.forward#1, y.forward#0 | loss.forward#0 | loss.backward#0 | y.backward#0 | ...
+
+What an operator waits for follows from the regions that its launches use, micro-batch by micro-batch. An operator that
+is not cut stands in no lane: it comes as soon as what it reads is there. Where lanes then wait for each other in a
+circle, that is what the message draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from maniple.operators.lowering.micro_batch import ALL, MicroBatches
+from maniple.operators.pipeline_order.flush import sequential
+from maniple.operators.pipeline_order.lockstep import in_lockstep
+from maniple.operators.pipeline_order.stage_graph import StageGraph
+from maniple.operators.plan.pipeline_plan import stages_of
+from maniple.process.error import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.lowering.launch_form import LaunchForm, RegionRef
+    from maniple.operators.lowering.step_form import StepForms
+    from maniple.operators.pipeline_order.action import Action as StageAction
+    from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
+    from maniple.operators.plan.plan import Plan
+
+__all__: list[str] = []
+
+BACKWARD = {"B": "backward", "I": "input_gradient", "W": "weight_gradient"}
+"""What operators do in an action of a stage that goes backward."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipeline:
+    """How the operators of a step take turns.
+
+    Args:
+        order: of the stages' actions.
+        stages: the stage of each operator, by its name.
+        parts: the micro-batches.
+        recomputed: the names of the operators whose results are computed again for backward.
+    """
+
+    order: PipelineOrder
+    stages: Mapping[str, int]
+    parts: MicroBatches
+    recomputed: frozenset[str] = frozenset()
+
+    def near(self, reader: Node, writer: Node, tensor: int) -> bool:
+        """Whether a node reads what another computes again of a tensor.
+
+        What crosses to another stage is kept there, and so is what micro-batches share.
+        """
+        apart = self.parts.count == 1 or self.parts.apart(tensor)
+        return apart and self.stages[reader.name] == self.stages[writer.name]
+
+
+def pipeline_of(order: PipelineOrder | None, graph: Graph, plan: Plan) -> Pipeline | None:
+    """How the operators of a step take turns; None where all go forward, and then backward, as they are ready.
+
+    Args:
+        order: in which the plan's stages take turns, if they do.
+        graph: the graph, as it is lowered.
+        plan: the plan for it.
+    """
+    recomputed = frozenset(name for name, operator in plan.operators if operator.recompute)
+    if order is None and not recomputed:
+        return None
+    names = [node.name for node in graph.nodes]
+    if order is None:
+        # Without turns what is computed again would be so right after forward, and kept until backward.
+        return Pipeline(sequential(StageGraph.chain(1), 1), dict.fromkeys(names, 0), MicroBatches(graph), recomputed)
+    return Pipeline(order, stages_of(plan.stages, names), MicroBatches(graph, order.micro_batches), recomputed)
+
+
+class Pass(NamedTuple):
+    """One pass of an operator, for one micro-batch.
+
+    Args:
+        kind: see `step_form`.
+        node: the number of the operator.
+        part: the micro-batch.
+        label: what a message calls it.
+    """
+
+    kind: str
+    node: int
+    part: int
+    label: str
+
+    def __str__(self) -> str:
+        """Its label."""
+        return self.label
+
+
+@final
+class Passes:
+    """The passes of a step's operators in the order of a pipeline.
+
+    Args:
+        graph: the graph.
+        nodes: what the step needs, in the graph's order.
+        forms: their launches.
+        pipeline: the order.
+    """
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node], forms: StepForms, pipeline: Pipeline) -> None:
+        self._graph, self._forms, self._parts = graph, forms, pipeline.parts
+        self._pipeline = pipeline
+        self._stages: dict[int, list[Node]] = {}
+        self._free = [node for node in nodes if self._parts.count > 1 and not self._parts.is_cut(node)]
+        for node in nodes:
+            if node not in self._free:
+                self._stages.setdefault(pipeline.stages[node.name], []).append(node)
+        self._done: set[tuple[int, int]] = set()
+        self._check_recomputed()
+
+    def merged(self) -> list[Pass]:
+        """All passes in one order.
+
+        Raises:
+            RequestError: lanes wait for each other in a circle.
+        """
+        lanes = [[found for action in lane for found in self._of(action)] for lane in self._pipeline.order.lanes]
+        for node in self._free:
+            lanes.append([Pass("forward", node.id, ALL, f"{node.name}.forward of all micro-batches")])
+            lanes.append([Pass("backward", node.id, ALL, f"{node.name}.backward of all micro-batches")])
+        if self._pipeline.order.stages == self._parts.count == 1:
+            return lanes[0]  # as the operators stand in the graph
+        needs = self._needs([found for lane in lanes for found in lane])
+        try:
+            ticks = in_lockstep(lanes, lambda found: needs.get(found, ()), "plan: pipeline")
+        except RequestError as error:
+            raise RequestError(f"{error}{self._hint()}") from None
+        return [found for tick in ticks for found in tick if found is not None]
+
+    def _of(self, action: StageAction) -> Iterator[Pass]:
+        """The passes of a stage's action."""
+        stage, kind, part = action
+        if part >= self._parts.count:
+            return
+        nodes, number = self._stages.get(stage, []), part if self._parts.count > 1 else ALL
+        if kind == "F":
+            yield from (self._pass("forward", node, number, action) for node in nodes)
+            return
+        for node in reversed(nodes):
+            for does in ("backward",) if kind == "R" else (BACKWARD[kind],):
+                for before in self._forms.again(node, does):
+                    yield from self._again(before, number, action)
+                if kind != "R":
+                    yield self._pass(does, node, number, action)
+
+    def _again(self, node: Node, part: int, action: StageAction) -> Iterator[Pass]:
+        """What must be computed again so that a node is, and the node, once for each micro-batch."""
+        if (node.id, part) not in self._done:
+            self._done.add((node.id, part))
+            for before in self._forms.again(node, "again"):
+                yield from self._again(before, part, action)
+            yield self._pass("again", node, part, action)
+
+    def _pass(self, kind: str, node: Node, part: int, action: StageAction) -> Pass:
+        return Pass(kind, node.id, part, f"{action} ({node.name}.{kind})")
+
+    def _needs(self, passes: Sequence[Pass]) -> dict[Pass, list[Pass]]:
+        """For every pass those that write what it reads."""
+        writers: dict[tuple[RegionRef, int], list[Pass]] = {}
+        reads: dict[Pass, list[tuple[RegionRef, int]]] = {}
+        nodes = self._graph.nodes
+        for found in passes:
+            reads[found] = []
+            for form in self._forms.of(found.kind, nodes[found.node]):
+                for need in form.requirements:
+                    keys = self._keys(form, need.region, need.tiles, found.part)
+                    if need.access == "read":
+                        reads[found] += keys
+                    else:
+                        for key in keys:
+                            writers.setdefault(key, []).append(found)
+        return {
+            found: [writer for key in keys for writer in writers.get(key, ()) if writer != found]
+            for found, keys in reads.items()
+        }
+
+    def _keys(
+        self, form: LaunchForm, ref: RegionRef, tiles: tuple[str, int] | None, part: int
+    ) -> list[tuple[RegionRef, int]]:
+        """What a launch of a micro-batch uses of a region: the part of one micro-batch, or those of all."""
+        kind, number = ref
+        if kind in {"saved", "again"} or tiles is None:
+            return [(ref, part)]
+        along = self._parts.written(number)
+        if along is None:
+            return [(ref, ALL)]
+        if part != ALL and self._parts.axis(form.node, *tiles) == along:  # type: ignore[arg-type]
+            return [(ref, part)]
+        return [(ref, each) for each in range(self._parts.count)]
+
+    def _check_recomputed(self) -> None:
+        """Refuse to compute again what runs once for all micro-batches."""
+        for node in self._free:
+            if node.name in self._pipeline.recomputed:
+                raise RequestError(
+                    f"plan: operators.{node.name}.recompute: expected false: it is not cut into micro-batches and runs "
+                    "whole, once in a step"
+                )
+
+    def _hint(self) -> str:
+        """What would help against a circle: the semantics under which an operator that runs whole would be cut."""
+        local = {"batch_norm": "local_stats"}
+        helped = [node.name for node in self._free if node.operator.under(local) != node.operator]
+        whole = ", ".join(node.name for node in self._free)
+        if helped:
+            return (
+                f"\n  {', '.join(helped)}: statistics over the whole batch need all micro-batches at once; "
+                "semantics batch_norm=local_stats takes them of each micro-batch"
+            )
+        return f"\n  whole, as they have no samples of their own to cut: {whole}" if whole else ""

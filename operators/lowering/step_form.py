@@ -1,0 +1,108 @@
+"""Step forms: the launches of each operator in a training step, for forward, backward, and what is computed again.
+
+    kind              launches                                  where an operator is recomputed
+    forward           the forward form                          saves nothing for backward
+    again             none                                      the forward form, into regions of its own
+    backward          the backward forms, inputs' first         reads what was computed again
+    input_gradient    of these the one of the inputs
+    weight_gradient   of these the one of the parameters
+
+Of an operator whose gradients come of one computation, ``input_gradient`` has them all, and
+``weight_gradient`` is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, final
+
+from maniple.operators.lowering.launch_form import BackwardForms, forward_form
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
+
+__all__: list[str] = []
+
+Pass = Literal["forward", "again", "backward", "input_gradient", "weight_gradient"]
+PASSES: tuple[Pass, ...] = ("forward", "again", "backward", "input_gradient", "weight_gradient")
+
+
+@final
+class StepForms:
+    """The launches of each operator in a step.
+
+    Args:
+        graph: the graph.
+        nodes: what the step needs, in the graph's order.
+        training: whether it goes backward, and forward saves what backward reads.
+        recomputed: the numbers of the nodes whose results are not kept for backward.
+        near: whether a node reads what another computes again of a tensor, and not what it was given in forward.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        *,
+        training: bool,
+        recomputed: Collection[int] = (),
+        near: Callable[[Node, Node, int], bool] = lambda _reader, _writer, _tensor: True,
+    ) -> None:
+        self._graph, self._near, self._training = graph, near, training
+        self.backward = BackwardForms(graph, nodes if training else ())
+        self.recomputed = frozenset(recomputed)
+        self._writer = {result: node for node in nodes if node.id in self.recomputed for result in node.results}
+        self._made: dict[tuple[str, int], tuple[LaunchForm, ...]] = {}
+
+    def of(self, kind: str, node: Node) -> tuple[LaunchForm, ...]:
+        """The launches of a node.
+
+        Args:
+            kind: one of `PASSES`.
+            node: the node.
+        """
+        key = kind, node.id
+        if key not in self._made:
+            self._made[key] = tuple(self._forms(kind, node))
+        return self._made[key]
+
+    def again(self, node: Node, kind: str) -> list[Node]:
+        """The nodes of which a pass of a node reads what is computed again, in the graph's order."""
+        found: dict[int, Node] = {}
+        for form in self.of(kind, node):
+            for need in form.requirements:
+                if need.access == "read" and need.region[0] == "again":
+                    writer = self._writer[need.region[1]]
+                    found[writer.id] = writer
+                elif need.access == "read" and need.region[0] == "saved" and node.id in self.recomputed:
+                    found[node.id] = node
+        return [found[number] for number in sorted(found)]
+
+    def _forms(self, kind: str, node: Node) -> Iterator[LaunchForm]:
+        if kind in {"forward", "again"}:
+            form = forward_form(self._graph, node, training=self._training)
+            if node.id not in self.recomputed:
+                yield from (form,) if kind == "forward" else ()
+            elif kind == "forward":
+                yield replace(form, requirements=tuple([r for r in form.requirements if r.region[0] != "saved"]))
+            else:
+                yield self._read_again(replace(form, part="again"))
+            return
+        for form in self.backward.of(node):
+            if kind in {"backward", "weight_gradient" if form.part == "weight_gradient" else "input_gradient"}:
+                yield self._read_again(form)
+
+    def _read_again(self, form: LaunchForm) -> LaunchForm:
+        """A launch that reads, and writes, what is computed again."""
+
+        def turned(need: RequirementForm) -> RequirementForm:
+            kind, number = need.region
+            writer = self._writer.get(number) if kind == "value" else None
+            if writer is None or (need.access == "read" and not self._near(form.node, writer, number)):
+                return need
+            return replace(need, region=("again", number))
+
+        return replace(form, requirements=tuple([turned(need) for need in form.requirements]))

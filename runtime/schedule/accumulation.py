@@ -1,0 +1,77 @@
+"""Accumulation: which views tasks add to, and the scratch of those whose bodies cannot.
+
+A task adds to an earlier contribution of its processor where contributions accumulate, and to a value that it may
+change where its binder says that it accumulates. A body that can add does; any other writes to scratch, from which the
+runtime adds. A processor runs one task at a time, so it has scratch for the largest of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maniple.regions.columns.storage import ADDS
+from maniple.runtime.schedule.launch import Accumulating
+from maniple.runtime.schedule.schedule import RowKind
+
+if TYPE_CHECKING:
+    from maniple.runtime.schedule.schedule import Schedule
+
+__all__: list[str] = []
+
+ALIGNMENT = 64
+"""What scratch holds begins at multiples of so many bytes."""
+
+
+def adding(schedule: Schedule, row: int) -> frozenset[int]:
+    """Give the requirements, by number, to whose views a task adds."""
+    launch = schedule.launches[int(schedule.launch[row])]
+    found = {access.slot for access in schedule.accesses(row) if access.adds}
+    if isinstance(launch.binder, Accumulating):
+        found.update(
+            number
+            for number, requirement in enumerate(launch.requirements)
+            if requirement.privilege.reads and requirement.privilege.writes
+        )
+    return frozenset(found)
+
+
+def needs_scratch(schedule: Schedule, row: int, added: frozenset[int]) -> bool:
+    """Say whether the body of a task that adds to some views cannot do so itself."""
+    binder = schedule.launches[int(schedule.launch[row])].binder
+    return bool(added) and not (isinstance(binder, Accumulating) and binder.adds_in_place(added))
+
+
+def scratch_bytes(schedule: Schedule) -> dict[int, int]:
+    """Give the bytes of scratch that each processor needs for what its tasks add, of those that need any."""
+    found: dict[int, int] = {}
+    for row in _candidates(schedule):
+        added = adding(schedule, row)
+        if needs_scratch(schedule, row, added):
+            regions = [requirement.region for requirement in schedule.launches[int(schedule.launch[row])].requirements]
+            uses = [access for access in schedule.accesses(row) if access.slot in added]
+            size = sum(aligned(access.rect.bounds.volume * regions[access.slot].itemsize) for access in uses)
+            processor = int(schedule.processor[row])
+            found[processor] = max(found.get(processor, 0), size)
+    return found
+
+
+def aligned(size: int) -> int:
+    """Give the bytes that something of so many takes in scratch."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _candidates(schedule: Schedule) -> list[int]:
+    """The tasks that may add to something."""
+    starts, _, _, writes, _ = schedule.access
+    rows = np.repeat(np.arange(len(schedule)), np.diff(starts))[writes == ADDS]
+    changing = [
+        number
+        for number, launch in enumerate(schedule.launches)
+        if isinstance(launch.binder, Accumulating)
+        and any(requirement.privilege.reads and requirement.privilege.writes for requirement in launch.requirements)
+    ]
+    tasks = np.flatnonzero((schedule.kind == RowKind.TASK) & np.isin(schedule.launch, changing))
+    found: list[int] = np.union1d(rows, tasks).tolist()
+    return found
