@@ -39,7 +39,7 @@ from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.session.telling import Telling
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
-from maniple.trainer_inspection import TrainerInspection
+from maniple.trainer_checkpoint import TrainerCheckpoint, take_stored
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from maniple.runtime.execution.run import Run
     from maniple.runtime.program.mapper import Mapper
     from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.storage.block_file import BlockReader
 
 __all__: list[str] = []
 
@@ -59,7 +60,7 @@ Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
 DIGEST_EVERY = 100
 
 
-class Trainer(TrainerInspection):
+class Trainer(TrainerCheckpoint):
     """Trains a graph under a plan.
 
     Every rank makes the same trainer and calls the same methods with the same values. The plan is lowered when the
@@ -88,10 +89,21 @@ class Trainer(TrainerInspection):
         world: World | None = None,
         mapper: Mapper | None = None,
     ) -> None:
+        self._begin(graph, plan, optimizer, seed, current() if world is None else world, mapper, None)
+
+    def _begin(
+        self,
+        graph: Graph,
+        plan: Plan,
+        optimizer: AbstractOptimizer,
+        seed: int,
+        world: World,
+        mapper: Mapper | None,
+        stored: BlockReader | None,
+    ) -> None:
+        """Make the trainer, with initial values or those that are stored."""
         graph.validate()
-        self.graph = graph
-        self._optimizer = optimizer
-        self._world = world if world is not None else current()
+        self.graph, self._optimizer, self._world = graph, optimizer, world
         self.turn = self._world.turn
         self.machine = host_machine(self._world, plan.processors_used())
         plan.validate(graph, self.machine)
@@ -103,11 +115,11 @@ class Trainer(TrainerInspection):
         self._stopped: StoppedStep | None = None
         self._seed = seed
         self._log = StepLog()
-        self._open()
+        self._open(stored)
 
     @in_turn
-    def _open(self) -> None:
-        """Lower a step and bind it to this rank, and give every parameter its initial values."""
+    def _open(self, stored: BlockReader | None) -> None:
+        """Lower a step and bind it to this rank, and give every parameter its first values."""
         graph, plan, seed = self.graph, self.plan, self._seed
         self._world.control.call(
             f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",
@@ -126,8 +138,11 @@ class Trainer(TrainerInspection):
         self._load = ProgramLoader(*made, self._loaded)
         self._load("step", graph.batch).replay.keep()
         held, memories = self._weights, self._runtime.memories
-        write_weights(held, memories, graph.lasting, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
-        fill_states(held, memories, self._optimizer)
+        if stored is not None:
+            take_stored(self._world, held, memories, stored)
+        else:
+            write_weights(held, memories, graph.lasting, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
+            fill_states(held, memories, self._optimizer)
         self._bytes_before = gather_bytes(self._world, None)
         self._telling = Telling.of(self._world, self._runtime.endings, graph.name, lambda: str(self.report()))
 
@@ -195,8 +210,7 @@ class Trainer(TrainerInspection):
             batch = {name: value.clone() for name, value in batch.items()}
         with self._watch():
             loaded.replay.prepare()
-        if not self._steps:
-            self._memory.begin()
+        self._memory.begin()
         with hold_interrupts():
             loaded.feed(batch, self._runtime.memories, self._seed, self._steps, numbers)
             begun_ns = perf_counter_ns()
@@ -317,9 +331,12 @@ class Trainer(TrainerInspection):
         self._call(call)
         return self._results(loaded, {})
 
-    def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _drain(self) -> None:
         with self._watch():
             self._runtime.drain()
+
+    def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        self._drain()
         return loaded.compute(batch, self._runtime.memories, self._seed, self._steps)
 
     def _check_open(self) -> None:
@@ -345,6 +362,7 @@ class Trainer(TrainerInspection):
         """Wait for what is under way and free the trainer's storage; the world stays."""
         if not self._closed and self._runtime.error is None:
             self._runtime.drain()
+            self._await_saving()
             self._telling.tell()
         self._let_go()
 
