@@ -193,10 +193,11 @@ def test_a_newer_one_that_is_not_whole_is_told_and_passed_over(tmp_path: Path) -
     (tmp_path / "checkpoint-0000002" / "memory-1.safetensors").unlink()
     folder, passed = find(tmp_path)
     assert folder.name == "checkpoint-0000001"
-    assert passed == [
+    said = (
         f"{tmp_path / 'checkpoint-0000002'} is not whole: memory-1.safetensors is missing; "
         "resuming from checkpoint-0000001"
-    ]
+    )
+    assert passed == [said]
     with pytest.raises(RequestError, match=r"not a whole checkpoint: memory-1\.safetensors is missing"):
         find(tmp_path / "checkpoint-0000002")
     assert find(tmp_path / "checkpoint-0000001")[0] == tmp_path / "checkpoint-0000001"

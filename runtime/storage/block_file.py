@@ -122,7 +122,7 @@ def pieces_of(blocks: Sequence[Block], values: Callable[[Block], torch.Tensor]) 
 
 def bytes_of(value: torch.Tensor) -> Iterator[memoryview]:
     """Give the bytes of a tensor of the host, piece by piece."""
-    whole = memoryview(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+    whole = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
     for start in range(0, len(whole), PIECE):
         yield whole[start : start + PIECE]
 

@@ -135,7 +135,7 @@ class Manifest:
         return cls(
             graph=table["graph"].string(),
             fingerprint=table["fingerprint"].string(),
-            seed=int(table["seed"].number(float("-inf"))),
+            seed=table["seed"].integer(-(1 << 127)),
             step=table["step"].integer(0),
             updates=table["updates"].integer(0),
             files=tuple(_file(name, entry) for name, entry in table["files"].items()),
@@ -241,7 +241,7 @@ def find(path: Path) -> tuple[Path, list[str]]:
         if missing := find_missing(path):
             raise RequestError(f"{path}: not a whole checkpoint: {missing} is missing; restore it, or name another one")
         return path, []
-    passed = []
+    passed: list[str] = []
     for _, folder in numbered(path):
         missing = find_missing(folder)
         if not missing:

@@ -14,7 +14,6 @@ import torch
 from maniple.hyper import Hyper
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse
-from maniple.operators.graph.batch import check_batch
 from maniple.operators.graph.state import check_state, initial_values, with_ties
 from maniple.operators.lowering.weight import (
     STEP,
@@ -37,9 +36,11 @@ from maniple.runtime.execution.run_measurement import gather_bytes
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.session.telling import Telling
+from maniple.sample_batch import GivenBatch, SampleBatch
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
-from maniple.trainer_checkpoint import TrainerCheckpoint, take_stored
+from maniple.trainer_checkpoint import take_stored
+from maniple.trainer_measures import TrainerMeasures
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -54,13 +55,13 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
+Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | SampleBatch
 
 # The inputs of the first step and of every one this far apart are compared between ranks.
 DIGEST_EVERY = 100
 
 
-class Trainer(TrainerCheckpoint):
+class Trainer(TrainerMeasures):
     """Trains a graph under a plan.
 
     Every rank makes the same trainer and calls the same methods with the same values. The plan is lowered when the
@@ -109,6 +110,7 @@ class Trainer(TrainerCheckpoint):
         plan.validate(graph, self.machine)
         if mapper is None and self._world.mapper is not None:
             mapper = make_mapper(self._world.mapper)
+        self._mapper = mapper
         self.plan = plan if mapper is None else map_plan(plan, graph, self.machine, mapper)
         self._last: Run | None = None
         self._steps, self._steps_before, self._closed, self._broken = 0, 0, False, ""
@@ -170,11 +172,11 @@ class Trainer(TrainerCheckpoint):
         """The schedule of a step at the graph's own batch size."""
         return self._load("step", self.graph.batch).replay.schedule
 
-    def step(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> float:
+    def step(self, *args: torch.Tensor | SampleBatch, **kwargs: torch.Tensor) -> float:
         """Train on one batch and give its mean loss, the same number on every rank.
 
         Args:
-            args: the inputs in the graph's order ...
+            args: the inputs in the graph's order, or a batch of `mp.data.Loader` ...
             kwargs: ... or by name. At most as many samples as the graph's batch.
 
         Raises:
@@ -193,7 +195,8 @@ class Trainer(TrainerCheckpoint):
         """
         waiting: deque[StepRun] = deque()
         for batch in batches:
-            waiting.append(self._submit((batch,) if isinstance(batch, Mapping) else tuple(batch), {}, keep=True))
+            alone = isinstance(batch, Mapping | SampleBatch)
+            waiting.append(self._submit((batch,) if alone else tuple(batch), {}, keep=True))
             if len(waiting) > 1:
                 yield self._collect(waiting.popleft())
         while waiting:
@@ -202,12 +205,12 @@ class Trainer(TrainerCheckpoint):
     @in_turn
     def _submit(self, args: Sequence[object], kwargs: Mapping[str, object], *, keep: bool = False) -> StepRun:
         self._check_open()
-        batch, size = check_batch(self.graph, args, kwargs, [tensor.name for tensor in self.graph.inputs])
+        given = GivenBatch.of(self.graph, args, kwargs, [tensor.name for tensor in self.graph.inputs])
         numbers = self.hyper.table(self._steps_before + self._steps + 1)
-        loaded = self._load("step", size)
-        self._call(f"step {self._steps} of {size} samples{self.hyper}", batch, whole=self._steps % DIGEST_EVERY == 0)
-        if keep:
-            batch = {name: value.clone() for name, value in batch.items()}
+        loaded = self._load("step", given.size)
+        told, whole = given.told(), self._steps % DIGEST_EVERY == 0
+        self._call(f"step {self._steps} of {given.size} samples{self.hyper}", told, whole=whole)
+        batch = given.fetch(self.graph, loaded, self._runtime.memories, keep=keep)
         with self._watch():
             loaded.replay.prepare()
         self._memory.begin()
@@ -216,7 +219,7 @@ class Trainer(TrainerCheckpoint):
             begun_ns = perf_counter_ns()
             self._steps += 1
             self._last = run = loaded.replay.commit()
-            step = StepRun(run, loaded, self._steps - 1, begun_ns)
+            step = StepRun(run, loaded, self._steps - 1, begun_ns, size=given.size)
             loaded.unread.append(step)
         return step
 
@@ -231,35 +234,29 @@ class Trainer(TrainerCheckpoint):
     def _collect(self, step: StepRun) -> float:
         with self._watch():
             step.run.wait()
-        self._log.add(step, whole=step.loaded is self._loaded.get(("step", self.graph.batch)))
+        taken_ns = self._log.add(step, whole=step.loaded is self._loaded.get(("step", self.graph.batch)))
         losses = step.loaded.results["loss"].of(self._runtime.memories)
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())
+        if self._metrics is not None:
+            self._metrics.tell(step.number, step.loss, step.size, taken_ns / 1e9)
         if isnan(step.loss):
             self._broken = f"the loss of step {step.number} is NaN, and the parameters were updated with its gradients"
             raise RunError(f"{self._broken}; run the step under mp.debug() to learn which operator gave the first NaN")
         return step.loss
 
     @in_turn
-    def evaluate(self, /, *args: torch.Tensor, **kwargs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Compute the graph's outputs for one batch, whole on every rank.
-
-        Args:
-            args: the inputs that the outputs depend on, in the graph's order ...
-            kwargs: ... or by name.
-
-        Raises:
-            RequestError: the graph has no output, or the inputs do not fit.
-        """
+    def _outputs(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[dict[str, torch.Tensor], int]:
         self._check_open()
         if not self.graph.outputs:
             msg = f"graph {self.graph.name!r} has no output to evaluate; name one with output(name, tensor)"
             raise RequestError(msg)
         names = list(self._load("evaluate", self.graph.batch).inputs)
-        batch, size = check_batch(self.graph, args, kwargs, names)
-        loaded = self._load("evaluate", size)
-        self._call(f"evaluate of {size} samples", batch)
-        return self._results(loaded, batch)
+        given = GivenBatch.of(self.graph, args, kwargs, names)
+        loaded = self._load("evaluate", given.size)
+        self._call(f"evaluate of {given.size} samples", given.told())
+        batch = given.fetch(self.graph, loaded, self._runtime.memories, keep=False)
+        return self._results(loaded, batch), given.size
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Give every parameter whole, in the order of creation, on every rank."""

@@ -1,4 +1,4 @@
-"""What a trainer does with files: it saves checkpoints, goes on from one, and takes and gives weights by their names."""
+"""What a trainer does with files: it saves checkpoints, and goes on from one."""
 
 from __future__ import annotations
 
@@ -189,20 +189,24 @@ class TrainerCheckpoint(TrainerInspection):
         name = folder.name
         if manifest.fingerprint != graph.fingerprint():
             raise RequestError(
-                f"{name}: is of graph {manifest.graph!r} with another fingerprint than graph {graph.name!r}: the layers, "
-                "extents or batch differ; give the same graph, or take the weights alone with load_weights"
+                f"{name}: is of graph {manifest.graph!r} with another fingerprint than graph {graph.name!r}: layers, "
+                "extents or the batch differ; give the graph that was trained"
             )
         made = _optimizer(manifest, optimizer, name)
         if plan is None:
             plan = Plan.parse(json.dumps(manifest.plan), f"{name}: plan")
         trainer = cls.__new__(cls)
         with BlockReader(manifest.blocks(folder)) as stored:
-            trainer._begin(graph, plan, made, manifest.seed, where, mapper, stored)
+            trainer._begin(graph, plan, made, manifest.seed, where, mapper, stored)  # noqa: SLF001  (its own class)
             trainer.bytes_read = stored.bytes_read
-        trainer.hyper.restore(manifest.hyper)
-        trainer.position, trainer.scalars = manifest.position, manifest.scalars
-        trainer._steps, trainer._steps_before = manifest.step, manifest.updates - manifest.step
+        trainer._continue(manifest)  # noqa: SLF001  (its own class)
         return trainer
+
+    def _continue(self, manifest: Manifest) -> None:
+        """Take what no block holds."""
+        self.hyper.restore(manifest.hyper)
+        self.position, self.scalars = manifest.position, manifest.scalars
+        self._steps, self._steps_before = manifest.step, manifest.updates - manifest.step
 
     @abstractmethod
     def _begin(

@@ -1,4 +1,4 @@
-"""File systems that fail at a chosen operation, on top of the real one: with an error, or as a machine that goes off."""
+"""File systems that fail at a chosen operation, on top of the real one: with an error, or as a machine goes off."""
 
 from __future__ import annotations
 
