@@ -12,6 +12,7 @@ from maniple.process import environment
 from maniple.runtime.control import exit_hook
 
 if TYPE_CHECKING:
+    from maniple import data as data
     from maniple import optim as optim
     from maniple import plugins as plugins
     from maniple import testing as testing
@@ -122,7 +123,7 @@ _HOMES = {
     "trainer": ("Trainer",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("optim", "plugins", "testing")
+_MODULES = ("data", "optim", "plugins", "testing")
 
 __all__ = [*_HOME, *_MODULES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]  # each imported above
 

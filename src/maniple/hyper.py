@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
@@ -55,6 +55,31 @@ class Hyper:
         self._let_in()
         for row in rows:
             self._rows[row][name] = value
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Give the numbers of each group, that of all others first."""
+        names = [*self._optimizer.arguments()]
+        return [{name: row[name] for name in names} for row in self._rows]
+
+    def restore(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Take the numbers that `rows` gave, whatever file they were in meanwhile.
+
+        Raises:
+            RequestError: they are of other groups, or of another optimizer.
+        """
+        names = [*self._optimizer.arguments()]
+        if len(rows) != len(self._rows) or any(sorted(row) != sorted(names) for row in rows):
+            raise RequestError(f"hyper: expected {', '.join(names)} for each of {len(self._rows)} groups, got {rows}")
+        given = [
+            {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} for row in rows
+        ]
+        for place, row in enumerate(given):
+            for name, value in row.items():
+                if value != self._rows[place][name]:
+                    self._check(name, value, place)
+                    self._let_in()
+        for mine, theirs in zip(self._rows, given, strict=True):
+            mine.update(theirs)
 
     def table(self, step: int) -> torch.Tensor | None:
         """Give the numbers of a step as its updates read them; None where they are bound into them.

@@ -48,6 +48,11 @@ class MemoryUse:
             self._begun = True
             self._watch.begin()
 
+    def expect_others(self) -> None:
+        """Measure anew from the next step on: what runs then are other programs."""
+        self._begun = self._rehearsed = False
+        self._most = None
+
     def end(self) -> None:
         """Watch no more."""
         self._watch.end()

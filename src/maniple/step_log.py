@@ -61,8 +61,8 @@ class StepLog:
         self._every = 1
         self._ended_ns = 0
 
-    def add(self, step: StepRun, *, whole: bool) -> None:
-        """Take note of a step that has ended.
+    def add(self, step: StepRun, *, whole: bool) -> int:
+        """Take note of a step that has ended, and give the nanoseconds from the end of the one before to its own.
 
         Args:
             step: the step; no later one has been noted.
@@ -75,16 +75,17 @@ class StepLog:
         before_ns, self._ended_ns = self._ended_ns or step.begun_ns, ended_ns
         if not whole:
             self.others += 1
-            return
+            return ended_ns - before_ns
         number = len(self.periods_ns)
         self.periods_ns.append(ended_ns - before_ns)
         if number % self._every:
-            return
+            return ended_ns - before_ns
         times = begun[:], ended[:]
         self.kept.append(LoggedStep(step.number, run.number, run.replay, before_ns, step.begun_ns, ended_ns, times))
         if len(self.kept) > MOST_KEPT:
             del self.kept[1::2]
             self._every *= 2
+        return ended_ns - before_ns
 
     def median_ns(self) -> int:
         """The lower median of the steps that count; there is at least one."""

@@ -88,6 +88,7 @@ class StepRun:
         number: from 0.
         begun_ns: when it was submitted.
         loss: once it was taken.
+        size: samples of its batch.
     """
 
     run: Run
@@ -95,6 +96,7 @@ class StepRun:
     number: int
     begun_ns: int
     loss: float | None = None
+    size: int = 0
 
     def written_names(self) -> tuple[str, ...]:
         """Name what the updates of parameters and buffers write that have begun at this rank, one name for each."""

@@ -14,7 +14,6 @@ import torch
 from maniple.hyper import Hyper
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse
-from maniple.operators.graph.batch import check_batch
 from maniple.operators.graph.state import check_state, initial_values, with_ties
 from maniple.operators.lowering.weight import (
     STEP,
@@ -37,9 +36,11 @@ from maniple.runtime.execution.run_measurement import gather_bytes
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.session.telling import Telling
+from maniple.sample_batch import GivenBatch, SampleBatch
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
-from maniple.trainer_inspection import TrainerInspection
+from maniple.trainer_checkpoint import take_stored
+from maniple.trainer_measures import TrainerMeasures
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,16 +51,17 @@ if TYPE_CHECKING:
     from maniple.runtime.execution.run import Run
     from maniple.runtime.program.mapper import Mapper
     from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.storage.block_file import BlockReader
 
 __all__: list[str] = []
 
-Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor]
+Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | SampleBatch
 
 # The inputs of the first step and of every one this far apart are compared between ranks.
 DIGEST_EVERY = 100
 
 
-class Trainer(TrainerInspection):
+class Trainer(TrainerMeasures):
     """Trains a graph under a plan.
 
     Every rank makes the same trainer and calls the same methods with the same values. The plan is lowered when the
@@ -88,26 +90,38 @@ class Trainer(TrainerInspection):
         world: World | None = None,
         mapper: Mapper | None = None,
     ) -> None:
+        self._begin(graph, plan, optimizer, seed, current() if world is None else world, mapper, None)
+
+    def _begin(
+        self,
+        graph: Graph,
+        plan: Plan,
+        optimizer: AbstractOptimizer,
+        seed: int,
+        world: World,
+        mapper: Mapper | None,
+        stored: BlockReader | None,
+    ) -> None:
+        """Make the trainer, with initial values or those that are stored."""
         graph.validate()
-        self.graph = graph
-        self._optimizer = optimizer
-        self._world = world if world is not None else current()
+        self.graph, self._optimizer, self._world = graph, optimizer, world
         self.turn = self._world.turn
         self.machine = host_machine(self._world, plan.processors_used())
         plan.validate(graph, self.machine)
         if mapper is None and self._world.mapper is not None:
             mapper = make_mapper(self._world.mapper)
+        self._mapper = mapper
         self.plan = plan if mapper is None else map_plan(plan, graph, self.machine, mapper)
         self._last: Run | None = None
         self._steps, self._steps_before, self._closed, self._broken = 0, 0, False, ""
         self._stopped: StoppedStep | None = None
         self._seed = seed
         self._log = StepLog()
-        self._open()
+        self._open(stored)
 
     @in_turn
-    def _open(self) -> None:
-        """Lower a step and bind it to this rank, and give every parameter its initial values."""
+    def _open(self, stored: BlockReader | None) -> None:
+        """Lower a step and bind it to this rank, and give every parameter its first values."""
         graph, plan, seed = self.graph, self.plan, self._seed
         self._world.control.call(
             f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",
@@ -126,8 +140,11 @@ class Trainer(TrainerInspection):
         self._load = ProgramLoader(*made, self._loaded)
         self._load("step", graph.batch).replay.keep()
         held, memories = self._weights, self._runtime.memories
-        write_weights(held, memories, graph.lasting, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
-        fill_states(held, memories, self._optimizer)
+        if stored is not None:
+            take_stored(self._world, held, memories, stored)
+        else:
+            write_weights(held, memories, graph.lasting, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
+            fill_states(held, memories, self._optimizer)
         self._bytes_before = gather_bytes(self._world, None)
         self._telling = Telling.of(self._world, self._runtime.endings, graph.name, lambda: str(self.report()))
 
@@ -155,11 +172,11 @@ class Trainer(TrainerInspection):
         """The schedule of a step at the graph's own batch size."""
         return self._load("step", self.graph.batch).replay.schedule
 
-    def step(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> float:
+    def step(self, *args: torch.Tensor | SampleBatch, **kwargs: torch.Tensor) -> float:
         """Train on one batch and give its mean loss, the same number on every rank.
 
         Args:
-            args: the inputs in the graph's order ...
+            args: the inputs in the graph's order, or a batch of `mp.data.Loader` ...
             kwargs: ... or by name. At most as many samples as the graph's batch.
 
         Raises:
@@ -178,7 +195,8 @@ class Trainer(TrainerInspection):
         """
         waiting: deque[StepRun] = deque()
         for batch in batches:
-            waiting.append(self._submit((batch,) if isinstance(batch, Mapping) else tuple(batch), {}, keep=True))
+            alone = isinstance(batch, Mapping | SampleBatch)
+            waiting.append(self._submit((batch,) if alone else tuple(batch), {}, keep=True))
             if len(waiting) > 1:
                 yield self._collect(waiting.popleft())
         while waiting:
@@ -187,22 +205,21 @@ class Trainer(TrainerInspection):
     @in_turn
     def _submit(self, args: Sequence[object], kwargs: Mapping[str, object], *, keep: bool = False) -> StepRun:
         self._check_open()
-        batch, size = check_batch(self.graph, args, kwargs, [tensor.name for tensor in self.graph.inputs])
+        given = GivenBatch.of(self.graph, args, kwargs, [tensor.name for tensor in self.graph.inputs])
         numbers = self.hyper.table(self._steps_before + self._steps + 1)
-        loaded = self._load("step", size)
-        self._call(f"step {self._steps} of {size} samples{self.hyper}", batch, whole=self._steps % DIGEST_EVERY == 0)
-        if keep:
-            batch = {name: value.clone() for name, value in batch.items()}
+        loaded = self._load("step", given.size)
+        told, whole = given.told(), self._steps % DIGEST_EVERY == 0
+        self._call(f"step {self._steps} of {given.size} samples{self.hyper}", told, whole=whole)
+        batch = given.fetch(self.graph, loaded, self._runtime.memories, keep=keep)
         with self._watch():
             loaded.replay.prepare()
-        if not self._steps:
-            self._memory.begin()
+        self._memory.begin()
         with hold_interrupts():
             loaded.feed(batch, self._runtime.memories, self._seed, self._steps, numbers)
             begun_ns = perf_counter_ns()
             self._steps += 1
             self._last = run = loaded.replay.commit()
-            step = StepRun(run, loaded, self._steps - 1, begun_ns)
+            step = StepRun(run, loaded, self._steps - 1, begun_ns, size=given.size)
             loaded.unread.append(step)
         return step
 
@@ -217,35 +234,29 @@ class Trainer(TrainerInspection):
     def _collect(self, step: StepRun) -> float:
         with self._watch():
             step.run.wait()
-        self._log.add(step, whole=step.loaded is self._loaded.get(("step", self.graph.batch)))
+        taken_ns = self._log.add(step, whole=step.loaded is self._loaded.get(("step", self.graph.batch)))
         losses = step.loaded.results["loss"].of(self._runtime.memories)
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())
+        if self._metrics is not None:
+            self._metrics.tell(step.number, step.loss, step.size, taken_ns / 1e9)
         if isnan(step.loss):
             self._broken = f"the loss of step {step.number} is NaN, and the parameters were updated with its gradients"
             raise RunError(f"{self._broken}; run the step under mp.debug() to learn which operator gave the first NaN")
         return step.loss
 
     @in_turn
-    def evaluate(self, /, *args: torch.Tensor, **kwargs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Compute the graph's outputs for one batch, whole on every rank.
-
-        Args:
-            args: the inputs that the outputs depend on, in the graph's order ...
-            kwargs: ... or by name.
-
-        Raises:
-            RequestError: the graph has no output, or the inputs do not fit.
-        """
+    def _outputs(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[dict[str, torch.Tensor], int]:
         self._check_open()
         if not self.graph.outputs:
             msg = f"graph {self.graph.name!r} has no output to evaluate; name one with output(name, tensor)"
             raise RequestError(msg)
         names = list(self._load("evaluate", self.graph.batch).inputs)
-        batch, size = check_batch(self.graph, args, kwargs, names)
-        loaded = self._load("evaluate", size)
-        self._call(f"evaluate of {size} samples", batch)
-        return self._results(loaded, batch)
+        given = GivenBatch.of(self.graph, args, kwargs, names)
+        loaded = self._load("evaluate", given.size)
+        self._call(f"evaluate of {given.size} samples", given.told())
+        batch = given.fetch(self.graph, loaded, self._runtime.memories, keep=False)
+        return self._results(loaded, batch), given.size
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Give every parameter whole, in the order of creation, on every rank."""
@@ -317,9 +328,12 @@ class Trainer(TrainerInspection):
         self._call(call)
         return self._results(loaded, {})
 
-    def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _drain(self) -> None:
         with self._watch():
             self._runtime.drain()
+
+    def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        self._drain()
         return loaded.compute(batch, self._runtime.memories, self._seed, self._steps)
 
     def _check_open(self) -> None:
@@ -345,6 +359,7 @@ class Trainer(TrainerInspection):
         """Wait for what is under way and free the trainer's storage; the world stays."""
         if not self._closed and self._runtime.error is None:
             self._runtime.drain()
+            self._await_saving()
             self._telling.tell()
         self._let_go()
 

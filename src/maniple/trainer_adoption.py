@@ -1,0 +1,167 @@
+"""How a trainer goes on under another plan, in place: what it keeps moves to where the new plan keeps it."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from maniple.operators.lowering.home_move import MoveSizes, find_moves, in_turns, move_program
+from maniple.operators.lowering.step_program import FragmentCache, lower
+from maniple.operators.lowering.weight import weights
+from maniple.operators.plan.mapper_placement import map_plan
+from maniple.process.error import ManipleError
+from maniple.program_loader import ProgramLoader
+from maniple.runtime.execution.run_measurement import gather_bytes
+from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.program.in_turn import in_turn
+from maniple.runtime.schedule.schedule import InstanceKind
+from maniple.step_log import StepLog
+from maniple.trainer_checkpoint import TrainerCheckpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from maniple.operators.lowering.home_move import HomeMove
+    from maniple.operators.lowering.weight import Weight
+    from maniple.operators.plan.plan import Plan
+    from maniple.regions.rectangle import Rect
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.program.mapper import Mapper
+    from maniple.runtime.schedule.schedule import Schedule
+    from maniple.step_run import LoadedProgram
+
+__all__: list[str] = []
+
+Covered = dict[int, dict[int, "Rect"]]
+"""By region's id and memory, what the lasting instance covers."""
+
+
+class TrainerAdoption(TrainerCheckpoint):
+    """What a trainer does to go on under another plan; all ranks do the same."""
+
+    _loaded: dict[tuple[str, int], LoadedProgram]
+    _mapper: Mapper | None
+    _broken: str
+
+    @abstractmethod
+    def _watch(self) -> AbstractContextManager[None]:
+        """Wait for steps; what stops one ends the trainer."""
+
+    @in_turn
+    def adopt(self, plan: Plan) -> dict[str, int]:
+        """Go on under another plan: parameters, state, rates and the number of the next step stay.
+
+        What lives elsewhere under that plan is moved: to each memory exactly the elements that it does not hold, from
+        one that does, as many regions at a time as fit.
+
+        Args:
+            plan: of the same graph, for processors of this world.
+
+        Returns:
+            The bytes that left a memory, `predicted` and `measured`.
+
+        Raises:
+            RequestError: the plan does not fit the graph, the world or a memory, or some region's old and new home do
+                not fit together. Nothing has moved then, and the trainer goes on under the old plan.
+            RunError: the run was stopped meanwhile; the trainer ends.
+        """
+        self._check_open()
+        self._call(f"adopt(plan {plan.strategy!r}) {text_of(plan)}")
+        self._drain()
+        machine = host_machine(self._world, (*plan.processors_used(), *self.plan.processors_used()))
+        plan.validate(self.graph, machine)
+        if self._mapper is not None:
+            plan = map_plan(plan, self.graph, machine, self._mapper)
+        old = self._weights
+        new = _settle(old, weights(self.graph, plan, machine, self._optimizer, self._runtime.regions))
+        loaded: dict[tuple[str, int], LoadedProgram] = {}
+        load = ProgramLoader(self.graph, plan, machine, self._optimizer, new, self._runtime, loaded)
+        try:
+            covers = cover(load("step", self.graph.batch).replay.schedule)
+            turns = self._turns(old, new, machine, covers)
+        except ManipleError:
+            self._runtime.retire([each.replay for each in loaded.values()])
+            raise
+        self._runtime.retire([each.replay for each in self._loaded.values()])
+        self._loaded.clear()
+        self._last = None
+        moved = self._move(turns, machine, covers)
+        self.plan, self.machine, self._weights, self._load, self._loaded = plan, machine, new, load, loaded
+        self._load("step", self.graph.batch).replay.keep()
+        self._log = StepLog()
+        self._memory.expect_others()
+        return moved
+
+    def _turns(
+        self, old: Mapping[str, Weight], new: Mapping[str, Weight], machine: Machine, covers: Covered
+    ) -> list[tuple[HomeMove, ...]]:
+        """The moves, in turns that fit."""
+        moves = find_moves(old, new)
+        covered = cover(self._load("step", self.graph.batch).replay.schedule)
+        nowhere: dict[int, Rect] = {}
+        sizes = {
+            move.old.id: MoveSizes.of(move, covered.get(move.old.id, nowhere), covers.get(move.new.id, nowhere))
+            for move in moves
+        }
+        besides: dict[int, int] = {}
+        for weight in old.values():
+            for region in weight.regions:
+                for memory, rect in covered.get(region.id, nowhere).items() if region.id not in sizes else ():
+                    besides[memory] = besides.get(memory, 0) + rect.volume * region.itemsize
+        return in_turns(moves, sizes, machine, besides)
+
+    def _move(self, turns: Sequence[tuple[HomeMove, ...]], machine: Machine, covers: Covered) -> dict[str, int]:
+        """Move regions, and give the bytes that left a memory."""
+        cache, memories, done = FragmentCache(machine), self._runtime.memories, 0
+        total = {"predicted": 0, "measured": 0}
+        try:
+            for turn in turns:
+                for move in turn:  # as large as a step needs it, so that it need not grow
+                    for number, rect in covers.get(move.new.id, {}).items():
+                        if number in memories:
+                            memories[number].keep(move.new, rect)
+                program = move_program(turn)
+                replay = self._runtime.load(lower(program, cache), program.homes)
+                with self._watch():
+                    run = replay.submit()
+                    run.wait()
+                    self._runtime.drain()
+                total["predicted"] += replay.schedule.total_bytes
+                total["measured"] += gather_bytes(self._world, run.number)
+                self._runtime.retire([replay])
+                for move in turn:
+                    for memory in memories.values():
+                        memory.drop(move.old)
+                done += len(turn)
+        except BaseException as error:
+            count = sum(map(len, turns))
+            self._broken = f"adopting a plan was stopped with {done} of {count} regions moved ({error})"
+            raise
+        return total
+
+
+def text_of(plan: Plan) -> str:
+    """A plan as ranks compare it."""
+    return json.dumps(plan.to_json(), sort_keys=True)
+
+
+def cover(schedule: Schedule) -> Covered:
+    """What the instances of a step cover that may outlive it."""
+    found: Covered = {}
+    for instance in schedule.instances:
+        if instance.kind == InstanceKind.MAIN:
+            found.setdefault(schedule.regions[instance.region].id, {})[instance.memory] = instance.rect
+    return found
+
+
+def _settle(old: Mapping[str, Weight], new: Mapping[str, Weight]) -> dict[str, Weight]:
+    """The new weights; what lives where it did keeps its regions."""
+    return {
+        name: replace(weight, value=old[name].value, states=old[name].states)
+        if old[name].home == weight.home
+        else weight
+        for name, weight in new.items()
+    }

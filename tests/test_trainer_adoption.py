@@ -1,0 +1,212 @@
+"""Adopting a plan in place: results as if nothing had been, bytes of the closed form, refused whole or done whole."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from continued_training import (
+    OPTIMIZERS,
+    assert_same,
+    batch,
+    everything,
+    network,
+    new,
+    on_ranks,
+    plan_of,
+    train,
+    unbroken,
+)
+
+import maniple as mp
+from maniple import trainer_adoption
+from maniple.operators.lowering.home_move import HomeMove, MoveSizes, in_turns
+from maniple.operators.lowering.weight import Weight
+from maniple.process.error import RequestError, RunError
+from maniple.regions.logical_region import LogicalRegion
+from maniple.regions.rectangle import Rect
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.replay import Replay
+
+WORLDS = [(1, 3), (2, 2), (3, 1), (4, 1)]
+
+
+def elements(home: Any) -> dict[int, set[tuple[int, ...]]]:
+    """The elements that each memory holds, one by one."""
+    return {memory: {point for rect in rects for point in rect.points()} for memory, rects in home}
+
+
+def brute_force(old: dict[str, Weight], new: dict[str, Weight]) -> int:
+    """The bytes of the elements, one by one, that a memory's new home has and its old one had not."""
+    total = 0
+    for name, weight in new.items():
+        before, after = elements(old[name].home), elements(weight.home)
+        missing = sum(len(points - before.get(memory, set())) for memory, points in after.items())
+        total += missing * sum(region.itemsize for region in weight.regions)
+    return total
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_run_5_and_adopt_and_run_5_is_run_10(number: int) -> None:
+    chance = Random(number)
+    optimizer, (ranks, processors) = chance.choice(OPTIMIZERS), chance.choice(WORLDS)
+    before, after = chance.sample(range(1000), 2)
+
+    def body(world: World) -> Any:
+        with new(world, optimizer, seed=before) as trainer:
+            first, held = train(trainer, 0, 5), everything(trainer)
+            plan, old = plan_of(world, after), dict(trainer._weights)
+            moved = trainer.adopt(plan)
+            assert trainer.plan == plan
+            expected = brute_force(old, trainer._weights)
+            assert moved == {"predicted": expected, "measured": expected}
+            assert_same(everything(trainer), held)  # the same bits
+            second = train(trainer, 5, 10)
+            assert trainer.bytes()["predicted"] == trainer.bytes()["measured"]
+            kept = {weight.value.id for weight in trainer._weights.values()}
+            for memory in trainer._runtime.memories.values():
+                assert not [
+                    weight
+                    for weight in old.values()
+                    if weight.value.id not in kept and memory.lasting_instance(weight.value)
+                ], "the old homes are let go"
+            return first + second, everything(trainer)
+
+    expected, state = unbroken(optimizer)
+    for losses, mine in on_ranks(ranks, body, processors=processors):
+        assert losses == pytest.approx(expected, rel=1e-10)
+        assert_same(mine, state, 1e-10)
+
+
+def test_there_and_back_again_and_a_checkpoint_of_it(tmp_path: Path) -> None:
+    def body(world: World) -> None:
+        with new(world, OPTIMIZERS[2], seed=1) as trainer:
+            train(trainer, 0, 2)
+            trainer.hyper["lr"] = 0.003
+            for seed in (2, 3, 1):
+                trainer.adopt(plan_of(world, seed))
+                train(trainer, 2, 4)
+            assert trainer.adopt(trainer.plan) == {"predicted": 0, "measured": 0}
+            trainer.save(tmp_path)
+            expected = train(trainer, 4, 6)
+            assert trainer.report() is not None
+        with mp.Trainer.resume(tmp_path, network(), world=world) as trainer:
+            assert trainer.hyper["lr"] == 0.003
+            assert train(trainer, 4, 6) == expected
+
+    on_ranks(2, body)
+
+
+def test_a_plan_that_does_not_fit_is_refused_and_the_old_one_goes_on() -> None:
+    def whole(world: World) -> list[float]:
+        with new(world) as trainer:
+            return train(trainer, 0, 4)
+
+    def body(world: World) -> list[float]:
+        with new(world) as trainer:
+            first = train(trainer, 0, 2)
+            before = trainer.total_bytes(), trainer.plan
+            with pytest.raises(RequestError, match="processor"):
+                trainer.adopt(mp.search(network(), mp.Machine.cpu(6), strategy="data_parallel"))
+            assert (trainer.total_bytes(), trainer.plan) == before
+            return first + train(trainer, 2, 4)
+
+    assert on_ranks(2, body) == on_ranks(2, whole)
+
+
+def test_homes_that_do_not_fit_together_are_refused_before_the_first_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World.solo(2, 1)
+    with new(world, OPTIMIZERS[2]) as trainer:
+        first, before = train(trainer, 0, 2), trainer.total_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer_adoption, "in_turns", refuse)
+            with pytest.raises(RequestError, match="do not fit together"):
+                trainer.adopt(plan_of(world, 7))
+        assert trainer.total_bytes() == before
+        second = train(trainer, 2, 4)
+    with new(world, OPTIMIZERS[2]) as trainer:
+        assert train(trainer, 0, 4) == first + second
+
+
+def refuse(*_given: object) -> Any:
+    raise RequestError("adopt: w: its old and its new home do not fit together")
+
+
+def move(number: int, rows: int, old: list[tuple[int, int, int]], new_home: list[tuple[int, int, int]]) -> HomeMove:
+    """A region of rows of 8 bytes; homes are (memory, first row, one past the last)."""
+    regions = [LogicalRegion(number + 100 * side, f"r{number}", Rect((0,), (rows,)), "float64") for side in range(2)]
+    homes = [tuple((memory, (Rect((low,), (high,)),)) for memory, low, high in home) for home in (old, new_home)]
+    return HomeMove(regions[0], regions[1], Weight("w", regions[1], (), (), (), homes[1]), homes[0])
+
+
+def sizes_of(moves: list[HomeMove]) -> dict[int, MoveSizes]:
+    return {
+        each.old.id: MoveSizes.of(
+            each,
+            {memory: rects[0] for memory, rects in each.left},
+            {memory: rects[0] for memory, rects in each.weight.home},
+        )
+        for each in moves
+    }
+
+
+def machine_of(capacity: int) -> mp.Machine:
+    machine = mp.Machine.preset("p100x4")
+    return replace(machine, memories=tuple(replace(each, capacity_bytes=capacity) for each in machine.memories))
+
+
+def test_as_many_regions_move_at_once_as_fit() -> None:
+    """Three regions of 80, 80 and 40 bytes go from memory 0 to memory 1.
+
+    capacity    turns            memory 1 holds at most
+    1000        all              what arrived and the copies on their way: 400
+    330         80 and 80; 40    320; then 160, and 80 more
+    160         one by one       160; 80 + 160 > 160: refused
+    """
+    moves = [
+        move(0, 10, [(0, 0, 10)], [(1, 0, 10)]),
+        move(1, 10, [(0, 0, 10)], [(1, 0, 10)]),
+        move(2, 5, [(0, 0, 5)], [(1, 0, 5)]),
+    ]
+    sizes = sizes_of(moves)
+    assert sizes[0] == MoveSizes({0: 80}, {0: 80, 1: 80}, {1: 80})
+    for capacity, turns in [(1000, [3]), (330, [2, 1]), (240, [1, 1, 1])]:
+        assert [len(turn) for turn in in_turns(moves, sizes, machine_of(capacity), {})] == turns
+    with pytest.raises(RequestError, match=r"r1: its old and its new home do not fit together into memory 1: .* 240"):
+        in_turns(moves, sizes, machine_of(230), {})
+    with pytest.raises(RequestError, match=r"r0: .* the old plan goes on"):
+        in_turns(moves, sizes, machine_of(240), {1: 100})
+    assert in_turns([], {}, machine_of(1), {}) == []
+
+
+def test_an_instance_that_grows_is_counted_twice_meanwhile() -> None:
+    grown = move(0, 10, [(0, 0, 6), (1, 6, 10)], [(0, 4, 10)])
+    assert sizes_of([grown])[0] == MoveSizes({0: 48, 1: 32}, {0: 80 + 48, 1: 32}, {0: 48})
+    assert grown.missing_bytes() == 32
+
+
+def test_a_failure_among_moves_ends_the_trainer_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World.solo(2, 1)
+    with new(world, OPTIMIZERS[2], seed=1) as trainer:
+        train(trainer, 0, 1)
+        submit, count = Replay.submit, itertools.count()
+
+        def fail(replay: Replay) -> Any:
+            if next(count) == 1:
+                raise RunError("the cable was cut")
+            return submit(replay)
+
+        monkeypatch.setattr(Replay, "submit", fail)
+        monkeypatch.setattr(
+            trainer_adoption,
+            "in_turns",
+            lambda moves, *_rest: [(each,) for each in moves],  # one by one
+        )
+        with pytest.raises(RunError, match="the cable was cut"):
+            trainer.adopt(mp.search(network(), mp.Machine.cpu(2), strategy="data_parallel"))
+        with pytest.raises(RunError, match=r"adopting a plan was stopped with 1 of \d+ regions moved \(the cable"):
+            trainer.step(**batch(1))
