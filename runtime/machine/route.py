@@ -103,6 +103,12 @@ class Routes:
         return f"{source} -> {target}"
 
     @property
+    def kinds(self) -> list[int]:
+        """A number for each memory: routes over switches to, and from, those of one number differ in one link."""
+        found: dict[tuple[int, int], int] = {}
+        return [found.setdefault(pair, len(found)) for pair in zip(self._exits, self._entries, strict=True)]
+
+    @property
     def size(self) -> int:
         """One more than the highest number of a link."""
         return len(self.links) + self.count * self.count
