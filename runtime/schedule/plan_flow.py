@@ -55,34 +55,48 @@ WEIGHTS = 4
 
 
 @inner
-def flows(plan: int, rows: Rows, weights: Table) -> tuple[Table, int]:
-    """The flows of a plan up its trees, by ascending phase, and how many phases there are.
+def flat(shape: int, rows: Rows, weights: Table) -> Table:
+    """The flows of a plan of one shape for all members, by ascending phase.
 
     Args:
-        plan: its number.
+        shape: of its trees.
         rows: how the group stands.
         weights: what each member owns, by member; of no block 0.
     """
-    row, _, _, numbers, by_host, first = rows
-    if WITHIN[plan] == FLAT:
-        found = np.empty((_bound(BETWEEN[plan], len(row)), 9), dtype=np.int64)
-        begun = np.zeros(len(row), dtype=np.bool_)
-        count = _exchange(found, 0, FLAT, BETWEEN[plan], row, _picked(weights, row), begun)
-        return _by_phase(found[:count]), movement_plan.phases(plan, first)
-    hosts, most, room = len(first) - 1, 0, 0
-    for host in range(hosts):
+    row = rows[0]
+    found = np.empty((_bound(shape, len(row)), 9), dtype=np.int64)
+    begun, alike = np.zeros(len(row), dtype=np.bool_), _are_alike(weights)
+    return _by_phase(found[: _exchange(found, 0, shape, row, _picked(weights, row), begun, alike)])
+
+
+@inner
+def within(shape: int, rows: Rows, weights: Table) -> Table:
+    """The flows of a plan in levels within hosts, by ascending phase; see `flat`."""
+    _, _, _, numbers, by_host, first = rows
+    room = most = count = 0
+    for host in range(len(first) - 1):
         size = first[host + 1] - first[host]
-        most, room = max(most, size), room + _bound(WITHIN[plan], size)
-    found = np.empty((room + most * _bound(BETWEEN[plan], hosts), 9), dtype=np.int64)
-    totals, count = np.zeros((most, WEIGHTS), dtype=np.int64), 0
+        most, room = max(most, size), room + _bound(shape, size)
+    found, totals = np.empty((room, 9), dtype=np.int64), np.zeros((most, WEIGHTS), dtype=np.int64)
     for member in range(len(weights)):
         for column in range(WEIGHTS):
             totals[numbers[member], column] += weights[member, column]
-    for host in range(hosts):
+    for host in range(len(first) - 1):
         members = by_host[first[host] : first[host + 1]]
-        local = _led(weights, members, totals)
-        count = _exchange(found, count, 0, WITHIN[plan], members, local, np.zeros(len(members), dtype=np.bool_))
-    before = movement_plan.phases_within(plan, first)
+        local, begun = _led(weights, members, totals), np.zeros(len(members), dtype=np.bool_)
+        count = _exchange(found, count, shape, members, local, begun, False)
+    return _by_phase(found[:count])
+
+
+@inner
+def between(shape: int, rows: Rows, weights: Table) -> Table:
+    """The flows of a plan in levels between hosts, by ascending phase, the first of these being 0; see `flat`."""
+    by_host, first = rows[4], rows[5]
+    hosts, most, count = len(first) - 1, 0, 0
+    alike = _are_alike(weights)
+    for host in range(hosts):
+        most, alike = max(most, first[host + 1] - first[host]), alike and first[host + 1] - first[host] == first[1]
+    found = np.empty((most * _bound(shape, hosts), 9), dtype=np.int64)
     leaders, owned = np.empty(hosts, dtype=np.int64), np.empty((hosts, WEIGHTS), dtype=np.int64)
     begun = np.empty(hosts, dtype=np.bool_)
     for number in range(most):
@@ -91,8 +105,20 @@ def flows(plan: int, rows: Rows, weights: Table) -> tuple[Table, int]:
             leaders[host], begun[host] = by_host[first[host] + number % size], size > 1
             for column in range(WEIGHTS):
                 owned[host, column] = weights[leaders[host], column] if number < size else 0
-        count = _exchange(found, count, before, BETWEEN[plan], leaders, owned, begun)
-    return _by_phase(found[:count]), movement_plan.phases(plan, first)
+        count = _exchange(found, count, shape, leaders, owned, begun, alike)
+    return _by_phase(found[:count])
+
+
+@leaf
+def _are_alike(weights: Table) -> bool:
+    """Whether all members own something, and all the same."""
+    for member in range(len(weights)):
+        if weights[member, WEIGHTS - 1] == 0:
+            return False
+        for column in range(WEIGHTS):
+            if weights[member, column] != weights[0, column]:
+                return False
+    return True
 
 
 @inner
@@ -125,79 +151,62 @@ def _bound(shape: int, members: int) -> int:
 
 
 @inner
-def _exchange(found: Table, count: int, phase: int, shape: int, members: Column, owned: Table, begun: Flags) -> int:
-    """Add the flows of one exchange from a phase on; returns how many there are then.
+def _exchange(
+    found: Table,
+    count: int,
+    shape: int,
+    members: Column,
+    owned: Table,
+    begun: Flags,
+    alike: bool,  # noqa: FBT001
+) -> int:
+    """Add the flows of one exchange; returns how many there are then.
 
     Args:
         found: is added to.
         count: how many flows there are.
-        phase: the first of the exchange; FLAT where it is the whole plan.
         shape: of its trees.
         members: in the order in which they stand.
         owned: what each owns.
         begun: whether something of every block has come to each before.
+        alike: whether all own the same in all exchanges of these phases: then all phases of a ring are one.
     """
-    alone, phase = phase == FLAT, max(0, phase)
+    size = len(members)
     if shape == STAR:
-        for owner in range(len(members)):
-            for sender in range(len(members)):
+        for owner in range(size):
+            for sender in range(size):
                 if sender != owner and owned[owner, WEIGHTS - 1]:
                     begins = not begun[owner] and sender == (0 if owner else 1)
-                    count = _add(found, count, phase, members[sender], members[owner], owned, owner, begins)
+                    count = _add(found, count, 0, members[sender], members[owner], owned, owner, begins, 1)
         return count
-    if shape == RING_SHAPE:
-        return _round(found, count, phase, members, owned, begun, alone)
-    return _halve(found, count, phase, members, owned, begun)
+    if shape != RING_SHAPE:
+        return _halve(found, count, members, owned, begun)
+    for step in range(min(size - 1, 1) if alike else size - 1):
+        for owner in range(size):
+            sender = (owner + 1 + step) % size
+            receiver = (sender + 1) % size
+            if owned[owner, WEIGHTS - 1]:
+                times = size - 1 if alike else 1
+                begins = not begun[receiver]
+                count = _add(found, count, step, members[sender], members[receiver], owned, owner, begins, times)
+    return count
 
 
 @leaf
 def _add(
-    found: Table,
-    count: int,
-    phase: int,
-    sender: int,
-    receiver: int,
-    owned: Table,
-    owner: int,
-    begins: bool,  # noqa: FBT001
-) -> int:
+    found: Table, count: int, phase: int, sender: int, receiver: int, owned: Table, owner: int,
+    begins: bool, times: int,  # noqa: FBT001
+) -> int:  # fmt: skip
     """Add a flow of what one owns; returns how many there are then."""
     found[count, PHASE], found[count, SENDER], found[count, RECEIVER] = phase, sender, receiver
     for column in range(WEIGHTS):
         found[count, ELEMENTS + column] = owned[owner, column]
-    found[count, BEGINS], found[count, TIMES] = begins, 1
+    found[count, BEGINS], found[count, TIMES] = begins, times
     return count + 1
 
 
-@leaf
-def _round(
-    found: Table,
-    count: int,
-    phase: int,
-    members: Column,
-    owned: Table,
-    begun: Column,
-    alone: bool,  # noqa: FBT001
-) -> int:
-    """Add the flows round a ring; where it is the whole plan and all own alike, those of the first phase for all."""
-    size, alike = len(members), alone
-    for place in range(size):
-        alike &= owned[place, WEIGHTS - 1] > 0 and not begun[place]
-        for column in range(WEIGHTS):
-            alike &= owned[place, column] == owned[0, column]
-    for step in range(min(size - 1, 1) if alike else size - 1):
-        for owner in range(size):
-            sender = (owner + 1 + step) % size
-            if owned[owner, WEIGHTS - 1]:
-                receiver = (sender + 1) % size
-                begins = not begun[receiver]
-                count = _add(found, count, phase + step, members[sender], members[receiver], owned, owner, begins)
-                found[count - 1, TIMES] = size - 1 if alike else 1
-    return count
-
-
 @inner
-def _halve(found: Table, count: int, phase: int, members: Column, owned: Table, begun: Flags) -> int:
+def _halve(found: Table, count: int, members: Column, owned: Table, begun: Flags) -> int:
     """Add the flows of trees: `sums` are what those own whose places agree in their lowest bits."""
     size, levels = len(members), depth(len(members))
     sums = np.zeros((1 << levels, WEIGHTS), dtype=np.int64)
@@ -214,7 +223,7 @@ def _halve(found: Table, count: int, phase: int, members: Column, owned: Table, 
                     begins = not begun[receiver]
                     for below in range(level):
                         begins &= (receiver >> below ^ 1) << below >= size
-                    count = _add(found, count, phase + level, members[sender], members[receiver], sums, place, begins)
+                    count = _add(found, count, level, members[sender], members[receiver], sums, place, begins, 1)
         for place in range(half):
             for column in range(WEIGHTS):
                 sums[place, column] += sums[place + half, column]
@@ -244,4 +253,14 @@ def _by_phase(rows: Table) -> Table:
 @kernel
 def table(plan: int, hosts: Column, tour: Column, weights: Table) -> Table:
     """The flows of a plan up its trees, for Python: of members by ascending memory."""
-    return flows(plan, movement_plan.stand(hosts, tour), weights)[0]
+    rows = movement_plan.stand(hosts, tour)
+    if WITHIN[plan] == FLAT:
+        return flat(BETWEEN[plan], rows, weights)
+    first, then = within(WITHIN[plan], rows, weights), between(BETWEEN[plan], rows, weights)
+    before = movement_plan.phases_within(plan, rows[5])
+    found = np.empty((len(first) + len(then), 9), dtype=np.int64)
+    for row in range(len(found)):
+        for column in range(9):
+            found[row, column] = first[row, column] if row < len(first) else then[row - len(first), column]
+        found[row, PHASE] += before if row >= len(first) else 0
+    return found

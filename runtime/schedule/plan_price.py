@@ -25,7 +25,17 @@ from maniple.process.compilation.compiled import inner, leaf
 from maniple.regions.columns.history import Table
 from maniple.regions.columns.validity import ALL_REDUCE, REDUCE_SCATTER
 from maniple.runtime.schedule import movement_plan, plan_flow
-from maniple.runtime.schedule.movement_plan import DIRECT, NAMES, RECEIVER, SENDER, Rows
+from maniple.runtime.schedule.movement_plan import (
+    BETWEEN,
+    DIRECT,
+    FLAT,
+    LEVELS,
+    NAMES,
+    RECEIVER,
+    SENDER,
+    WITHIN,
+    Rows,
+)
 from maniple.runtime.schedule.network import ENGINE, Column, Wires
 from maniple.runtime.schedule.plan_flow import BEGINS, BLOCKS, COPIED, ELEMENTS, PHASE, TILES, TIMES, WEIGHTS
 
@@ -58,26 +68,56 @@ def quicker(
     """
     reduces, spreads = kind in (ALL_REDUCE, REDUCE_SCATTER), kind != REDUCE_SCATTER
     rows, weights, smallest = _weighed(wires, group)
-    best, most = (DIRECT, 1, direct), np.empty((0, 9), dtype=np.int64)
+    best, levels = (DIRECT, 1, direct), movement_plan.suits(LEVELS, rows[5])
+    # By part of a plan, which others have too: nanoseconds of its phases (none as long as it is not priced) and of
+    # their latencies; bytes by link, bytes touched and messages by memory.
+    parts = 9 if levels else 3
+    spans, sent = np.full((parts, 2), -1, dtype=np.int64), np.zeros((parts, len(loads)), dtype=np.int64)
+    used = np.zeros((parts, len(touched)), dtype=np.int64)
+    messages = np.zeros((parts, len(touched)), dtype=np.int64)
     for plan in range(DIRECT + 1, len(NAMES)):
-        if not movement_plan.suits(plan, rows[5]) or _least(wires, plan, rows, group, reduces and spreads) >= best[2]:
+        if not movement_plan.suits(plan, rows[5]):
             continue
-        found, phases = plan_flow.flows(plan, rows, weights)
-        sent, used = np.zeros(len(loads), dtype=np.int64), np.zeros(len(touched), dtype=np.int64)
-        messages = np.zeros(len(touched), dtype=np.int64)
-        taken, latency = _load_plan(wires, sent, used, messages, group, found, phases, itemsize, reduces, spreads)
-        busiest, each = _busiest(wires, sent, used, messages)
-        pieces, nanoseconds = _cut(taken, latency, busiest, each, min(smallest, MOST_PIECES))
+        for part in _parts(plan):
+            if part >= 0 and spans[part, 0] < 0:
+                flows = _flows(part, rows, weights)
+                spans[part, 0], spans[part, 1] = _load_plan(
+                    wires, sent[part], used[part], messages[part], group, flows, itemsize, reduces, spreads
+                )
+        pieces, nanoseconds = _cut(wires, spans, sent, used, messages, plan, min(smallest, MOST_PIECES))
         if nanoseconds < best[2]:
-            best, most = (plan, pieces, nanoseconds), found
+            best = plan, pieces, nanoseconds
+    for part in _parts(best[0]):
+        if best[0] != DIRECT and part >= 0:
             for link in range(len(loads)):
-                loads[link] = sent[link]
+                loads[link] += sent[part, link]
             for memory in range(len(touched)):
-                touched[memory] = used[memory]
-                spared[memory] = (pieces - 1) * int(1e9 * messages[memory] * wires[8][memory])
-    if reduces and best[0] != DIRECT:
-        _stage(staged, group, weights, most)
+                touched[memory] += used[part, memory]
+                spared[memory] += messages[part, memory]
+            if reduces:
+                _stage(staged, group, _flows(part, rows, weights))
+    for place in range(len(group) if best[0] != DIRECT else 0):
+        memory = group[place, 0]
+        spared[memory] = (best[1] - 1) * int(1e9 * spared[memory] * wires[8][memory])
+        # What is sent to others lands at these; an owner folds into its own main instance.
+        staged[memory] -= len(group) * weights[place, WEIGHTS - 2] if reduces else 0
     return best
+
+
+@leaf
+def _parts(plan: int) -> tuple[int, int]:
+    """The numbers of a plan's parts: by shape those of all members, within hosts, between hosts; none is -1."""
+    if WITHIN[plan] == FLAT:
+        return BETWEEN[plan], -1
+    return 3 + WITHIN[plan], 6 + BETWEEN[plan]
+
+
+@inner
+def _flows(part: int, rows: Rows, weights: Table) -> Table:
+    """The flows of a part of a plan."""
+    if part < 3:
+        return plan_flow.flat(part, rows, weights)
+    return plan_flow.within(part - 3, rows, weights) if part < 6 else plan_flow.between(part - 6, rows, weights)
 
 
 @inner
@@ -96,26 +136,15 @@ def _weighed(wires: Wires, group: Table) -> tuple[Rows, Table, int]:
 
 
 @leaf
-def _least(wires: Wires, plan: int, rows: Rows, group: Table, both: bool) -> int:  # noqa: FBT001
-    """The least nanoseconds that a plan can take: as many latencies as it has phases, of the shortest routes there."""
-    row, _, _, _, _, first = rows
-    if movement_plan.WITHIN[plan] != movement_plan.FLAT or len(row) <= MOST_PIECES:
-        return 0  # such have few flows, and are priced in full
-    shortest = np.inf
-    for place in range(len(row)):
-        pair = group[row[place], 0] * len(wires[4]) + group[row[(place + 1) % len(row)], 0]
-        latency = 0.0
-        for number in range(wires[0][pair], wires[0][pair + 1]):
-            latency += wires[2][wires[1][number]]
-        shortest = min(shortest, latency)
-    if movement_plan.BETWEEN[plan] != movement_plan.RING_SHAPE:
-        return 0
-    return movement_plan.phases(plan, first) * (2 if both else 1) * int(1e9 * shortest)
-
-
-@leaf
-def _cut(taken: int, latency: int, busiest: int, each: int, most: int) -> tuple[int, int]:
+def _cut(
+    wires: Wires, spans: Table, sent: Table, used: Table, messages: Table, plan: int, most: int
+) -> tuple[int, int]:
     """In how many pieces, a power of two, a plan takes least, and how long then."""
+    first, second = _parts(plan)
+    taken, latency = spans[first, 0], spans[first, 1]
+    if second >= 0:
+        taken, latency = taken + spans[second, 0], latency + spans[second, 1]
+    busiest, each = _busiest(wires, sent, used, messages, first, second)
     pieces, found = 1, max(taken, busiest) + latency
     tried = 2
     while tried <= most:
@@ -127,22 +156,26 @@ def _cut(taken: int, latency: int, busiest: int, each: int, most: int) -> tuple[
 
 
 @leaf
-def _busiest(wires: Wires, sent: Column, used: Column, messages: Column) -> tuple[int, int]:
-    """The longest that a link or processor is held for, and that a memory needs for the messages of a piece."""
+def _busiest(wires: Wires, sent: Table, used: Table, messages: Table, first: int, second: int) -> tuple[int, int]:
+    """The longest that two parts hold a link or processor, and that a memory needs for the messages of a piece."""
     slowest = each = 0
-    for memory in range(len(used)):
-        each = max(each, int(1e9 * messages[memory] * wires[8][memory]))
-        if used[memory] and wires[4][memory] != ENGINE:
-            slowest = max(slowest, int(1e9 * used[memory] / wires[5][memory]))
-    for link in range(len(sent)):
-        if sent[link]:
-            slowest = max(slowest, int(1e9 * sent[link] / wires[3][link]))
+    for memory in range(used.shape[1]):
+        total, told = used[first, memory], messages[first, memory]
+        if second >= 0:
+            total, told = total + used[second, memory], told + messages[second, memory]
+        each = max(each, int(1e9 * told * wires[8][memory]))
+        if total and wires[4][memory] != ENGINE:
+            slowest = max(slowest, int(1e9 * total / wires[5][memory]))
+    for link in range(sent.shape[1]):
+        size = sent[first, link] + (sent[second, link] if second >= 0 else 0)
+        if size:
+            slowest = max(slowest, int(1e9 * size / wires[3][link]))
     return slowest, each
 
 
 @inner
 def _load_plan(
-    wires: Wires, sent: Column, used: Column, messages: Column, group: Table, flows: Table, phases: int, itemsize: int,
+    wires: Wires, sent: Column, used: Column, messages: Column, group: Table, flows: Table, itemsize: int,
     reduces: bool, spreads: bool,  # noqa: FBT001
 ) -> tuple[int, int]:  # fmt: skip
     """How long the phases of flows take, and their latencies; what they send, touch and how often is added.
@@ -154,7 +187,6 @@ def _load_plan(
         messages: by memory how many it sends.
         group: the members.
         flows: of the plan, up its trees.
-        phases: in how many phases.
         itemsize: bytes of an element.
         reduces: whether blocks are reduced.
         spreads: whether blocks are spread.
@@ -219,12 +251,8 @@ def _settle(
 
 
 @leaf
-def _stage(staged: Column, group: Table, weights: Table, flows: Table) -> None:
-    """Add what instances take more than if all went direct: tiles that others fold, and what these fold them into."""
-    for place in range(len(group)):
-        # Every other member's tile lands elsewhere; the owner folds into its own main instance.
-        staged[group[place, 0]] -= len(group) * weights[place, WEIGHTS - 2]
+def _stage(staged: Column, group: Table, flows: Table) -> None:
+    """Add the tiles that flows land in, and those that are folded into where the first of a block comes."""
     for number in range(len(flows)):
-        flow = flows[number]
-        into = 2 if flow[BEGINS] else 1
-        staged[group[flow[RECEIVER], 0]] += flow[TIMES] * into * flow[TILES]
+        into = 2 if flows[number, BEGINS] else 1
+        staged[group[flows[number, RECEIVER], 0]] += flows[number, TIMES] * into * flows[number, TILES]
