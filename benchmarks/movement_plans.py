@@ -1,17 +1,18 @@
-"""Which plan an all-reduce goes by, and what it takes: the table of docs/explanation/movement-plans.md.
+"""Which plan a collective goes by, and what it takes: the tables of docs/explanation/movement-plans.md.
 
     python benchmarks/movement_plans.py [MACHINE ...]
 
-All memories of the machine take part and own equal blocks. The price is the one that schedules are ordered and plans
-searched by; `direct` is what it comes to where hosts are not known of, `bound` is 2 (n - 1) / n of the bytes over the
-bandwidth of the best route from memory 0. Nothing is run.
+All memories of the machine take part. In an all-reduce they own equal blocks; what is broadcast, or reduced to one, is
+one block of memory 0. The price is the one that schedules are ordered and plans searched by; `direct` is what it comes
+to where all goes direct, `bound` is what a memory must send or get over the bandwidth of the best route from memory 0.
+Nothing is run. Sizes next to each other that go by one plan are one row.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
@@ -22,40 +23,55 @@ from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.runtime.schedule.traffic import Prices, price
 
-MACHINES = ("p100x16", "k80x64", "h100x64")
-SIZES = tuple(1 << power for power in range(10, 31, 2))
+MACHINES = ("p100x4", "p100x16", "k80x4", "k80x64", "v100x8", "v100x32", "h100x8", "h100x64", "cpu:4x1", "cpu:16x1")
+SIZES = tuple(1 << power for power in range(8, 31))
+EXCHANGES = ("all_reduce", "broadcast", "reduce")
 
 
-def all_reduce(network: Network, size: int) -> Prices:
-    """The price of an all-reduce of so many bytes."""
+def collective(network: Network, exchange: str, size: int) -> Prices:
+    """The price of a collective of so many bytes over all memories."""
     count = len(network.wires[4])
+    kinds = {"all_reduce": RowKind.ALL_REDUCE, "broadcast": RowKind.BROADCAST, "reduce": RowKind.REDUCE_SCATTER}
     moves = np.full((1, TOUCHED + 1), NONE, dtype=np.int64)
-    moves[0, [KIND, ELEMENTS, GROUP, GROUP_SIZE]] = RowKind.ALL_REDUCE, 2 * (count - 1) * size, 0, count
+    times = 2 if exchange == "all_reduce" else 1
+    moves[0, [KIND, ELEMENTS, GROUP, GROUP_SIZE]] = kinds[exchange], times * (count - 1) * size, 0, count
     members = np.full((count, 4), -(-size // count), dtype=np.int64)
+    if exchange != "all_reduce":
+        members[:] = 0
+        members[0] = size
     members[:, 0] = np.arange(count)
     return price(network, 1, moves, members)
 
 
-def rows(machine: mp.Machine) -> Iterator[tuple[int, str, float, float, float]]:
-    """Of each size the plan, and the microseconds of it, of direct, and of the bound."""
+def rows(machine: mp.Machine, exchange: str) -> Iterator[tuple[int, str, int, float, float, float]]:
+    """Of each size the plan and its pieces, and the microseconds of it, of direct, and of the bound."""
     network, count = Network.of(machine), len(machine.memories)
-    direct = replace(network, wires=(*network.wires[:7], np.zeros(count, dtype=np.int64)))
     quickest = max(
         min(machine.routes.rate(link)[1] for link in machine.routes.route(0, target)) for target in range(1, count)
     )
+    share = 2 * (count - 1) / count if exchange == "all_reduce" else 1.0
     for size in SIZES:
-        found = all_reduce(network, size)
-        bound = 2 * (count - 1) / count * size / quickest
-        taken = found.durations[0] / 1e3, all_reduce(direct, size).durations[0] / 1e3
-        yield size, NAMES[found.plans[0]], *taken, bound * 1e6
+        found = collective(network, exchange, size)
+        taken = found.durations[0] / 1e3, found.direct[0] / 1e3
+        yield size, NAMES[found.plans[0]], int(found.pieces[0]), *taken, share * size / quickest * 1e6
 
 
 def main() -> None:
-    """Print a table for each machine."""
-    for name in sys.argv[1:] or MACHINES:
-        print(f"\n| {name}: bytes | plan | us | direct, us | direct / plan | bound, us |\n|---|---|---|---|---|---|")
-        for size, plan, taken, direct, bound in rows(mp.Machine.preset(name)):
-            print(f"| {size:,} | {plan} | {taken:,.1f} | {direct:,.1f} | {direct / taken:.2f} | {bound:,.1f} |")
+    """Print a table for each exchange."""
+    machines = sys.argv[1:] or MACHINES
+    for exchange in EXCHANGES:
+        print(f"\n{exchange}\n\n| machine | bytes | plan | pieces | us | of direct | bound, us |\n{'|---' * 7}|")
+        for name in machines:
+            table = rows(mp.Machine.preset(name), exchange)
+            for plan, same in groupby(table, key=lambda row: row[1]):
+                few, *_, many = [*same] * 2
+                cells = [
+                    f"{least:,} to {most:,}" if least != most else f"{most:,}"
+                    for least, most in ((few[0], many[0]), (few[2], many[2]))
+                ]
+                took = f"{few[3]:,.1f} to {many[3]:,.1f}"
+                share = f"{few[3] / few[4]:.2f} to {many[3] / many[4]:.2f}"
+                print(f"| {name} | {cells[0]} | {plan} | {cells[1]} | {took} | {share} | {many[5]:,.1f} |")
 
 
 if __name__ == "__main__":

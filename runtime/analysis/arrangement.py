@@ -2,7 +2,8 @@
 
 Analysis says what a collective moves as if all went direct. Here its pushes and folds become the hops of another plan:
 what a member sends goes to its parent in the tree of the block's owner, and a parent folds it into a tile of its own,
-which is new, and sends that. No row, dependence or byte is added: who takes part in a row is as before.
+which is new, and sends that. Where the plan cuts blocks into pieces, every piece is pushed and folded by itself, in the
+block's tiles. No row, dependence or byte is added: who takes part in a row is as before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.runtime.analysis import fragment as columns
+from maniple.runtime.analysis.space_piece import PiecedSpaces
 from maniple.runtime.schedule import movement_plan
 from maniple.runtime.schedule.instance import InstanceKind
 from maniple.runtime.schedule.movement_plan import DIRECT, FOLDS, OWNER, RECEIVER, SENDER
@@ -26,13 +28,15 @@ __all__: list[str] = []
 NONE = -1
 
 
-def arrange(fragment: Fragment, plans: Column, hosts: Column) -> Fragment:
+def arrange(fragment: Fragment, plans: Column, pieces: Column, hosts: Column, tour: Column) -> Fragment:
     """Give a fragment with some of its collectives by other plans than direct; itself where there are none.
 
     Args:
         fragment: of a region.
         plans: the number of the plan of each movement.
+        pieces: into how many pieces it cuts blocks.
         hosts: the host of each memory.
+        tour: its place in the tour.
     """
     moves = np.flatnonzero(plans != DIRECT)
     if not len(moves):
@@ -40,9 +44,10 @@ def arrange(fragment: Fragment, plans: Column, hosts: Column) -> Fragment:
     stays = ~np.isin(fragment.transfers[:, columns.NODE], moves), ~np.isin(fragment.pieces[:, columns.NODE], moves)
     instances, parts = fragment.instances.tolist(), fragment.parts.tolist()
     kept = [[*row, NONE] for row in fragment.transfers[stays[0]].tolist()]
-    made = _Made([], kept, fragment.pieces[stays[1]].tolist(), instances, parts)
+    spaces = PiecedSpaces(fragment.spaces)
+    made = _Made([], kept, fragment.pieces[stays[1]].tolist(), instances, parts, spaces)
     for move in moves.tolist():
-        _Exchange(fragment, move, int(plans[move]), hosts).arrange(made)
+        _Exchange(fragment, move, int(plans[move]), hosts, tour).arrange(made, int(pieces[move]))
     return replace(
         fragment,
         accesses=_by_move([*fragment.accesses.tolist(), *made.accesses], columns.SLOT + 1),
@@ -50,6 +55,7 @@ def arrange(fragment: Fragment, plans: Column, hosts: Column) -> Fragment:
         pieces=_by_move(made.pieces, columns.LAST + 1),
         parts=np.asarray(parts, dtype=np.int64),
         instances=columns.table([tuple(row) for row in instances], 4),
+        spaces=spaces.all(),
     )
 
 
@@ -67,6 +73,7 @@ class _Made:
     pieces: list[list[int]]
     instances: list[list[int]]
     parts: list[int]
+    spaces: PiecedSpaces
 
     def uses(self, move: int, space: int, instance: int, *, writes: bool) -> None:
         """Let a movement use a space of an instance."""
@@ -111,9 +118,10 @@ class _Exchange:
         move: its number.
         plan: the plan's.
         hosts: the host of each memory.
+        tour: its place in the tour.
     """
 
-    def __init__(self, fragment: Fragment, move: int, plan: int, hosts: Column) -> None:
+    def __init__(self, fragment: Fragment, move: int, plan: int, hosts: Column, tour: Column) -> None:
         self.move = move
         transfers = fragment.transfers[fragment.transfers[:, columns.NODE] == move]
         memories = fragment.instances[:, 0]
@@ -128,7 +136,7 @@ class _Exchange:
         self.blocks = self._folded(fragment, transfers, pieces) if pieces else self._sent(transfers)
         owns = np.zeros(len(self.group), dtype=np.int64)
         owns[[block.owner for block in self.blocks]] = 1
-        self.hops = movement_plan.table(plan, hosts[self.group], owns, self.reduces, self.spreads)
+        self.hops = movement_plan.table(plan, hosts[self.group], tour[self.group], owns, self.reduces, self.spreads)
 
     def _folded(self, fragment: Fragment, transfers: Table, pieces: list[list[int]]) -> list[_Block]:
         """The blocks of a reduction, as they are folded."""
@@ -156,10 +164,13 @@ class _Exchange:
                 found.append(_Block(source, row[columns.SPACE], row[columns.SOURCE], {}, {}))
         return sorted(found, key=lambda block: block.owner)
 
-    def arrange(self, made: _Made) -> None:
-        """Add the pushes and folds of the plan, by phase and, within one, round the ring."""
+    def arrange(self, made: _Made, pieces: int) -> None:
+        """Add the pushes and folds of the plan, by phase and piece and, within one, round the ring."""
         hops = self.hops[self.hops[:, OWNER].argsort(kind="stable")]
         first = np.searchsorted(hops[:, OWNER], np.arange(len(self.group) + 1))
+        own = [made.spaces.cut(block.space, pieces) for block in self.blocks]
+        # The folds of owners come first, block by block and piece by piece, then those of others.
+        starts = np.cumsum([0, *map(len, own)]).tolist() if self.reduces else [0] * (len(own) + 1)
         folds: list[tuple[int, int, int, list[int]]] = []
         further: list[tuple[int, int, int, list[int]]] = []
         pushes: list[_Push] = []
@@ -169,34 +180,47 @@ class _Exchange:
             for member, parts in _parts(block, mine).items():
                 target = block.kept
                 if member == block.owner:
-                    fold_of[member] = number
+                    fold_of[member] = starts[number]
                 else:
-                    fold_of[member] = len(self.blocks) + len(further)
+                    fold_of[member] = starts[-1] + len(further)
                     target = sends[member] = made.tile(int(self.group[member]), next(iter(block.staged.values())))
                     made.uses(self.move, block.space, target, writes=True)
                     made.uses(self.move, block.space, target, writes=False)
-                found = (block.space, int(self.group[member]), target, parts)
-                (folds if member == block.owner else further).append(found)
-            pushes += [self._push(made, number, block, hop, sends, fold_of) for hop in mine]
+                found = folds if member == block.owner else further
+                found += [(space, int(self.group[member]), target, parts) for space in own[number]]
+            pushes += self._pushes(made, number, own[number], mine, sends, fold_of)
+            onwards = {hop[SENDER] for hop in mine if not hop[FOLDS]} - {block.owner}
+            for member in sorted(onwards):
+                made.uses(self.move, block.space, self.mains[member], writes=False)
         for space, memory, target, parts in (*folds, *further):
             made.folds(self.move, space, memory, target, parts)
         self._send(made, pushes)
 
-    def _push(
-        self, made: _Made, number: int, block: _Block, hop: list[int], sends: dict[int, int], fold_of: dict[int, int]
-    ) -> _Push:
-        """Make the push of a hop."""
-        phase, sender, receiver, owner, folds = hop
-        if folds:
-            source, target = sends[sender], block.staged[sender]
-            made.instances[target][0] = int(self.group[receiver])
-        else:
-            source, target = block.kept if sender == owner else self.mains[sender], self.mains[receiver]
-        feeds = fold_of[receiver] if folds else NONE
-        after = fold_of.get(sender, NONE) if folds or sender == owner else NONE
-        turn = (phase, (receiver - sender) % len(self.group), sender, owner, number)
-        row = [self.move, block.space, source, target, feeds, after, NONE]
-        return _Push(turn, row, (number, receiver), None if folds or sender == owner else (number, sender))
+    def _pushes(
+        self,
+        made: _Made,
+        number: int,
+        spaces: list[int],
+        hops: list[list[int]],
+        sends: dict[int, int],
+        fold_of: dict[int, int],
+    ) -> list[_Push]:
+        """Make the pushes of a block's hops, one for each of its pieces."""
+        block, found = self.blocks[number], []
+        for phase, sender, receiver, owner, folds in hops:
+            if folds:
+                source, target = sends[sender], block.staged[sender]
+                made.instances[target][0] = int(self.group[receiver])
+            else:
+                source, target = block.kept if sender == owner else self.mains[sender], self.mains[receiver]
+            for piece, space in enumerate(spaces):
+                feeds = fold_of[receiver] + piece if folds else NONE
+                after = fold_of[sender] + piece if (folds or sender == owner) and sender in fold_of else NONE
+                turn = (phase + piece, piece, (receiver - sender) % len(self.group), sender, owner, number)
+                row = [self.move, space, source, target, feeds, after, NONE]
+                onwards = not folds and sender != owner
+                found.append(_Push(turn, row, (space, receiver), (space, sender) if onwards else None))
+        return found
 
     def _send(self, made: _Made, pushes: list[_Push]) -> None:
         """Add pushes in their turns; one that sends on what another has brought follows that."""
@@ -208,9 +232,6 @@ class _Exchange:
             if push.row[columns.FEEDS] == NONE:
                 brought[push.brings] = place
             made.transfers.append(push.row)
-        onwards = {push.follows: push for push in pushes if push.follows is not None}
-        for push in onwards.values():
-            made.uses(self.move, push.row[columns.SPACE], push.row[columns.SOURCE], writes=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +241,8 @@ class _Push:
     Args:
         turn: its place among those of its row.
         row: its row of the table of transfers.
-        brings: the block and the member that gets it.
-        follows: the block and the member that must have got it; None where nobody must.
+        brings: the piece, by its space, and the member that gets it.
+        follows: the piece and the member that must have got it; None where nobody must.
     """
 
     turn: tuple[int, ...]

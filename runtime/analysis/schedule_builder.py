@@ -123,12 +123,13 @@ class ScheduleBuilder:
 
     def _arranged(self) -> list[Fragment]:
         """The fragments with their collectives by the plans that take least, one for all regions that share it."""
-        hosts = np.asarray([memory.host for memory in self.machine.memories], dtype=np.int64)
+        hosts, tour = self.network.wires[7], self.network.wires[9]
         found: dict[tuple[int, int], Fragment] = {}
         for number, fragment in enumerate(self._analysed):
             key = (id(fragment), self.regions[number].itemsize)
             if key not in found:
-                found[key] = arrange(fragment, self.prices(number).plans, hosts)
+                prices = self.prices(number)
+                found[key] = arrange(fragment, prices.plans, prices.pieces, hosts, tour)
         return [
             found[id(fragment), region.itemsize] for fragment, region in zip(self._analysed, self.regions, strict=True)
         ]
@@ -282,8 +283,10 @@ class ScheduleBuilder:
         """The movement plans of collectives that do not go direct."""
         found = {}
         for placed in self._placed:
-            plans = self.prices(placed.region).plans
-            found.update({int(placed.moves[move]): NAMES[plans[move]] for move in np.flatnonzero(plans != DIRECT)})
+            prices = self.prices(placed.region)
+            for move in np.flatnonzero(prices.plans != DIRECT).tolist():
+                name, pieces = NAMES[prices.plans[move]], int(prices.pieces[move])
+                found[int(placed.moves[move])] = f"{name}, {pieces} pieces" if pieces > 1 else name
         return found
 
     def order(self, successors: tuple[Column, Column]) -> tuple[Column, Column]:

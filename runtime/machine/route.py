@@ -9,7 +9,7 @@ import numpy as np
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from maniple.runtime.machine.machine_part import Link, Memory, Rate
 
@@ -101,6 +101,33 @@ class Routes:
             return f"{self.links[number].source} -> {self.links[number].target}"
         source, target = divmod(number - len(self.links), self.count)
         return f"{source} -> {target}"
+
+    @property
+    def kinds(self) -> list[int]:
+        """A number for each memory: routes over switches to, and from, those of one number differ in one link."""
+        found: dict[tuple[int, int], int] = {}
+        return [found.setdefault(pair, len(found)) for pair in zip(self._exits, self._entries, strict=True)]
+
+    def ways(self) -> Iterator[tuple[int, int, Way]]:
+        """Give (kind, kind, the way between memories of these), as far as there is one; see `kinds`."""
+        kinds = self.kinds
+        one = {kind: memory for memory, kind in reversed(list(enumerate(kinds)))}
+        for first, source in sorted(one.items()):
+            for second, target in sorted(one.items()):
+                way = self._way(self._out[source], self._into[target])
+                if way is not None:
+                    yield first, second, way
+
+    @property
+    def ends(self) -> tuple[list[list[int]], list[list[int]]]:
+        """The numbers of each memory's links to switches, and of those from switches: ways tell of them by place."""
+        out, into = ([[number for number, *_ in each] for each in hops] for hops in (self._out, self._into))
+        return out, into
+
+    @property
+    def joined(self) -> dict[tuple[int, int], int]:
+        """The numbers of the links that join two memories."""
+        return dict(self._direct)
 
     @property
     def size(self) -> int:

@@ -2,25 +2,34 @@
 
 Every member owns a block, perhaps an empty one. To reduce a block its contributions go up a tree to the owner, and
 whoever has children in it folds what they sent with its own before it sends; to spread a block it goes down the same
-tree. A plan is a tree for each owner, and the phase in which each member sends:
+tree. A plan is a tree for each owner, the phase in which each member sends, and the pieces that blocks are cut into,
+which follow each other up and down the trees. Trees have one of three shapes, members standing in a row of n, round
+which each is followed by the nearest (the tour of `network.py`):
 
-    ========  ==========================================================  ==========================
-    plan      who a member sends to                                       phase
-    ========  ==========================================================  ==========================
-    direct    the owner                                                   0
-    levels    in the owner's host the owner; in another one the leader    0; a leader 1
-              there, and a leader the owner
-    ========  ==========================================================  ==========================
+    ======  =====================================================================  ========================
+    shape   who a member sends to                                                  phases up
+    ======  =====================================================================  ========================
+    direct  the owner                                                              1
+    ring    the next one                                                           n - 1
+    tree    the one in its pair, then in its pair of pairs, ..., that stands as    log2 n, rounded up
+            the owner does: the lowest bits of their places are the same
+    ======  =====================================================================  ========================
 
-The leader for an owner is the member of the other host with the owner's number within its host, round the members
-there, so that owners of one host have leaders of their own. Two hosts of two (0 and 1, 2 and 3), the block of 0:
+A plan has one shape for all members, or is in levels: one shape within each host and one between hosts, up to the
+owner, or in another host to the leader there, which is the member with the owner's number within its host, round the
+members there; so owners of one host have leaders of their own. `levels` is direct in both. Two hosts of two (0 and 1, 2
+and 3), the block of 0, in levels and as a tree; and a ring of four:
 
-    phase  0       1       2       3
-    up     1 -> 0  2 -> 0  0 -> 2  0 -> 1
-           3 -> 2                  2 -> 3
+    phase   0       1       2       3       4       5
+    levels  1 -> 0  2 -> 0  0 -> 2  0 -> 1
+            3 -> 2                  2 -> 3
+    tree    1 -> 0  2 -> 0  0 -> 2  0 -> 1
+            3 -> 2                  2 -> 3
+    ring    1 -> 2  2 -> 3  3 -> 0  0 -> 3  3 -> 2  2 -> 1
 
-So 2 (n - 1) blocks move in all and 2 (h - 1) between h hosts, where direct moves 2 (n - r) between hosts of r members.
-The parts of a fold are those of its members by ascending memory, a member's own among them, whatever arrives first.
+With a block for each member a tree is recursive halving and doubling, the nearest first; with one block, the binomial
+tree. In all plans 2 (n - 1) blocks move. The parts of a fold are those of its members by ascending memory, a member's
+own among them, whatever arrives first.
 """
 
 # pyright: reportArgumentType=false, reportReturnType=false
@@ -34,8 +43,21 @@ from maniple.process.compilation.compiled import inner, kernel, leaf
 
 __all__: list[str] = []
 
-DIRECT, LEVELS = range(2)
-NAMES = ("direct", "levels")
+FLAT, STAR, RING_SHAPE, TREE_SHAPE = range(-1, 3)
+"""Shapes of trees, and what a plan without levels has instead of one within hosts."""
+DIRECT, LEVELS, RING, TREE = range(4)
+WITHIN = (FLAT, 0, FLAT, FLAT, 0, 0, 1, 1, 1, 2, 2, 2)
+"""By plan the shape within hosts."""
+BETWEEN = (0, 0, 1, 2, 1, 2, 0, 1, 2, 0, 1, 2)
+"""By plan the shape between hosts, or of all members."""
+_SHAPES = ("direct", "ring", "tree")
+NAMES = (
+    "direct",
+    "levels",
+    "ring",
+    "tree",
+    *(f"levels({_SHAPES[a]}, {_SHAPES[b]})" for a, b in zip(WITHIN[4:], BETWEEN[4:], strict=True)),
+)
 """What plans are called, by number."""
 PHASE, SENDER, RECEIVER, OWNER, FOLDS = range(5)
 """Columns of a table of hops: members are told by their place in the group. FOLDS is 0 for a hop that copies."""
@@ -44,40 +66,149 @@ FIRST, MORE = 1, 2
 
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-
-
-@leaf
-def suits(plan: int, hosts: Column) -> bool:
-    """Whether a plan differs from direct in a group whose members have these hosts."""
-    if plan != LEVELS:
-        return False
-    together = apart = False
-    for place in range(1, len(hosts)):
-        apart |= hosts[place] != hosts[0]
-        for before in range(place):
-            if hosts[before] == hosts[place]:
-                together = True
-                break
-        if together and apart:
-            return True
-    return False
+Rows = tuple[Column, Column, Column, Column, Column, Column]
+"""How a group stands: members by their tour, and the place of each in that row; by member its host, hosts by the tour,
+and its number within its host; members by host, and where those of each begin."""
 
 
 @inner
-def hops(plan: int, hosts: Column, owns: Column, reduces: bool, spreads: bool) -> Table:  # noqa: FBT001
+def stand(hosts: Column, tour: Column) -> Rows:
+    """How members of these hosts stand, given the place of each in the tour of the machine."""
+    last, most = 0, 0
+    for member in range(len(hosts)):
+        last, most = max(last, tour[member]), max(most, hosts[member])
+    at = np.full(last + 1, -1, dtype=np.int64)
+    for member in range(len(hosts)):
+        at[tour[member]] = member
+    row, place = np.empty(len(hosts), dtype=np.int64), np.empty(len(hosts), dtype=np.int64)
+    host_of, numbers = np.empty(len(hosts), dtype=np.int64), np.empty(len(hosts), dtype=np.int64)
+    found, first = np.full(most + 1, -1, dtype=np.int64), np.zeros(len(hosts) + 1, dtype=np.int64)
+    count = different = 0
+    for step in range(last + 1):
+        member = at[step]
+        if member < 0:
+            continue
+        row[count], place[member] = member, count
+        count += 1
+        if found[hosts[member]] < 0:
+            found[hosts[member]] = different
+            different += 1
+        host_of[member] = found[hosts[member]]
+        numbers[member] = first[host_of[member] + 1]
+        first[host_of[member] + 1] += 1
+    by_host = np.empty(len(hosts), dtype=np.int64)
+    for host in range(different):
+        first[host + 1] += first[host]
+    for member in range(len(hosts)):
+        by_host[first[host_of[member]] + numbers[member]] = member
+    first = first[: different + 1].copy()
+    return row, place, host_of, numbers, by_host, first
+
+
+@leaf
+def suits(plan: int, first: Column) -> bool:
+    """Whether a plan differs from all before it in a group of which members of hosts begin there."""
+    hosts, most = len(first) - 1, 0
+    for host in range(hosts):
+        most = max(most, first[host + 1] - first[host])
+    if WITHIN[plan] == FLAT:
+        return plan != DIRECT and first[hosts] > 2
+    apart = hosts > 2 if BETWEEN[plan] != STAR else hosts > 1
+    return apart and (most > 2 if WITHIN[plan] != STAR else most > 1)
+
+
+@leaf
+def depth(members: int) -> int:
+    """The phases of a tree of so many."""
+    found = 0
+    while 1 << found < members:
+        found += 1
+    return found
+
+
+@leaf
+def phases_within(plan: int, first: Column) -> int:
+    """In how many phases a block is reduced within hosts, before it is between them."""
+    if WITHIN[plan] == FLAT:
+        return 0
+    most = 0
+    for host in range(len(first) - 1):
+        most = max(most, _shape_phases(WITHIN[plan], first[host + 1] - first[host]))
+    return most
+
+
+@leaf
+def phases(plan: int, first: Column) -> int:
+    """In how many phases a block is reduced."""
+    members = first[len(first) - 1] if WITHIN[plan] == FLAT else len(first) - 1
+    return phases_within(plan, first) + _shape_phases(BETWEEN[plan], members)
+
+
+@leaf
+def _shape_phases(shape: int, members: int) -> int:
+    """In how many phases a tree of a shape reduces."""
+    if shape == RING_SHAPE:
+        return members - 1
+    return depth(members) if shape == TREE_SHAPE else min(1, members - 1)
+
+
+@leaf
+def stands_for(cell: int, height: int, place: int, members: int) -> int:
+    """Who of the cell of 2 ** height places from `cell` on stands as a place does, as far as the row has members."""
+    for bit in range(height - 1, -1, -1):
+        if (place >> bit) & 1 and cell + (1 << bit) < members:
+            cell += 1 << bit
+    return cell
+
+
+@leaf
+def shape_parent(shape: int, members: int, owner: int, member: int) -> tuple[int, int]:
+    """Who a member sends its part of an owner's block to, and in which phase: all told by their place in the row."""
+    if shape == STAR:
+        return owner, 0
+    if shape == RING_SHAPE:
+        return (member + 1) % members, members - 1 - (owner - member) % members
+    level = 0
+    while True:
+        cell = member >> (level + 1) << (level + 1)
+        found = stands_for(cell, level + 1, owner, members)
+        if found != member:
+            return found, level
+        level += 1
+
+
+@leaf
+def _parent(plan: int, rows: Rows, before: int, owner: int, member: int) -> tuple[int, int]:
+    """Who a member sends its part of an owner's block to, and in which phase: `before` of these are within hosts."""
+    row, place, host_of, numbers, by_host, first = rows
+    if WITHIN[plan] == FLAT:
+        found, phase = shape_parent(BETWEEN[plan], len(row), place[owner], place[member])
+        return row[found], phase
+    host, home = host_of[member], host_of[owner]
+    start, size = first[host], first[host + 1] - first[host]
+    leader = numbers[owner] % size
+    if numbers[member] != leader:
+        found, phase = shape_parent(WITHIN[plan], size, leader, numbers[member])
+        return by_host[start + found], phase
+    found, phase = shape_parent(BETWEEN[plan], len(first) - 1, home, host)
+    return by_host[first[found] + numbers[owner] % (first[found + 1] - first[found])], before + phase
+
+
+@inner
+def hops(plan: int, rows: Rows, owns: Column, reduces: bool, spreads: bool) -> Table:  # noqa: FBT001
     """The hops of a plan, by ascending phase, and within one by owner.
 
     Args:
         plan: its number.
-        hosts: the host of each member, members by ascending memory.
+        rows: how the group stands.
         owns: whether each owns a block that is not empty.
         reduces: whether blocks are reduced.
         spreads: whether blocks are spread, once they are reduced.
     """
-    members, phases = len(hosts), _phases(plan)
-    numbers, first, order = _within(hosts)
-    rows = np.empty((2 * members * members, 5), dtype=np.int64)
-    counts = np.zeros(2 * phases + 1, dtype=np.int64)
+    members, first = len(owns), rows[5]
+    every, before = phases(plan, first), phases_within(plan, first)
+    found = np.empty((2 * members * members, 5), dtype=np.int64)
+    counts = np.zeros(2 * every + 1, dtype=np.int64)
     count = 0
     for owner in range(members):
         if not owns[owner]:
@@ -85,21 +216,21 @@ def hops(plan: int, hosts: Column, owns: Column, reduces: bool, spreads: bool) -
         for member in range(members):
             if member == owner:
                 continue
-            parent, phase = _parent(plan, hosts, numbers, first, order, owner, member)
+            parent, phase = _parent(plan, rows, before, owner, member)
             if reduces:
-                rows[count, PHASE], rows[count, SENDER], rows[count, RECEIVER] = phase, member, parent
-                rows[count, OWNER], rows[count, FOLDS] = owner, MORE
+                found[count, PHASE], found[count, SENDER], found[count, RECEIVER] = phase, member, parent
+                found[count, OWNER], found[count, FOLDS] = owner, MORE
                 counts[phase + 1] += 1
                 count += 1
             if spreads:
-                phase = (2 if reduces else 1) * phases - 1 - phase
-                rows[count, PHASE], rows[count, SENDER], rows[count, RECEIVER] = phase, parent, member
-                rows[count, OWNER], rows[count, FOLDS] = owner, 0
+                phase = (2 if reduces else 1) * every - 1 - phase
+                found[count, PHASE], found[count, SENDER], found[count, RECEIVER] = phase, parent, member
+                found[count, OWNER], found[count, FOLDS] = owner, 0
                 counts[phase + 1] += 1
                 count += 1
-    for phase in range(2 * phases):
+    for phase in range(2 * every):
         counts[phase + 1] += counts[phase]
-    return _by_phase(rows[:count], counts, members)
+    return _by_phase(found[:count], counts, members)
 
 
 @inner
@@ -120,42 +251,12 @@ def _by_phase(rows: Table, counts: Column, members: int) -> Table:
 
 
 @kernel
-def table(plan: int, hosts: Column, owns: Column, reduces: bool, spreads: bool) -> Table:  # noqa: FBT001
-    """The hops of a plan, for Python."""
-    return hops(plan, hosts, owns, reduces, spreads)
+def table(plan: int, hosts: Column, tour: Column, owns: Column, reduces: bool, spreads: bool) -> Table:  # noqa: FBT001
+    """The hops of a plan, for Python: of members by ascending memory, with their hosts and places in the tour."""
+    return hops(plan, stand(hosts, tour), owns, reduces, spreads)
 
 
-@leaf
-def _phases(plan: int) -> int:
-    """In how many phases a block is reduced."""
-    return 2 if plan == LEVELS else 1
-
-
-@leaf
-def _parent(
-    plan: int, hosts: Column, numbers: Column, first: Column, order: Column, owner: int, member: int
-) -> tuple[int, int]:
-    """Who a member sends its part of an owner's block to, and in which phase."""
-    host = hosts[member]
-    if plan == DIRECT or host == hosts[owner]:
-        return owner, 0
-    leader = order[first[host] + numbers[owner] % (first[host + 1] - first[host])]
-    return (owner, 1) if leader == member else (leader, 0)
-
-
-@inner
-def _within(hosts: Column) -> tuple[Column, Column, Column]:
-    """Of each member its number within its host; and the members by host, and where those of each begin."""
-    most = 0
-    for place in range(len(hosts)):
-        most = max(most, hosts[place])
-    numbers, order = np.empty(len(hosts), dtype=np.int64), np.empty(len(hosts), dtype=np.int64)
-    first = np.zeros(most + 2, dtype=np.int64)
-    for place in range(len(hosts)):
-        numbers[place] = first[hosts[place] + 1]
-        first[hosts[place] + 1] += 1
-    for host in range(most + 1):
-        first[host + 1] += first[host]
-    for place in range(len(hosts)):
-        order[first[hosts[place]] + numbers[place]] = place
-    return numbers, first, order
+@kernel
+def differs(plan: int, hosts: Column, tour: Column) -> bool:
+    """Whether a plan suits a group, for Python."""
+    return suits(plan, stand(hosts, tour)[5])

@@ -17,7 +17,7 @@ from maniple.runtime.analysis.fragment import Fragment, FragmentKey, HostDistanc
 from maniple.runtime.analysis.placed_use import PlacedUse
 from maniple.runtime.analysis.step_analysis import analyse, analyse_by_use
 from maniple.runtime.schedule.instance import InstanceKind
-from maniple.runtime.schedule.movement_plan import DIRECT, LEVELS
+from maniple.runtime.schedule.movement_plan import DIRECT, LEVELS, NAMES, RING
 from maniple.runtime.schedule.schedule import RowKind
 
 BOUNDS = Rect((0, 0), (24, 3))
@@ -49,12 +49,17 @@ def drawn(chance: Random) -> tuple[Fragment, tuple[int, ...]]:
     return analysed(FragmentKey(BOUNDS, (), tuple(key)), HostDistance(hosts)), hosts
 
 
-def in_levels(fragment: Fragment, hosts: tuple[int, ...]) -> tuple[Fragment, list[int]]:
-    """A fragment with all its collectives in levels, and these."""
+def planned(fragment: Fragment, hosts: tuple[int, ...], plan: int, cut: int = 1) -> tuple[Fragment, list[int]]:
+    """A fragment with all its collectives by a plan, blocks cut into so many pieces, and these."""
     moves = [move for move, kind in enumerate(fragment.kinds.tolist()) if kind in EXCHANGES]
-    plans = np.full(len(fragment.kinds), DIRECT)
-    plans[moves] = LEVELS
-    return arrange(fragment, plans, np.asarray(hosts)), moves
+    plans, pieces = np.full(len(fragment.kinds), DIRECT), np.full(len(fragment.kinds), cut)
+    plans[moves] = plan
+    return arrange(fragment, plans, pieces, np.asarray(hosts), np.arange(len(hosts))), moves
+
+
+def drawn_plan(chance: Random) -> tuple[int, int]:
+    """A plan, and pieces: levels of whole blocks every third time."""
+    return chance.choice([(LEVELS, 1), (chance.randrange(LEVELS, len(NAMES)), chance.choice([1, 2, 3, 8]))])
 
 
 def contents(fragment: Fragment, seed: int) -> dict[int, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
@@ -68,10 +73,10 @@ def contents(fragment: Fragment, seed: int) -> dict[int, np.ndarray[tuple[int, .
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_levels_leave_what_direct_leaves(seed: int) -> None:
+def test_plans_leave_what_direct_leaves(seed: int) -> None:
     chance = Random(seed)
     direct, hosts = drawn(chance)
-    arranged, moves = in_levels(direct, hosts)
+    arranged, moves = planned(direct, hosts, *drawn_plan(chance))
     mains = [number for number, row in enumerate(direct.instances.tolist()) if row[1] == InstanceKind.MAIN]
     for move in moves:
         found = []
@@ -86,8 +91,10 @@ def test_levels_leave_what_direct_leaves(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_every_element_that_is_used_is_an_access_and_every_tile_is_where_it_is_used(seed: int) -> None:
-    direct, hosts = drawn(Random(seed))
-    arranged, moves = in_levels(direct, hosts)
+    chance = Random(seed)
+    direct, hosts = drawn(chance)
+    plan, cut = drawn_plan(chance)
+    arranged, moves = planned(direct, hosts, plan, cut)
     memory, kinds = (arranged.instances[:, column].tolist() for column in (0, 1))
     allowed = {
         (move, number, writes): np.zeros(BOUNDS.shape, bool)
@@ -112,13 +119,44 @@ def test_every_element_that_is_used_is_an_access_and_every_tile_is_where_it_is_u
     for move, space, instance, writes in used:
         if move in moves:
             assert all(allowed[move, instance, writes][place].all() for place in places(arranged.spaces[space], BOUNDS))
-    assert len(arranged.transfers) == len(direct.transfers)
+    assert pushed(arranged) == pushed(direct)
+    assert cut > 1 or len(arranged.transfers) == len(direct.transfers)
     assert np.array_equal(arranged.edges, direct.edges)
+
+
+def pushed(fragment: Fragment) -> dict[int, int]:
+    """The elements that each movement pushes."""
+    found: dict[int, int] = {}
+    for move, space, *_ in fragment.transfers.tolist():
+        found[move] = found.get(move, 0) + fragment.spaces[space].volume
+    return found
+
+
+def test_pieces_go_up_and_down_a_ring_one_after_the_other() -> None:
+    """Of three members the first owns 8 rows, in two pieces: the second comes a phase behind the first."""
+    uses = tuple(PlacedUse(point, (point,), point, point, BOUNDS) for point in range(3))
+    fragment = analyse(FragmentKey(BOUNDS, (), ((reduce("+"), uses), (READ, uses))), HostDistance((0, 0, 0)))
+    assert fragment.kinds.tolist() == [RowKind.ALL_REDUCE]
+    arranged, _ = planned(fragment, (0, 0, 0), RING, 2)
+    drawn = []
+    for _, space, source, target, feeds, after, follows in arranged.transfers.tolist():
+        rows = arranged.spaces[space].bounds
+        if rows.lo[0] < 8:
+            ends = (int(arranged.instances[end, 0]) for end in (source, target))
+            drawn.append(f"{rows.lo[0]}..{rows.hi[0] - 1} {' -> '.join(map(str, ends))}")
+            assert (feeds >= 0) + (after >= 0) + (follows >= 0) >= 1
+    assert drawn == [
+        "0..3 1 -> 2",
+        "0..3 2 -> 0", "4..7 1 -> 2",
+        "0..3 0 -> 2", "4..7 2 -> 0",
+        "0..3 2 -> 1", "4..7 0 -> 2",
+        "4..7 2 -> 1",
+    ]  # fmt: skip
 
 
 def test_a_fragment_without_such_plans_is_itself() -> None:
     fragment, hosts = drawn(Random(1))
-    assert arrange(fragment, np.full(len(fragment.kinds), DIRECT), np.asarray(hosts)) is fragment
+    assert planned(fragment, hosts, DIRECT)[0] is fragment
 
 
 def test_drawn_fragments_have_collectives_of_all_kinds() -> None:
@@ -132,7 +170,7 @@ def test_parts_are_folded_by_ascending_memory() -> None:
     halves = tuple(PlacedUse(point, (point,), point, point, space) for point, space in enumerate(tiles(4)))
     fragment = analyse(FragmentKey(BOUNDS, (), ((reduce("+"), uses), (READ, halves))), HostDistance((0, 0, 1, 1)))
     assert fragment.kinds.tolist() == [RowKind.REDUCE_SCATTER]
-    arranged, _ = in_levels(fragment, (0, 0, 1, 1))
+    arranged, _ = planned(fragment, (0, 0, 1, 1), LEVELS)
     folded = {}
     for _, space, memory, _, first, last in arranged.pieces.tolist():
         came = {
