@@ -156,6 +156,8 @@ def _privilege(
             return WRITE_DISCARD if first or not meets else READ_WRITE
         return accumulate("+") if meets else reduce("+")
     fold = need.fold(table)
-    if fold is None or need.region[0] == "again":
+    if need.region[0] == "again":  # of each micro-batch by itself
+        return WRITE_DISCARD if fold is None or next(overlapping(rects), None) is None else reduce(fold)
+    if fold is None:
         return WRITE_DISCARD
     return accumulate(fold) if meets else reduce(fold)
