@@ -47,12 +47,12 @@ NAMES = ("cnn", "mlp", "lstm", "gpt")
 
 def pipeline_plan(race: Race, graph: mp.Graph, machine: mp.Machine, stages: int, order: str, parts: int) -> mp.Plan:
     """A plan whose stages are cut where torch's are."""
-    borders = (*race.cuts[stages], len(race.make().blocks))
+    borders = (*race.cuts[stages], len(race.module().blocks))
     held = {stage: rank for rank in range(torch_modes.PEERS) for stage in torch_modes.stages_of(rank, stages, order)}
     placed, grouped = [], [list[str]() for _ in range(stages)]
     whole = mp.search(graph, mp.Machine.preset("cpu:1"), strategy="data_parallel")
     for name, config in whole.operators:
-        block = int(name.split(".")[1]) if name.startswith("blocks.") else len(race.make().blocks) - 1
+        block = int(name.split(".")[1]) if name.startswith("blocks.") else len(race.module().blocks) - 1
         stage = next(number for number, border in enumerate(borders) if block < border)
         grouped[stage].append(name)
         placed.append((name, replace(config, processors=(held[stage],) * len(config.processors))))
@@ -67,7 +67,7 @@ def be(name: str, stages: int, options: dict[str, Any]) -> dict[str, list[float]
     address = f"tcp://127.0.0.1:{options['port']}"
     dist.init_process_group("gloo", init_method=address, rank=world.rank, world_size=world.size)
     x, y = race.data(race.batch)
-    graph, machine = mp.from_torch(race.make(), (x, y)), mp.Machine.detect()
+    graph, machine = mp.from_torch(race.module(), (x, y)), mp.Machine.detect()
     sides: dict[str, Step] = {}
 
     def trained(plan: mp.Plan, alone: World | None = None) -> Step:

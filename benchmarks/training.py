@@ -50,7 +50,7 @@ def trainer_step(
 ) -> Step:
     """A step of an imported module under a plan."""
     x, y = race.data(samples)
-    graph = mp.from_torch(race.make(), (x, y))
+    graph = mp.from_torch(race.module(), (x, y))
     trainer = mp.Trainer(graph, plan_of(graph), optimizer=optimizer_of(optimizer), world=world)
     return lambda: trainer.step(x, y)
 
@@ -113,7 +113,6 @@ def two_processors(race: Race, samples: int, optimizer: str, budget: float) -> S
 def be(name: str, processors: int, options: dict[str, Any]) -> dict[str, list[float]]:
     """Be a process of one race."""
     torch.set_num_threads(1)
-    torch.manual_seed(0)
     race = RACES[name]
     samples = options["samples"] or race.batch
     rounds, seconds, optimizer = options["rounds"], options["seconds"], options["optimizer"]

@@ -156,6 +156,11 @@ class Race(NamedTuple):
     batch: int
     cuts: dict[int, tuple[int, ...]]
 
+    def module(self) -> Blocks:
+        """Make the module, with the same weights in every process."""
+        torch.manual_seed(0)
+        return self.make()
+
     def data(self, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Draw a batch."""
         chance = torch.Generator().manual_seed(seed)

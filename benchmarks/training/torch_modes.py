@@ -62,13 +62,13 @@ def descend(module: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: T
 
 def eager(race: Race, samples: int, optimizer: str, *, fused: bool) -> Step:
     """One process."""
-    module = race.make()
+    module = race.module()
     return descend(module, make_optimizer(module, optimizer, fused=fused), *race.data(samples))
 
 
 def data_parallel(race: Race, samples: int, optimizer: str) -> Step:
     """Each process has its part of the batch; gradients are averaged."""
-    module = DistributedDataParallel(race.make())
+    module = DistributedDataParallel(race.module())
     x, y = race.data(samples)
     mine = slice(dist.get_rank() * samples // PEERS, (dist.get_rank() + 1) * samples // PEERS)
     return descend(module, make_optimizer(module, optimizer), x[mine], y[mine])
@@ -76,7 +76,7 @@ def data_parallel(race: Race, samples: int, optimizer: str) -> Step:
 
 def sharded(race: Race, samples: int, optimizer: str) -> Step:
     """The same with weights that are cut over the processes (FSDP2), each block by itself."""
-    module = race.make()
+    module = race.module()
     mesh = dist.device_mesh.init_device_mesh("cpu", (PEERS,))
     for block in module.blocks:
         if any(True for _ in block.parameters()):
@@ -95,10 +95,9 @@ def pipelined(race: Race, samples: int, optimizer: str, schedule: str, micro_bat
     from training.models import mean_loss
 
     rank, device = dist.get_rank(), torch.device("cpu")
-    borders = (0, *race.cuts[stages], len(race.make().blocks))
+    borders = (0, *race.cuts[stages], len(race.module().blocks))
     held = stages_of(rank, stages, schedule)
-    torch.manual_seed(0)
-    blocks = race.make().blocks
+    blocks = race.module().blocks
     parts = [nn.Sequential(*list(blocks)[borders[number] : borders[number + 1]]) for number in held]
     made = [PipelineStage(part, number, stages, device) for part, number in zip(parts, held, strict=True)]
     form = SCHEDULES[schedule]
