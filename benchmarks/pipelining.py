@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,11 @@ def be(name: str, stages: int, options: dict[str, Any]) -> dict[str, list[float]
     x, y = race.data(race.batch)
     graph, machine = mp.from_torch(race.module(), (x, y)), mp.Machine.detect()
     sides: dict[str, Step] = {}
+    trainers = ExitStack()
 
     def trained(plan: mp.Plan, alone: World | None = None) -> Step:
-        trainer = mp.Trainer(graph, plan, optimizer=mp.SGD(lr=RATE, momentum=0.9), world=alone)
+        made = mp.Trainer(graph, plan, optimizer=mp.SGD(lr=RATE, momentum=0.9), world=alone)
+        trainer = trainers.enter_context(made)
         return lambda: trainer.step(x, y)
 
     for order in ORDERS[stages]:
@@ -87,7 +90,8 @@ def be(name: str, stages: int, options: dict[str, Any]) -> dict[str, list[float]
     def meet(number: int) -> int:
         return int(world.control.gather(str(number).encode())[0])
 
-    found = torch_modes.race_of(sides, options["rounds"], options["seconds"], meet)
+    with trainers:
+        found = torch_modes.race_of(sides, options["rounds"], options["seconds"], meet)
     dist.destroy_process_group()
     return found
 

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ BEGIN, END = "<!-- benchmarks/training.py: begin -->", "<!-- benchmarks/training
 HEAD = "| model | samples | processors | side | ms per step | speed, of torch's best |\n|---|---|---|---|---|---|"
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 Sides = dict[str, Callable[[], float]]
+TRAINERS = ExitStack()
+"""What is closed when a race is over."""
 
 
 def optimizer_of(kind: str) -> Any:
@@ -51,7 +54,8 @@ def trainer_step(
     """A step of an imported module under a plan."""
     x, y = race.data(samples)
     graph = mp.from_torch(race.module(), (x, y))
-    trainer = mp.Trainer(graph, plan_of(graph), optimizer=optimizer_of(optimizer), world=world)
+    made = mp.Trainer(graph, plan_of(graph), optimizer=optimizer_of(optimizer), world=world)
+    trainer = TRAINERS.enter_context(made)
     return lambda: trainer.step(x, y)
 
 
@@ -117,7 +121,8 @@ def be(name: str, processors: int, options: dict[str, Any]) -> dict[str, list[fl
     samples = options["samples"] or race.batch
     rounds, seconds, optimizer = options["rounds"], options["seconds"], options["optimizer"]
     if processors == 1:
-        return torch_modes.race_of(one_processor(race, samples, optimizer), rounds, seconds, lambda number: number)
+        with TRAINERS:
+            return torch_modes.race_of(one_processor(race, samples, optimizer), rounds, seconds, lambda number: number)
     world = mp.world()
     address = f"tcp://127.0.0.1:{options['port']}"
     dist.init_process_group("gloo", init_method=address, rank=world.rank, world_size=world.size)
@@ -126,7 +131,9 @@ def be(name: str, processors: int, options: dict[str, Any]) -> dict[str, list[fl
         given = world.control.gather(str(number).encode())
         return int(given[0])
 
-    found = torch_modes.race_of(two_processors(race, samples, optimizer, options["budget"]), rounds, seconds, meet)
+    with TRAINERS:
+        sides = two_processors(race, samples, optimizer, options["budget"])
+        found = torch_modes.race_of(sides, rounds, seconds, meet)
     dist.destroy_process_group()
     return found
 
