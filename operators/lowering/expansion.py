@@ -78,6 +78,7 @@ class Expansion:
         self._pipeline: Pipeline | None = None
         self._memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
+        self._begun: set[tuple[str, int]] = set()
         self._launches: list[Launch] = []
 
     def training_step(self, optimizer: AbstractOptimizer) -> Program:
@@ -181,6 +182,8 @@ class Expansion:
 
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node = form.node
+        first = (form.part, node.id) not in self._begun
+        self._begun.add((form.part, node.id))
         self._launches.append(
             operator_launch(
                 self.graph,
@@ -189,6 +192,7 @@ class Expansion:
                 self._regions,
                 script.backward.shared,
                 part=part,
+                first=first,
                 training=training,
                 checked=self.checked,
                 in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),

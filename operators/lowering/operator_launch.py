@@ -9,7 +9,7 @@ import numpy as np
 from maniple.operators.lowering.launch_form import NORM_FLOPS, tile_flops
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, NormBinder, UpdateBinder
-from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, reduce
+from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, accumulate, reduce
 from maniple.regions.rectangle import overlapping
 from maniple.runtime.schedule.launch import Launch, Requirement
 from maniple.runtime.schedule.launch_columns import Rects
@@ -38,13 +38,15 @@ def operator_launch(
     shared: frozenset[int] = frozenset(),
     *,
     part: int = ALL,
+    first: bool = True,
     training: bool = True,
     checked: bool = False,
     in_turn: bool = False,
 ) -> Launch:
     """Give a launch of an operator.
 
-    A gradient with one contributor and disjoint tiles is written; any other is reduced.
+    A gradient with one contributor and disjoint tiles is written, and added to by further micro-batches; any other is
+    reduced, and what a processor contributes for several micro-batches accumulates.
 
     Args:
         graph: the operator's graph.
@@ -53,6 +55,7 @@ def operator_launch(
         regions: the regions of the step.
         shared: the tensors to whose gradients several launches contribute.
         part: the micro-batch of which the tasks are.
+        first: whether no micro-batch was before it in the step.
         training: whether a training step runs, and no evaluation.
         checked: whether a NaN among the results is an error.
         in_turn: whether processors take its tasks in program order.
@@ -65,7 +68,8 @@ def operator_launch(
         rects = _rects(need, node, tasks, regions, part)
         # Every micro-batch adds to the same elements where its samples do not cut the tensor.
         meets = part != ALL and need.tiles is not None and regions.parts.axis(node, *need.tiles) is None
-        requirements.append(Requirement(region, _privilege(need, placed.table, rects, shared, meets=meets), rects))
+        privilege = _privilege(need, placed.table, rects, shared, meets=meets, first=first)
+        requirements.append(Requirement(region, privilege, rects))
     flops = tile_flops(node.operator, placed.table)[0 if form.is_forward else 1][tasks.numbers] * form.share
     binder = (
         ForwardBinder(graph, node, tasks.tiles, form.slots, training, checked)
@@ -137,12 +141,23 @@ def _rects(need: RequirementForm, node: Node, tasks: PlacedTasks, regions: StepR
 
 
 def _privilege(
-    need: RequirementForm, table: TileTable, rects: Sequence[Rect], shared: frozenset[int], *, meets: bool
+    need: RequirementForm,
+    table: TileTable,
+    rects: Sequence[Rect],
+    shared: frozenset[int],
+    *,
+    meets: bool,
+    first: bool,
 ) -> Privilege:
     if need.access == "read":
         return READ
     if need.access == "gradient":
-        alone = need.region[1] not in shared and not meets
-        return WRITE_DISCARD if alone and next(overlapping(rects), None) is None else reduce("+")
+        if need.region[1] not in shared and next(overlapping(rects), None) is None:
+            return WRITE_DISCARD if first or not meets else READ_WRITE
+        return accumulate("+") if meets else reduce("+")
     fold = need.fold(table)
-    return WRITE_DISCARD if fold is None else reduce(fold)
+    if need.region[0] == "again":  # of each micro-batch by itself
+        return WRITE_DISCARD if fold is None or next(overlapping(rects), None) is None else reduce(fold)
+    if fold is None:
+        return WRITE_DISCARD
+    return accumulate(fold) if meets else reduce(fold)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.operators.pipeline_order.named_order import named_order
+from maniple.operators.pipeline_order.order_text import is_text, parse
 from maniple.operators.pipeline_order.stage_graph import StageGraph
 from maniple.process.error import RequestError
 
@@ -123,7 +124,10 @@ def pipeline_order(stages: StageGraph, pipeline: PipelinePlan) -> PipelineOrder:
     Raises:
         RequestError: there is no such order, it is one of other stages or lanes, or its lanes cannot meet.
     """
-    found = named_order(pipeline.order, stages, pipeline.micro_batches)
+    if is_text(pipeline.order):
+        found = parse(pipeline.order, "plan: pipeline.order")
+    else:
+        found = named_order(pipeline.order, stages, pipeline.micro_batches)
     if found.stages != stages.stages or found.micro_batches != pipeline.micro_batches:
         raise RequestError(
             f"plan: pipeline.order: expected an order of {stages.stages} stages and {pipeline.micro_batches} "

@@ -136,12 +136,56 @@ def placed(graph: mp.Graph, node: mp.Node, group: list[int], chance: Random) -> 
     return OperatorPlan(tuple(degrees.items()), tuple(processors), replicas)
 
 
+def perceptron(batch: int, layers: int) -> mp.Graph:
+    """A linear layer and a relu for each of some stages; dropout in the first, a loss in the last."""
+    g = mp.Graph("perceptron")
+    words, labels = g.input("words", (batch,), "int64"), g.input("labels", (batch,), "int64")
+    table = g.parameter("table", (WORDS, WIDTH), "float64", Initial("normal", 0.5))
+    h = g.dropout(g.embedding(words, WORDS, WIDTH, weight=table), 0.3)
+    for _ in range(layers):
+        h = g.relu(g.linear(h, WIDTH))
+    g.output("scores", h)
+    g.loss(g.cross_entropy(h, labels))
+    return g
+
+
+def in_stages(
+    graph: mp.Graph, lanes: list[list[int]], order: str, micro_batches: int, again: tuple[str, ...] = ()
+) -> Drawn:
+    """A chain of operators cut at its linear layers into stages, each lane on a processor of its own.
+
+    Args:
+        graph: the operators.
+        lanes: the stages of each lane.
+        order: of the pipeline.
+        micro_batches: of the pipeline.
+        again: what is computed again.
+    """
+    stages: list[list[str]] = [[]]
+    count = sum(map(len, lanes))
+    for node in graph.nodes:
+        if node.operator.name == "linear" and len(stages) < count and any("linear" in name for name in stages[-1]):
+            stages.append([])
+        stages[-1].append(node.name)
+    lane_of = {stage: lane for lane, own in enumerate(lanes) for stage in own}
+    where = {name: lane_of[stage] for stage, names in enumerate(stages) for name in names}
+    operators = tuple(
+        (node.name, OperatorPlan(tuple((f.name, 1) for f in graph.bound(node).factors), (where[node.name],)))
+        for node in graph.nodes
+    )
+    operators = tuple((name, replace(own, recompute=name in again)) for name, own in operators)
+    weights = tuple((tensor.name, WeightPlan((1,) * len(tensor.shape), (0,))) for tensor in graph.lasting)
+    plan = mp.Plan(graph.fingerprint(), "drawn", operators, weights)
+    return Drawn(graph, plan.with_pipeline(stages, order=order, micro_batches=micro_batches), f"{order} {stages}")
+
+
 def batches(graph: mp.Graph, steps: int) -> list[dict[str, torch.Tensor]]:
     """Whole batches, and last one of a single sample, of which most micro-batches have none."""
     chance = torch.Generator().manual_seed(5)
     sizes = [graph.batch] * (steps - 1) + [1]
-    tops = {tensor.name: 3 if tensor.name == "others" else WORDS for tensor in graph.inputs}
-    return [{name: torch.randint(top, (size,), generator=chance) for name, top in tops.items()} for size in sizes]
+    tops = {"words": WORDS, "labels": WIDTH, "others": 3}
+    names = [tensor.name for tensor in graph.inputs]
+    return [{name: torch.randint(tops[name], (size,), generator=chance) for name in names} for size in sizes]
 
 
 def trained(drawn: Drawn, plan: mp.Plan, world: World, steps: int = 3) -> tuple[list[float], dict[str, torch.Tensor]]:

@@ -1,0 +1,91 @@
+"""Law 1 for pipelines: micro-batches in any order of any stages, with results computed again, train as the whole batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipelined_networks import Drawn, drawn, in_stages, perceptron, trained
+from thread_ranks import run_on_ranks
+from tolerance import TOLERANCE, violations
+
+import maniple as mp
+from maniple.operators.plan.plan import OperatorPlan
+from maniple.runtime.control.world import World
+
+
+def check(case: Drawn, ranks: int = 2, processors: int = 2) -> None:
+    """On every rank, losses and parameters are those of the step that is not cut."""
+    whole = run_on_ranks(ranks, lambda world: trained(case, case.whole, world), processors=processors)[0]
+    for losses, parameters in run_on_ranks(ranks, lambda world: trained(case, case.plan, world), processors=processors):
+        found, wanted = (torch.tensor(given, dtype=torch.float64) for given in (losses, whole[0]))
+        faults = violations("loss", found, wanted, TOLERANCE["float64"])
+        for name, value in whole[1].items():
+            faults += violations(name, parameters[name], value, TOLERANCE["float64"])
+        assert not faults, f"{faults}\n{case.said}"
+
+
+@settings(max_examples=max(10, settings().max_examples // 8))
+@given(st.integers(0, 10**6))
+def test_any_network_in_any_stages_trains_as_the_whole_batch(seed: int) -> None:
+    check(drawn(Random(seed)))
+
+
+@pytest.mark.parametrize(
+    ("order", "lanes", "micro_batches"),
+    [
+        ("interleaved_1f1b", [[0, 2], [1, 3]], 4),
+        ("looped_bfs", [[0, 2], [1, 3]], 3),
+        ("zb_h1", [[0], [1], [2], [3]], 5),
+        ("zb_h2", [[0], [1], [2], [3]], 8),
+        ("v_half", [[0, 3], [1, 2]], 5),
+        ("v_zb", [[0, 3], [1, 2]], 8),
+        ("0F0 0F1 0I1 0I0 0W0 0W1; 1F1 1F0 1B1 1R0 1B0", [[0], [1]], 2),
+    ],
+)
+def test_every_order_trains_as_the_whole_batch(order: str, lanes: list[list[int]], micro_batches: int) -> None:
+    graph = perceptron(8, sum(map(len, lanes)))
+    case = in_stages(graph, lanes, order, micro_batches, again=("relu_1",))
+    check(case)
+
+
+def test_results_that_are_computed_again_are_so_without_a_pipeline() -> None:
+    """One stage, all samples: what is computed again draws the same numbers, and changes nothing."""
+    graph = perceptron(8, 4)
+    everything = tuple(node.name for node in graph.nodes)
+    case = in_stages(graph, [[0, 1], [2, 3]], "sequential", 1, again=everything)
+    check(case)
+    check(Drawn(graph, replace(case.plan, stages=(), pipeline=None), case.said))
+
+
+def test_local_statistics_are_those_of_a_micro_batch() -> None:
+    """With two micro-batches what data parallelism over two processors gives; running statistics are assigned once."""
+    g = mp.Graph("normed")
+    x, labels = g.input("x", (8, 3), "float64"), g.input("labels", (8,), "int64")
+    g.loss(g.cross_entropy(g.linear(g.batch_norm(g.linear(x, 4)), 3), labels))
+    apart = replace(in_stages(g, [[0]], "sequential", 1).plan, semantics=(("batch_norm", "local_stats"),))
+    over_two = tuple(
+        (name, OperatorPlan(tuple((f, 2 if f == "b" else 1) for f, _ in own.degrees), (0, 1)))
+        for name, own in apart.operators
+    )
+
+    def train(plan: mp.Plan) -> tuple[list[float], dict[str, torch.Tensor]]:
+        def body(world: World) -> tuple[list[float], dict[str, torch.Tensor]]:
+            chance = torch.Generator().manual_seed(2)
+            with mp.Trainer(g, plan, optimizer=mp.SGD(lr=0.1), world=world) as trainer:
+                losses = []
+                for _ in range(3):
+                    samples = torch.randn(8, 3, generator=chance, dtype=torch.float64)
+                    losses.append(trainer.step(samples, torch.randint(3, (8,), generator=chance)))
+                return losses, trainer.state_dict()
+
+        return run_on_ranks(1, body, processors=2)[0]
+
+    losses, state = train(apart.with_pipeline(order="1f1b", micro_batches=2))
+    wanted, other = train(replace(apart, operators=over_two, stages=(), pipeline=None))
+    assert losses == pytest.approx(wanted, abs=1e-12)
+    assert all(torch.allclose(state[name], other[name], atol=1e-12, rtol=0) for name in other)
