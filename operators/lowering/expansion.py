@@ -78,7 +78,7 @@ class Expansion:
         self._pipeline: Pipeline | None = None
         self._memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
-        self._begun: set[tuple[str, int]] = set()
+        self._first: dict[tuple[str, int], int] = {}
         self._launches: list[Launch] = []
 
     def training_step(self, optimizer: AbstractOptimizer) -> Program:
@@ -182,8 +182,7 @@ class Expansion:
 
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node = form.node
-        first = (form.part, node.id) not in self._begun
-        self._begun.add((form.part, node.id))
+        first = self._first.setdefault((form.part, node.id), part) == part
         self._launches.append(
             operator_launch(
                 self.graph,
