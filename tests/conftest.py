@@ -88,7 +88,7 @@ BOUNDS: WeakKeyDictionary[Graph, dict[Asked, float]] = WeakKeyDictionary()
 
 def bound_ns(simulation: Simulation) -> float:
     """The lower bound of what a simulation simulates, worked out once for a graph and a machine."""
-    graph, optimizer = simulation.graph, simulation._plan_free.optimizer
+    graph, optimizer = simulation.graph, simulation.optimizer
     asked = (len(graph.nodes), simulation.machine, simulation.plan.semantics, optimizer)
     known = BOUNDS.setdefault(graph, {})
     if asked not in known:

@@ -307,7 +307,7 @@ def test_what_was_not_asked_for_stands_in_for_others_in_any_order(timer: Timer) 
     with costs_of("measured", small(), MACHINE) as found:
         assert found is not None
         only = measured.Measured(MACHINE, found.measurements, measuring=False)
-    tasks = [block.rows.tasks for block in Simulation(small(16), MACHINE, plan)._program.launches.values()]
+    tasks = [block.rows.tasks for block in Simulation(small(16), MACHINE, plan)._table.launches.values()]
     launches = [found.launch() for found in tasks]
     forth = [only.task_ns(launch).tolist() for launch in launches]
     fresh = measured.Measured(MACHINE, found.measurements, measuring=False)

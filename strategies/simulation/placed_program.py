@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
@@ -20,7 +20,8 @@ from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.simulation.bare_launch import bare_launch, numbered, replicas
 from maniple.strategies.simulation.home_boxes import HomeBoxes
-from maniple.strategies.simulation.operator_placement import LaunchRows, launch_rows, operator_placement, place_use
+from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS, LaunchTable, PlacedLaunch
+from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
 from maniple.strategies.simulation.operator_split import split_operator
 from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER, SQUARES
 from maniple.strategies.simulation.region_cache import Shapes, boxes_of
@@ -32,44 +33,25 @@ if TYPE_CHECKING:
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
     from maniple.operators.rules.rule import Shape
     from maniple.regions.columns.boxes import Boxes
+    from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.operator_form import OperatorForm
     from maniple.strategies.simulation.operator_placement import OperatorPlacement
     from maniple.strategies.simulation.operator_split import OperatorSplit
     from maniple.strategies.simulation.plan_free_step import PlanFreeStep, RegionKey
-    from maniple.strategies.simulation.region_cache import Use
 
 __all__: list[str] = []
 
 Arguments = TypeVarTuple("Arguments")
 Made = TypeVar("Made")
-REQUIREMENT_BITS = 8
-"""The place of a use is that of its launch and, in the lowest bits, the number of the requirement."""
 KEPT = 20_000
 """So many splits, placements or homes are kept to be found again, and then forgotten together."""
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class PlacedLaunch:
-    """A launch of the step.
-
-    Args:
-        name: what the runtime calls it.
-        rows: its rows.
-        uses: the region and the use of each requirement.
-    """
-
-    name: str
-    rows: LaunchRows
-    uses: tuple[tuple[RegionKey, Use], ...]
-
-
 class Program:
     """The launches and the regions of a step.
-
-    Every change is noted, so that `undo` takes back all changes since the last `keep`.
 
     Args:
         plan_free: what the plan does not change.
@@ -82,18 +64,13 @@ class Program:
         machine = plan_free.machine
         self._memory_of = memory_by_processor(machine)
         self._ports = np.asarray([machine.processors_of(memory.id)[0] for memory in machine.memories], dtype=np.int64)
-        self.launches: dict[int, PlacedLaunch] = {}
-        self.users: dict[RegionKey, dict[int, Use]] = {}
+        self.table = LaunchTable()
+        """Its launches."""
         self.operators: dict[int, OperatorPlan] = {}
         self.homes: dict[int, HomeBoxes] = {}
         self.forms: dict[int, OperatorForm] = {}
         self._slots: dict[int, dict[int, Any]] = {}
         self._updates: dict[int, int] = {}
-        self._notes: list[tuple[dict[Any, Any], object, object]] = []
-        self.changed: dict[int, None] = {}
-        """Places whose launch is another, or gone, since the last `keep` or `undo`."""
-        self.touched: dict[RegionKey, None] = {}
-        """Regions whose uses or homes are others."""
         self._kept: dict[Any, Any] = {}
         self._readers: dict[int, list[tuple[int, int]]] = {}
         for node in plan_free.nodes:
@@ -119,7 +96,7 @@ class Program:
         reads: dict[int, None] = {}
         draws = False
         for number, config in operators.items():
-            self._set(self.operators, number, config)
+            self.table.set(self.operators, number, config)
             reads.update((operand, None) for operand in plan_free.nodes[number].operands if operand is not None)
             draws |= plan_free.nodes[number].operator.random
         for number, config in operators.items():
@@ -141,44 +118,36 @@ class Program:
         if plan_free.optimizer.enters:
             self._arrive(plan_free.places["hyper", 0], "hyper.input", HYPER)
 
+    def configure(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None) -> None:
+        """The same as `change`, by names."""
+        number, graph = self.plan_free.number, self.plan_free.graph
+        homes = None if weights is None else {graph.tensor(name).id: home for name, home in weights.items()}
+        self.change({number[name]: config for name, config in operators.items()}, homes)
+
+    def planned(self, plan: Plan) -> Plan:
+        """A plan with the configurations as they are now."""
+        number, graph = self.plan_free.number, self.plan_free.graph
+        return replace(
+            plan,
+            operators=tuple((name, self.operators[number[name]]) for name, _ in plan.operators),
+            weights=tuple((name, self.homes[graph.tensor(name).id].home.plan) for name, _ in plan.weights),
+        )
+
+    def home_of(self, key: RegionKey) -> HomeBoxes | None:
+        """Where a region lives that outlives the step."""
+        kind, number, tensor = key
+        return self.homes.get(tensor) if kind == "state" or (kind == "value" and number < 0) else None
+
+    def layout(self, key: RegionKey) -> tuple[tuple[int, ...], int]:
+        """The shape of a region, and the bytes of an element."""
+        return self.plan_free.layout(key, self.forms)
+
+    def region(self, key: RegionKey) -> LogicalRegion:
+        """A region as the runtime would make it."""
+        return self.plan_free.region(key, self.forms)
+
     def _is_only_written(self, buffer: int, value: int, operators: Mapping[int, OperatorPlan]) -> bool:
         return buffer not in self._readers and self.plan_free.producer.get(value) in operators
-
-    def keep(self) -> None:
-        """Make the changes lasting."""
-        for log in (self._notes, self.changed, self.touched):
-            log.clear()
-
-    def undo(self) -> None:
-        """Take all changes since the last `keep` back."""
-        for table, key, old in reversed(self._notes):
-            if old is None:
-                del table[key]
-            else:
-                table[key] = old
-        self.keep()
-
-    def _set(self, table: dict[Any, Any], key: object, value: object) -> None:
-        """Change an entry (None: it goes), and note what was there."""
-        self._notes.append((table, key, table.get(key)))
-        if value is None:
-            del table[key]
-        else:
-            table[key] = value
-
-    def _put(self, place: int, launch: PlacedLaunch | None) -> None:
-        """Set the launch at a place."""
-        old = self.launches.get(place)
-        if old is None and launch is None:
-            return
-        for number, (key, _) in enumerate(() if old is None else old.uses):
-            self._set(self.users[key], place << REQUIREMENT_BITS | number, None)
-            self.touched[key] = None
-        for number, (key, use) in enumerate(() if launch is None else launch.uses):
-            self._set(self.users.setdefault(key, {}), place << REQUIREMENT_BITS | number, use)
-            self.touched[key] = None
-        self._set(self.launches, place, launch)
-        self.changed[place] = None
 
     def _place(self, number: int, config: OperatorPlan) -> None:
         """Set the launches of an operator, and the places of the updates that follow its backward pass."""
@@ -190,20 +159,20 @@ class Program:
         if self.forms.get(number) is not form:
             for place in self._slots.get(number, {}):
                 if place not in slots:
-                    self._put(place, None)
-            self._set(self.forms, number, form)
-            self._set(self._slots, number, slots)
+                    self.table.put(place, None)
+            self.table.set(self.forms, number, form)
+            self.table.set(self._slots, number, slots)
         launches = [*placement.forward, *placement.backward]
         for place, (which, name, keys) in slots.items():
             if keys is None:
                 if self._updates.get(which) != place:
-                    self._set(self._updates, which, place)
+                    self.table.set(self._updates, which, place)
                     if which in self.homes:
                         self._update(which)
                 continue
             launch = launches[which]
             uses = tuple((key, use) for key, (_, use) in zip(keys, launch.uses, strict=True))
-            self._put(place, PlacedLaunch(name, launch.rows, uses))
+            self.table.put(place, PlacedLaunch(name, launch.rows, uses))
 
     def _own_slots(self, number: int, form: OperatorForm) -> dict[int, tuple[int, str, list[RegionKey] | None]]:
         """The launches of an operator by place: (which, name, regions); or (tensor, "", None) for an update."""
@@ -250,24 +219,24 @@ class Program:
         old, plan_free = self.homes.get(tensor), self.plan_free
         if old is home:
             return
-        self._set(self.homes, tensor, home)
-        self.touched["value", -1, tensor] = None
+        self.table.set(self.homes, tensor, home)
+        self.table.touched["value", -1, tensor] = None
         states = plan_free.own(tensor).states if plan_free.tensors[tensor].requires_grad else ()
         for state in range(len(states)):
-            self.touched["state", state, tensor] = None
+            self.table.touched["state", state, tensor] = None
         if tensor in self._updates:
             self._update(tensor)
         elif ("assign", tensor) in plan_free.places:
-            self._put(plan_free.places["assign", tensor], self._find(self._assignment, tensor, home))
+            self.table.put(plan_free.places["assign", tensor], self._find(self._assignment, tensor, home))
 
     def _update(self, tensor: int) -> None:
         """Set the launch that updates a weight."""
         plan_free = self.plan_free
         form, home, place = self.forms[plan_free.finisher[tensor]], self.homes[tensor], self._updates[tensor]
         if plan_free.follows == "norm":
-            self._put(place, self._find(self._norm, tensor, home, form))
+            self.table.put(place, self._find(self._norm, tensor, home, form))
             place = plan_free.places["update", tensor]
-        self._put(place, self._find(self._updating, tensor, home, form))
+        self.table.put(place, self._find(self._updating, tensor, home, form))
 
     def _norm(self, tensor: int, boxes: HomeBoxes, form: OperatorForm) -> PlacedLaunch:
         """The launch that adds up the squares of a gradient; of replicas of a block the first counts."""
@@ -343,9 +312,9 @@ class Program:
         """Set the launch that brings a value from outside: in each memory, all that tasks there read of it."""
         first, last = self._first << REQUIREMENT_BITS, self._fetched << REQUIREMENT_BITS
         after = key == HYPER  # which updates read, after the loss was fetched
-        readers = [use for at, use in self.users.get(key, {}).items() if first <= at and (after or at < last)]
+        readers = [use for at, use in self.table.users.get(key, {}).items() if first <= at and (after or at < last)]
         if not readers:
-            self._put(place, None)
+            self.table.put(place, None)
             return
         tiles = np.concatenate([use.shape.boxes for use in readers])
         memories = self._memory_of[np.concatenate([use.processors for use in readers])]
@@ -354,7 +323,7 @@ class Program:
         found[:, 0] = 0
         colors, regions = np.zeros(len(found), dtype=np.int64), ((key, WRITE_DISCARD),)
         again = partial(bare_launch, self.plan_free, self.forms, name, partial(replicas, processors), found, regions)
-        self._put(place, self._passing(name, processors, colors, found, regions, again))
+        self.table.put(place, self._passing(name, processors, colors, found, regions, again))
 
     def _fetch(self) -> None:
         """Set the launch that brings the loss to every rank, into its first memory."""
@@ -363,7 +332,7 @@ class Program:
         used = np.repeat(boxes_of([(0, Rect((), ()))]), len(ports), axis=0)
         regions: tuple[tuple[RegionKey, int], ...] = ((("value", -1, self.plan_free.loss), READ),)
         again = partial(bare_launch, self.plan_free, self.forms, "loss.fetch", partial(numbered, ports), used, regions)
-        self._put(self._fetched, self._passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again))
+        self.table.put(self._fetched, self._passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again))
 
     def _default_home(self, tensor: int) -> HomeBoxes:
         readers = self._readers.get(tensor, ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
@@ -13,8 +13,10 @@ from maniple.process.error import RequestError
 from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
+from maniple.strategies.simulation.expanded_program import ExpandedProgram, takes_turns
+from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS
 from maniple.strategies.simulation.liveness import Liveness, LiveRanges, RegionUses
-from maniple.strategies.simulation.placed_program import REQUIREMENT_BITS, Program
+from maniple.strategies.simulation.placed_program import Program
 from maniple.strategies.simulation.plan_free_step import PlanFreeStep
 from maniple.strategies.simulation.prediction import (
     COPY_ENGINE,
@@ -41,8 +43,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.launch import Point
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.simulation.home_boxes import HomeBoxes
-    from maniple.strategies.simulation.placed_program import PlacedLaunch
+    from maniple.strategies.simulation.launch_table import PlacedLaunch
     from maniple.strategies.simulation.plan_free_step import RegionKey
     from maniple.strategies.simulation.region_cache import RegionRows, Use
     from maniple.strategies.timing.ledger import Columns
@@ -75,6 +76,7 @@ class _Change:
 
     launches: dict[int, Placed | None] = field(default_factory=dict)
     regions: dict[RegionKey, _Region | None] = field(default_factory=dict)
+    chains: dict[int, Placed | None] = field(default_factory=dict)
 
 
 @final
@@ -118,11 +120,16 @@ class Simulation:
         self.cache = cache or RegionCache(machine)
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
-        self._optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
-        self._plan_free = PlanFreeStep(graph, dict(plan.semantics), machine, self._optimizer)
-        self._program = Program(self._plan_free, plan, self.costs)
+        self.optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
+        self._program: Program | ExpandedProgram = (
+            ExpandedProgram(graph, machine, plan, self.costs, self.optimizer)
+            if takes_turns(plan)
+            else Program(PlanFreeStep(graph, dict(plan.semantics), machine, self.optimizer), plan, self.costs)
+        )
+        self._table = self._program.table
         self._launches: dict[int, Placed] = {}
         self._regions: dict[RegionKey, _Region] = {}
+        self._chains: dict[int, Placed] = {}
         self._change: _Change | None = None
         self._live_ranges = LiveRanges(machine)
         self.memory_bytes = np.zeros(len(machine.memories), dtype=np.int64)
@@ -144,12 +151,7 @@ class Simulation:
     @property
     def plan(self) -> Plan:
         """The plan as it is now, the proposal under way included."""
-        number, homes = self._plan_free.number, self._program.homes
-        return replace(
-            self._plan,
-            operators=tuple((name, self._program.operators[number[name]]) for name, _ in self._plan.operators),
-            weights=tuple((name, homes[self.graph.tensor(name).id].home.plan) for name, _ in self._plan.weights),
-        )
+        return self._program.planned(self._plan)
 
     def propose(
         self,
@@ -172,9 +174,7 @@ class Simulation:
             raise RequestError("simulation: a proposal is under way; accept or reject it first")
         for name in operators:
             self._plan.operator(name)
-        homes = None if weights is None else {self.graph.tensor(name).id: home for name, home in weights.items()}
-        number = self._plan_free.number
-        self._program.change({number[name]: config for name, config in operators.items()}, homes)
+        self._program.configure(operators, weights)
         self._change = self._follow()
         return self.ledger.settle(limit_ns)
 
@@ -186,14 +186,14 @@ class Simulation:
         """
         self._require_change()
         self.ledger.keep()
-        self._program.keep()
+        self._table.keep()
         self._change = None
 
     def reject(self) -> None:
         """Take the proposal back."""
         change = self._require_change()
         self.ledger.undo()
-        self._program.undo()
+        self._table.undo()
         for place, block in change.launches.items():
             _restore(self._launches, place, block)
         for key, region in change.regions.items():
@@ -202,6 +202,8 @@ class Simulation:
             if region is not None:
                 self.memory_bytes += region.rows.memory_bytes
             _restore(self._regions, key, region)
+        for processor, chain in change.chains.items():
+            _restore(self._chains, processor, chain)
         self._change = None
 
     def _require_change(self) -> _Change:
@@ -211,33 +213,48 @@ class Simulation:
 
     def _follow(self) -> _Change:
         """Replace the rows of what the program changed."""
-        program = self._program
+        table = self._table
         change = _Change(
-            {place: self._launches.pop(place, None) for place in program.changed},
-            {key: self._regions.pop(key, None) for key in program.touched},
+            {place: self._launches.pop(place, None) for place in table.changed},
+            {key: self._regions.pop(key, None) for key in table.touched},
+            {processor: self._chains.pop(processor, None) for processor in table.turned},
         )
         regions = [region for region in change.regions.values() if region is not None]
         blocks = [block for block in change.launches.values() if block is not None]
-        self.ledger.remove(blocks + [region.moves for region in regions], [region.edges for region in regions])
+        chains = [chain for chain in change.chains.values() if chain is not None]
+        self.ledger.remove(blocks + [region.moves for region in regions], [region.edges for region in regions] + chains)
         for region in regions:
             self.memory_bytes -= region.rows.memory_bytes
-        for place in program.changed:
-            launch = program.launches.get(place)
+        for place in table.changed:
+            launch = table.launches.get(place)
             if launch is not None:
                 base = np.asarray([(place << REQUIREMENT_BITS | TASKS) << NUMBER_BITS])
                 self._launches[place] = self.ledger.add_rows(RowBlock(launch.rows.columns, launch.rows.held, base))
-        for key in program.touched:
-            if program.users.get(key):
+        for key in table.touched:
+            if table.users.get(key):
                 region = self._regions[key] = self._add_region(key)
                 self.memory_bytes += region.rows.memory_bytes
+        for processor in table.turned:
+            if rows := sorted(table.turns[processor].items()):
+                self._chains[processor] = self._add_chain(rows)
         return change
+
+    def _add_chain(self, turns: list[tuple[int, Column]]) -> Placed:
+        """Add the dependences by which a processor takes rows in the order of places.
+
+        Args:
+            turns: the place of each launch, and the numbers of its rows.
+        """
+        rows = np.concatenate([self._launches[place].first + numbers for place, numbers in turns])
+        nodes = np.stack([np.zeros(len(rows), dtype=np.int64), rows], axis=1)
+        waits = np.stack([np.arange(len(rows) - 1), np.arange(1, len(rows))], axis=1)
+        return self.ledger.add_region(waits, len(waits), nodes, np.zeros(1, dtype=np.int64), 0)
 
     def _add_region(self, key: RegionKey) -> _Region:
         """Add the movements and dependences of a region."""
         program = self._program
-        users = sorted(program.users[key].items())
-        home = _home_of(key, program.homes)
-        shape = self._plan_free.layout(key, program.forms)
+        users = sorted(self._table.users[key].items())
+        home, shape = program.home_of(key), program.layout(key)
         rows = self.cache.rows(shape, NOWHERE if home is None else home.held, [use for _, use in users])
         places = np.asarray([place for place, _ in users], dtype=np.int64)
         moves = self.ledger.add_rows(RowBlock(rows.columns, rows.held, places << NUMBER_BITS))
@@ -253,7 +270,7 @@ class Simulation:
             movements += len(region.rows.moves)
         sources = Counter({"analytic": movements})
         for place in self._launches:
-            sources.update(self.costs.sources(self._program.launches[place].rows.tasks))
+            sources.update(self.costs.sources(self._table.launches[place].rows.tasks))
         held, allocated = self._memory_timeline(), self.allocated_bytes()
         needed = allocated or tuple(held.liveness.peaks(len(self.machine.memories)).tolist())
         path = critical_path(self.ledger)
@@ -288,7 +305,7 @@ class Simulation:
             return None
         from maniple.strategies.simulation.allocation import allocated_bytes  # lowering, which most do without
 
-        return allocated_bytes(self.graph, self.machine, self.plan, self._optimizer)
+        return allocated_bytes(self.graph, self.machine, self.plan, self.optimizer)
 
     def name_rows(self, rows: Sequence[int] | None = None) -> list[Named]:
         """Name some rows, by default all."""
@@ -298,7 +315,7 @@ class Simulation:
 
     def _name_tasks(self, wanted: Column) -> Iterator[Named]:
         for place, block in sorted(self._launches.items()):
-            found = self._program.launches[place]
+            found = self._table.launches[place]
             points: list[Point] = []
             for number in block.within(wanted):
                 points = points or list(found.rows.tasks.launch().points)
@@ -311,7 +328,7 @@ class Simulation:
             for number in region.moves.within(wanted):
                 move = region.rows.moves[number]
                 name, what = (
-                    self._plan_free.region(key, self._program.forms).name,
+                    self._program.region(key).name,
                     RowKind(int(move[KIND])).name.lower(),
                 )
                 if move[BY] >= 0:
@@ -328,8 +345,8 @@ class Simulation:
         return self._live_ranges.liveness(self._regions, self._uses_of, self.ledger)
 
     def _uses_of(self, key: RegionKey) -> RegionUses:
-        users = sorted(self._program.users[key].items())
-        return RegionUses(_home_of(key, self._program.homes) is not None, [use for _, use in users], self._first(users))
+        users = sorted(self._table.users[key].items())
+        return RegionUses(self._program.home_of(key) is not None, [use for _, use in users], self._first(users))
 
     def _first(self, users: list[tuple[int, Use]]) -> Column:
         """By use of a region, the row of its launch's first point."""
@@ -337,17 +354,17 @@ class Simulation:
 
     def region_names(self) -> list[str]:
         """Give the names of the regions, in the order of their numbers in a liveness."""
-        return [self._plan_free.region(key, self._program.forms).name for key in self._regions]
+        return [self._program.region(key).name for key in self._regions]
 
     def itemsizes(self) -> list[int]:
         """Give the bytes of an element of each region, in the order of their numbers in a liveness."""
-        return [self._plan_free.layout(key, self._program.forms)[1] for key in self._regions]
+        return [self._program.layout(key)[1] for key in self._regions]
 
     def parts(self) -> tuple[dict[int, PlacedLaunch], dict[RegionKey, tuple[RegionRows, list[int]]]]:
         """The launches by place, and what each region adds with the places of its uses, as they are now."""
-        users = self._program.users
+        users = self._table.users
         regions = {key: (region.rows, sorted(users[key])) for key, region in self._regions.items()}
-        return {place: self._program.launches[place] for place in self._launches}, regions
+        return {place: self._table.launches[place] for place in self._launches}, regions
 
     def columns(self) -> Columns:
         """The step as it is now for a full simulation: durations, holds, successors and the number of lanes.
@@ -355,12 +372,6 @@ class Simulation:
         Rows are numbered by their keys, as in the schedule that the runtime would run.
         """
         return self.ledger.columns()
-
-
-def _home_of(key: RegionKey, homes: Mapping[int, HomeBoxes]) -> HomeBoxes | None:
-    """Where a region lives that outlives the step."""
-    kind, number, tensor = key
-    return homes.get(tensor) if kind == "state" or (kind == "value" and number < 0) else None
 
 
 def _restore(table: dict[K, V], key: K, value: V | None) -> None:
