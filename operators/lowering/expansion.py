@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.launch_form import LaunchForm
     from maniple.operators.lowering.pipeline import Pipeline
-    from maniple.operators.lowering.script import Script
+    from maniple.operators.lowering.script import Action, Script
     from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
@@ -78,13 +78,41 @@ class Expansion:
         self._pipeline: Pipeline | None = None
         self._memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
-        self._begun: set[tuple[str, int]] = set()
+        self._first: dict[tuple[str, int], int] = {}
         self._launches: list[Launch] = []
 
     def training_step(self, optimizer: AbstractOptimizer) -> Program:
         """Expand one step; the loss goes to every rank."""
+        return self._walk(self.training_script(optimizer), optimizer)
+
+    def training_script(self, optimizer: AbstractOptimizer) -> Script:
+        """Say what one step does; from then on the graph and the plan are those that are lowered."""
         self._lower(training=True)
-        return self._walk(training_script(self.graph, optimizer, self._pipeline), optimizer)
+        return training_script(self.graph, optimizer, self._pipeline)
+
+    def launches_of(self, action: Action, script: Script, optimizer: AbstractOptimizer) -> tuple[Launch, ...]:
+        """Give the launches of one action of a training step, as the plan is now.
+
+        Args:
+            action: of the script.
+            script: as `training_script` gave it.
+            optimizer: what updates the weights.
+        """
+        self._expand(action, script, optimizer)
+        found, self._launches = tuple(self._launches), []
+        return found
+
+    def replan(self, plan: Plan, held: Mapping[str, Weight]) -> None:
+        """Go on with other configurations and homes, under which the script is the same.
+
+        Args:
+            plan: of the lowered graph.
+            held: the weights, of the same regions.
+        """
+        other = {name for (name, new), (_, old) in zip(plan.operators, self.plan.operators, strict=True) if new != old}
+        for node, part in [key for key in self._placed if self.graph.nodes[key[0]].name in other]:
+            del self._placed[node, part]
+        self.plan, self.held = plan, held
 
     def evaluation(self) -> Program:
         """Expand the forward pass of what the outputs need, and bring the outputs whole to every rank."""
@@ -113,30 +141,34 @@ class Expansion:
 
     def _walk(self, script: Script, optimizer: AbstractOptimizer | None) -> Program:
         """Expand what a script says; of what is trained, an optimizer updates the weights."""
-        nodes = self.graph.nodes
-        for kind, number, port, part in script.actions:
-            if kind == "input":
-                self._input(self._tensors[number], script.nodes)
-            elif kind == "clock":
-                self._tick([node for node in script.nodes if node.operator.random])
-            elif kind == "hyper" and optimizer is not None:
-                self._enter(optimizer, script)
-            elif kind == "fetch":
-                self._fetch(port, self._regions.value(number))
-            elif kind == "update" and optimizer is not None:
-                weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
-                whole = self._regions.numbers(optimizer)
-                self._launches.append(update_launch(weight, gradient, optimizer, weight.name, whole))
-            elif kind == "norm" and optimizer is not None and (squares := self._regions.squares(optimizer)) is not None:
-                weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
-                self._launches.append(norm_launch(weight, gradient, squares))
-            elif kind == "assign":
-                value = self._regions.value(self.graph.assignments[number])
-                self._assign(self.held[self._tensors[number].name], value)
-            else:
-                for form in script.forms.of(kind, nodes[number]):
-                    self._operate(form, part, script, training=optimizer is not None)
+        for action in script.actions:
+            self._expand(action, script, optimizer)
         return self._program()
+
+    def _expand(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
+        """Add the launches of one action."""
+        kind, number, port, part = action
+        if kind == "input":
+            self._input(self._tensors[number], script.nodes)
+        elif kind == "clock":
+            self._tick([node for node in script.nodes if node.operator.random])
+        elif kind == "hyper" and optimizer is not None:
+            self._enter(optimizer, script)
+        elif kind == "fetch":
+            self._fetch(port, self._regions.value(number))
+        elif kind == "update" and optimizer is not None:
+            weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
+            whole = self._regions.numbers(optimizer)
+            self._launches.append(update_launch(weight, gradient, optimizer, weight.name, whole))
+        elif kind == "norm" and optimizer is not None and (squares := self._regions.squares(optimizer)) is not None:
+            weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
+            self._launches.append(norm_launch(weight, gradient, squares))
+        elif kind == "assign":
+            value = self._regions.value(self.graph.assignments[number])
+            self._assign(self.held[self._tensors[number].name], value)
+        else:
+            for form in script.forms.of(kind, self.graph.nodes[number]):
+                self._operate(form, part, script, training=optimizer is not None)
 
     def _program(self) -> Program:
         homes = {region.id: weight.home for weight in self.held.values() for region in weight.regions}
@@ -150,8 +182,7 @@ class Expansion:
 
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node = form.node
-        first = (form.part, node.id) not in self._begun
-        self._begun.add((form.part, node.id))
+        first = self._first.setdefault((form.part, node.id), part) == part
         self._launches.append(
             operator_launch(
                 self.graph,

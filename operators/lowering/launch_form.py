@@ -35,7 +35,7 @@ NORM_FLOPS = 2
 
 RegionRef = tuple[str, int]
 """``value`` or ``gradient`` of a tensor, its values computed ``again``, ``saved`` of a node and a place (see
-`saved_ref`), or the ``clock``."""
+`saved_ref`), the same where it is ``unread``, or the ``clock``."""
 Slot = tuple[Literal["operand", "operand_gradient", "result", "result_gradient", "saved", "clock"], int]
 """What a view is to an operator's body, and which of them."""
 CLOCK: RegionRef = ("clock", 0)

@@ -67,7 +67,7 @@ class ForwardBinder(PureBinder):
         operands = tuple(parts.get(("operand", place)) for place in range(len(node.operands)))
         results = tuple(_there(parts["result", place]) for place in range(len(node.results)))
         saved = tuple(_there(view) for (role, _), view in parts.items() if role == "saved")
-        if not saved:  # in an evaluation, or where it is computed again for backward
+        if not self.training:
             saved = _unread(self.graph, node, self.tiles[point], results)
         clock = parts.get(("clock", 0))
         stream = None if clock is None else RandomStream.of(node.name, clock)

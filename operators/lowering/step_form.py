@@ -1,7 +1,7 @@
 """Step forms: the launches of each operator in a training step, for forward, backward, and what is computed again.
 
     kind              launches                                  where an operator is recomputed
-    forward           the forward form                          saves nothing for backward
+    forward           the forward form                          what it saves, nothing reads
     again             none                                      the forward form, into regions of its own
     backward          the backward forms, inputs' first         reads what was computed again
     input_gradient    of these the one of the inputs
@@ -86,8 +86,8 @@ class StepForms:
             form = forward_form(self._graph, node, training=self._training)
             if node.id not in self.recomputed:
                 yield from (form,) if kind == "forward" else ()
-            elif kind == "forward":
-                yield replace(form, requirements=tuple([r for r in form.requirements if r.region[0] != "saved"]))
+            elif kind == "forward":  # what it saves is computed again: nobody reads this
+                yield replace(form, requirements=tuple(map(_unread, form.requirements)))
             else:
                 yield self._read_again(replace(form, part="again"))
             return
@@ -106,3 +106,9 @@ class StepForms:
             return replace(need, region=("again", number))
 
         return replace(form, requirements=tuple([turned(need) for need in form.requirements]))
+
+
+def _unread(need: RequirementForm) -> RequirementForm:
+    """What a launch saves, where nothing reads it."""
+    kind, number = need.region
+    return replace(need, region=("unread", number)) if kind == "saved" else need

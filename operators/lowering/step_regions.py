@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+SAVED = {"saved": "", "unread": ".unread"}
+"""What the name of what a node saves has behind it."""
 SUFFIX = {"value": "", "gradient": ".grad", "again": ".again"}
 """What the name of a tensor's region has behind that of the tensor."""
 
@@ -64,12 +66,12 @@ class StepRegions:
     def is_apart(self, ref: RegionRef) -> bool:
         """Whether each micro-batch has a region of its own, in which its samples begin at 0."""
         kind, number = ref
-        return kind in {"saved", "again"} or self.parts.apart(number)
+        return kind in {"saved", "again", "unread"} or self.parts.apart(number)
 
     def start(self, ref: RegionRef, axis: int, part: int) -> int:
         """Where a micro-batch begins, among all samples, along a dimension of what is kept apart."""
         kind, number = ref
-        if kind == "saved":
+        if kind in SAVED:
             shape = self._graph.bound(self._nodes[number // SAVED_PLACES]).saved_shapes[number % SAVED_PLACES]
         else:
             shape = self._tensors[number].shape
@@ -109,7 +111,7 @@ class StepRegions:
     def _make(self, ref: RegionRef, part: int) -> LogicalRegion:
         kind, number = ref
         mark = "" if part == ALL else f"#{part}"
-        if kind == "saved":
+        if kind in SAVED:
             node, place = self._nodes[number // SAVED_PLACES], number % SAVED_PLACES
             bound, first = self._graph.bound(node), self._tensors[self._nodes[number // SAVED_PLACES].results[0]].dtype
             (saved, _), shape, axis = (
@@ -117,7 +119,7 @@ class StepRegions:
                 bound.saved_shapes[place],
                 self.parts.axis(node, "saved", place),
             )
-            name, dtype = f"{node.name}.{saved.name}", saved.dtype or first
+            name, dtype = f"{node.name}.{saved.name}{SAVED[kind]}", saved.dtype or first
         else:
             info, axis = self._tensors[number], self.parts.written(number)
             name, shape, dtype = info.name + SUFFIX[kind], info.shape, info.dtype

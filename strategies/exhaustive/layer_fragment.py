@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from maniple.strategies.exhaustive.branch_kernels import Grid, Index, Kept, Known
     from maniple.strategies.exhaustive.published_layer import Layers
-    from maniple.strategies.simulation.operator_placement import LaunchRows
     from maniple.strategies.simulation.launch_table import PlacedLaunch
+    from maniple.strategies.simulation.operator_placement import LaunchRows
     from maniple.strategies.simulation.plan_free_step import PlanFreeStep, RegionKey
     from maniple.strategies.simulation.region_cache import RegionRows
     from maniple.strategies.simulation.simulation import Simulation

@@ -27,9 +27,9 @@ import numpy as np
 
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.regions.columns.boxes import HIGH, LOW
-from maniple.regions.columns.validity import GRADIENT, READ, REDUCE
+from maniple.regions.columns.validity import GRADIENT, READ, reduces
 from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS
-from maniple.strategies.simulation.region_cache import privilege
+from maniple.strategies.simulation.region_cache import contributions, privilege
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,14 +109,13 @@ def _own_elements(uses: Sequence[Use], here: Here, *, sums: bool) -> int:
         sums: whether what tasks read counts too, and not only what they contribute and write.
     """
     alone = sum(use.shape.access == GRADIENT for use in uses) == 1
-    contributed = 0
+    by, added = contributions(uses, alone=alone)
+    contributed = sum(_volume(box[None]) for box in added[here[by]])
     kept: list[Boxes] = []
     for use in uses:
         boxes = use.shape.boxes[here[use.processors]]
         access = privilege(use, alone=alone)
-        if access == REDUCE:
-            contributed += sum(_volume(box[None]) for box in boxes)
-        elif sums or access != READ:
+        if not reduces(access) and (sums or access != READ):
             kept.append(boxes)
     return contributed + (_volume(np.concatenate(kept)) if kept else 0)
 

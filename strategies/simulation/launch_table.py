@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from maniple.runtime.schedule.network import Column
     from maniple.strategies.simulation.operator_placement import LaunchRows
     from maniple.strategies.simulation.plan_free_step import RegionKey
     from maniple.strategies.simulation.region_cache import Use
@@ -36,6 +39,13 @@ class PlacedLaunch:
     uses: tuple[tuple[RegionKey, Use], ...]
     in_turn: bool = False
 
+    def turns(self) -> dict[int, Column]:
+        """The numbers of its rows by processor, as far as processors take them in the order of places."""
+        if not self.in_turn:
+            return {}
+        processors = self.rows.tasks.processors
+        return {int(each): np.flatnonzero(processors == each) for each in np.unique(processors)}
+
 
 @final
 class LaunchTable:
@@ -49,11 +59,15 @@ class LaunchTable:
         """Places whose launch is another, or gone, since the last `keep` or `undo`."""
         self.touched: dict[RegionKey, None] = {}
         """Regions whose uses or homes are others."""
+        self.turns: dict[int, dict[int, Column]] = {}
+        """By processor, the rows that it takes in turn of the launch at each place."""
+        self.turned: dict[int, None] = {}
+        """Processors whose turns are others."""
         self._notes: list[tuple[dict[Any, Any], object, object]] = []
 
     def keep(self) -> None:
         """Make the changes lasting."""
-        for log in (self._notes, self.changed, self.touched):
+        for log in (self._notes, self.changed, self.touched, self.turned):
             log.clear()
 
     def undo(self) -> None:
@@ -84,5 +98,11 @@ class LaunchTable:
         for number, (key, use) in enumerate(() if launch is None else launch.uses):
             self.set(self.users.setdefault(key, {}), place << REQUIREMENT_BITS | number, use)
             self.touched[key] = None
+        for processor in {} if old is None else old.turns():
+            self.set(self.turns[processor], place, None)
+            self.turned[processor] = None
+        for processor, rows in ({} if launch is None else launch.turns()).items():
+            self.set(self.turns.setdefault(processor, {}), place, rows)
+            self.turned[processor] = None
         self.set(self.launches, place, launch)
         self.changed[place] = None

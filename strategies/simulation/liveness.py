@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, TO
-from maniple.regions.columns.validity import GRADIENT, REDUCE
+from maniple.regions.columns.validity import GRADIENT
 from maniple.runtime.schedule.memory.memory_plan import ALIGNMENT
-from maniple.strategies.simulation.region_cache import privilege
+from maniple.strategies.simulation.region_cache import contributions
 from maniple.strategies.timing.tables import DURATION, END
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ __all__: list[str] = []
 KEPT = 50_000
 """So many live ranges are kept to be found again, and then forgotten together."""
 Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
-NOBODY = np.zeros(0, dtype=np.int64)
 Times = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
@@ -128,8 +127,7 @@ def live_range(rows: RegionRows, uses: Sequence[Use], locality: Locality) -> Liv
     behind = _is_awaited(rows.edges, nodes, memories, keys, count + len(rows.moves))
     taken = np.flatnonzero(rows.memory_bytes)
     alone = sum(use.shape.access == GRADIENT for use in uses) == 1
-    reducing = [use.processors for use in uses if privilege(use, alone=alone) == REDUCE]
-    instances = 1 + np.bincount(locality.memory_of[np.concatenate([NOBODY, *reducing])], minlength=width)
+    instances = 1 + np.bincount(locality.memory_of[contributions(uses, alone=alone)[0]], minlength=width)
     first = np.searchsorted(memories, np.arange(width + 1))
     late = np.bincount(memories[engine & ~behind], minlength=width) > 0
     taken = taken[first[taken + 1] > first[taken]]

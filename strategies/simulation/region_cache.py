@@ -12,7 +12,7 @@ from maniple.regions.columns import storage
 from maniple.regions.columns.boxes import AXES, WIDTH, Boxes, are_disjoint
 from maniple.regions.columns.dependence import UNWRITTEN, analyse
 from maniple.regions.columns.history import FULL, KIND, USE, Table, room
-from maniple.regions.columns.validity import GRADIENT, REDUCE, WRITE_DISCARD
+from maniple.regions.columns.validity import ACCUMULATE, GRADIENT, REDUCE, WRITE_DISCARD
 from maniple.runtime.schedule.network import Column, Network
 from maniple.runtime.schedule.traffic import price
 from maniple.strategies.timing.tables import NUMBER_BITS
@@ -39,7 +39,7 @@ class UseShape:
     """One requirement of a launch, wherever its points run.
 
     Args:
-        access: READ, READ_WRITE, WRITE_DISCARD, REDUCE or GRADIENT.
+        access: READ, READ_WRITE, WRITE_DISCARD, REDUCE, ACCUMULATE or GRADIENT.
         points: the points that use something.
         colors: a number for each of them, the same for replicas of one point, which are next to each other.
         boxes: what each of them uses.
@@ -228,3 +228,18 @@ def privilege(use: Use, *, alone: bool) -> int:
     if use.shape.access != GRADIENT:
         return use.shape.access
     return WRITE_DISCARD if alone and use.shape.disjoint else REDUCE
+
+
+def contributions(uses: Sequence[Use], *, alone: bool) -> tuple[Column, Boxes]:
+    """The processors and boxes of what tasks contribute to a region, each that accumulates once."""
+    found = [np.zeros((0, 1 + WIDTH), dtype=np.int64)]
+    open_ = [found[0]]
+    for use in uses:
+        access = privilege(use, alone=alone)
+        table = np.concatenate([use.processors[:, None], use.shape.boxes], axis=1)
+        if access == ACCUMULATE:
+            open_.append(table)
+        elif access == REDUCE:
+            found.append(table)
+    every = np.concatenate([*found, np.unique(np.concatenate(open_), axis=0)])
+    return every[:, 0], every[:, 1:]

@@ -13,6 +13,7 @@ from maniple.process.error import RequestError
 from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
+from maniple.strategies.simulation.expanded_program import ExpandedProgram, takes_turns
 from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS
 from maniple.strategies.simulation.liveness import Liveness, LiveRanges, RegionUses
 from maniple.strategies.simulation.placed_program import Program
@@ -75,6 +76,7 @@ class _Change:
 
     launches: dict[int, Placed | None] = field(default_factory=dict)
     regions: dict[RegionKey, _Region | None] = field(default_factory=dict)
+    chains: dict[int, Placed | None] = field(default_factory=dict)
 
 
 @final
@@ -119,10 +121,15 @@ class Simulation:
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
         self.optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
-        self._program = Program(PlanFreeStep(graph, dict(plan.semantics), machine, self.optimizer), plan, self.costs)
+        self._program: Program | ExpandedProgram = (
+            ExpandedProgram(graph, machine, plan, self.costs, self.optimizer)
+            if takes_turns(plan)
+            else Program(PlanFreeStep(graph, dict(plan.semantics), machine, self.optimizer), plan, self.costs)
+        )
         self._table = self._program.table
         self._launches: dict[int, Placed] = {}
         self._regions: dict[RegionKey, _Region] = {}
+        self._chains: dict[int, Placed] = {}
         self._change: _Change | None = None
         self._live_ranges = LiveRanges(machine)
         self.memory_bytes = np.zeros(len(machine.memories), dtype=np.int64)
@@ -195,6 +202,8 @@ class Simulation:
             if region is not None:
                 self.memory_bytes += region.rows.memory_bytes
             _restore(self._regions, key, region)
+        for processor, chain in change.chains.items():
+            _restore(self._chains, processor, chain)
         self._change = None
 
     def _require_change(self) -> _Change:
@@ -208,10 +217,12 @@ class Simulation:
         change = _Change(
             {place: self._launches.pop(place, None) for place in table.changed},
             {key: self._regions.pop(key, None) for key in table.touched},
+            {processor: self._chains.pop(processor, None) for processor in table.turned},
         )
         regions = [region for region in change.regions.values() if region is not None]
         blocks = [block for block in change.launches.values() if block is not None]
-        self.ledger.remove(blocks + [region.moves for region in regions], [region.edges for region in regions])
+        chains = [chain for chain in change.chains.values() if chain is not None]
+        self.ledger.remove(blocks + [region.moves for region in regions], [region.edges for region in regions] + chains)
         for region in regions:
             self.memory_bytes -= region.rows.memory_bytes
         for place in table.changed:
@@ -223,7 +234,21 @@ class Simulation:
             if table.users.get(key):
                 region = self._regions[key] = self._add_region(key)
                 self.memory_bytes += region.rows.memory_bytes
+        for processor in table.turned:
+            if rows := sorted(table.turns[processor].items()):
+                self._chains[processor] = self._add_chain(rows)
         return change
+
+    def _add_chain(self, turns: list[tuple[int, Column]]) -> Placed:
+        """Add the dependences by which a processor takes rows in the order of places.
+
+        Args:
+            turns: the place of each launch, and the numbers of its rows.
+        """
+        rows = np.concatenate([self._launches[place].first + numbers for place, numbers in turns])
+        nodes = np.stack([np.zeros(len(rows), dtype=np.int64), rows], axis=1)
+        waits = np.stack([np.arange(len(rows) - 1), np.arange(1, len(rows))], axis=1)
+        return self.ledger.add_region(waits, len(waits), nodes, np.zeros(1, dtype=np.int64), 0)
 
     def _add_region(self, key: RegionKey) -> _Region:
         """Add the movements and dependences of a region."""

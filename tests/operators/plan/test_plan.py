@@ -60,7 +60,7 @@ def test_every_key_is_in_the_file_and_a_changed_operator_is_one_changed_line(tmp
     assert sum(old != new for old, new in zip(a, b, strict=True)) == 1
     assert list(json.loads("\n".join(a))) == [
         *("version", "graph", "machine", "strategy", "seed", "semantics", "operators"),
-        *("weights", "stages", "explanation", "predicted"),
+        *("weights", "stages", "pipeline", "explanation", "predicted"),
     ]
 
 
@@ -118,8 +118,12 @@ def _edit(document: dict[str, object], path: str, value: object) -> None:
         ("sed", 1, "sed: unknown key; did you mean 'seed'?"),
         ("graph", None, "graph: expected a string, got None"),
         ("version", ..., "version: this key is missing"),
-        ("version", 3, "version: expected 2, got 3; this plan was written by a newer maniple"),
-        ("version", 1, "version: expected 2, got 1; this plan was written by an older maniple"),
+        ("version", 4, "version: expected 3, got 4; this plan was written by a newer maniple"),
+        ("version", 2, "version: expected 3, got 2; this plan was written by an older maniple"),
+        ("pipeline", {"order": "1f1b", "micro_batches": 0}, "pipeline.micro_batches: expected an integer >= 1, got 0"),
+        ("pipeline", {"order": "1f1b"}, "pipeline.micro_batches: this key is missing"),
+        ("pipeline", ..., "pipeline: this key is missing"),
+        ("operators/conv2d/recompute", 1, "operators.conv2d.recompute: expected true or false, got 1"),
         ("version", "1", "version: expected an integer >= 1, got '1'"),
     ],
 )

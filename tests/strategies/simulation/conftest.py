@@ -1,4 +1,4 @@
-"""Makes the modules of this folder that hold no tests importable by those that do."""
+"""Makes the modules of this folder, and of that of the laws, that hold no tests importable by those that do."""
 
 from __future__ import annotations
 
@@ -6,3 +6,4 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "laws"))

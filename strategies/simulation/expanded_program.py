@@ -1,0 +1,303 @@
+"""Expanded programs: the launches of a step whose operators take turns, under a plan that changes.
+
+Where stages take turns with micro-batches, what comes when depends on the plan: which processors share a lane, which
+operators are composed of others, what is computed again. Such a step is taken from the expansion itself: its launches
+are those that the runtime would run, action by action of the same script. A change expands again the actions that it
+touches; where it changes the script, all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from maniple.operators.lowering.composite import is_composite, lower_composites
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.weight import Weight, weights
+from maniple.operators.plan.weight_home import default_home, planned_home
+from maniple.operators.rules.task_placement import memory_by_processor
+from maniple.process.error import RequestError
+from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH
+from maniple.regions.columns.validity import ACCUMULATE, READ, READ_WRITE, REDUCE, WRITE_DISCARD
+from maniple.runtime.analysis.placed_use import BOX, COLOR, POINT, PROCESSOR, PlacedUses, Placing
+from maniple.runtime.program.region_table import RegionTable
+from maniple.strategies.cost_model.cost_model import LaunchTasks
+from maniple.strategies.simulation.home_boxes import HomeBoxes
+from maniple.strategies.simulation.launch_table import LaunchTable, PlacedLaunch
+from maniple.strategies.simulation.operator_placement import launch_rows
+from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER, MOST_PLACES, SQUARES
+from maniple.strategies.simulation.region_cache import Shapes, Use
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.lowering.script import Script
+    from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
+    from maniple.operators.plan.plan import Plan
+    from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
+    from maniple.operators.training.optimizer import AbstractOptimizer
+    from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.privilege import Privilege
+    from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch, Requirement
+    from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.simulation.plan_free_step import RegionKey
+    from maniple.strategies.timing.tables import Table
+
+__all__: list[str] = []
+
+LAUNCHES = 4
+"""An action of a script has so many places; no action has as many launches."""
+
+
+def takes_turns(plan: Plan) -> bool:
+    """Whether what comes when depends on the plan, and not on the graph alone."""
+    return plan.pipeline is not None or any(operator.recompute for _, operator in plan.operators)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """A step as it is expanded.
+
+    Args:
+        form: what determines the script.
+        expansion: gives its launches.
+        script: what it does.
+        actions: the places in the script of what must be expanded again, by what was changed: an operator of the
+            lowered graph, or a weight whose home is another.
+    """
+
+    form: tuple[PipelineOrder | None, frozenset[str], frozenset[str]]
+    expansion: Expansion
+    script: Script
+    actions: Mapping[tuple[str, str], tuple[int, ...]]
+
+
+@final
+class ExpandedProgram:
+    """The launches and the regions of a step.
+
+    Args:
+        graph: the graph.
+        machine: the machine.
+        plan: the plan to begin with.
+        costs: what a task takes.
+        optimizer: what updates the weights.
+    """
+
+    def __init__(
+        self, graph: Graph, machine: Machine, plan: Plan, costs: CostModel, optimizer: AbstractOptimizer
+    ) -> None:
+        self.graph, self.machine, self.costs, self.optimizer = graph, machine, costs, optimizer
+        self.table, self.shapes = LaunchTable(), Shapes()
+        self._memory_of = memory_by_processor(machine)
+        self._regions = RegionTable()
+        held = weights(graph, plan, machine, optimizer, self._regions)
+        self._made = {name: weight.regions for name, weight in held.items()}
+        self._known: dict[int, LogicalRegion] = {region.id: region for made in self._made.values() for region in made}
+        self._keys = self._lasting_keys()
+        self._numbers = {key: region for region, key in self._keys.items()}
+        self.homes: dict[str, HomeBoxes] = {}
+        self._now: dict[str, Any] = {"plan": plan, "held": held}
+        self._settle(dict(plan.weights))
+        self._expand(plan, {name for name, _ in plan.operators}, set())
+
+    def configure(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None) -> None:
+        """Give operators other configurations.
+
+        Args:
+            operators: by name.
+            weights: by name, other homes; None: the default homes of the weights that the operators use.
+
+        Raises:
+            RequestError: its stages are then none of the pipeline.
+        """
+        plan = self._now["plan"]
+        plan = replace(plan, operators=tuple((name, operators.get(name, old)) for name, old in plan.operators))
+        homes = self._default_homes(plan, operators) if weights is None else dict(weights)
+        plan = replace(plan, weights=tuple((name, homes.get(name, old)) for name, old in plan.weights))
+        plan.order(self.graph)  # refused before anything is changed
+        moved = self._settle({name: home for name, home in homes.items() if home != self.homes[name].home.plan})
+        self._expand(plan, set(operators), moved)
+
+    def planned(self, plan: Plan) -> Plan:
+        """A plan with the configurations as they are now."""
+        now = self._now["plan"]
+        return replace(plan, operators=now.operators, weights=now.weights)
+
+    def home_of(self, key: RegionKey) -> HomeBoxes | None:
+        """Where a region lives that outlives the step."""
+        kind, _, number = key
+        lasts = kind in {"value", "state"}
+        return self.homes[self.graph.tensors[number].name] if lasts else None
+
+    def layout(self, key: RegionKey) -> tuple[tuple[int, ...], int]:
+        """The shape of a region, and the bytes of an element."""
+        region = self.region(key)
+        return region.bounds.hi, region.itemsize
+
+    def region(self, key: RegionKey) -> LogicalRegion:
+        """A region of the runtime's."""
+        return self._known[self._numbers[key]]
+
+    def _lasting_keys(self) -> dict[int, RegionKey]:
+        """The keys of the regions that outlive steps, by their numbers."""
+        found: dict[int, RegionKey] = {}
+        for name, (value, *states) in self._made.items():
+            tensor = self.graph.tensor(name).id
+            found[value.id] = "value", -1, tensor
+            found |= {state.id: ("state", number, tensor) for number, state in enumerate(states)}
+        return found
+
+    def _default_homes(self, plan: Plan, operators: Collection[str]) -> dict[str, WeightPlan]:
+        """The default homes of the weights that some operators use, and of buffers that they only write."""
+        lasting = {tensor.id: tensor.name for tensor in self.graph.lasting}
+        read = {operand for node in self.graph.nodes for operand in node.operands}
+        wanted: set[int] = set()
+        for node in self.graph.nodes:
+            if node.name in operators:
+                wanted |= {operand for operand in node.operands if operand in lasting}
+                written = {buffer for buffer, value in self.graph.assignments.items() if value in node.results}
+                wanted |= written - read
+        return {lasting[t]: default_home(self.graph, plan.operators, lasting[t], self.machine) for t in sorted(wanted)}
+
+    def _settle(self, homes: Mapping[str, WeightPlan]) -> set[str]:
+        """Give weights other homes; returns their names."""
+        if homes:
+            held = dict(self._now["held"])
+            for name, home in homes.items():
+                tensor = self.graph.tensor(name)
+                found = HomeBoxes.of(planned_home(tensor.shape, home, self._memory_of))
+                self.table.set(self.homes, name, found)
+                held[name] = Weight.at(name, self._made[name], found.home)
+                for region in self._made[name]:
+                    self.table.touched[self._keys[region.id]] = None
+            self.table.set(self._now, "held", held)
+        return set(homes)
+
+    def _expand(self, plan: Plan, operators: Collection[str], moved: Collection[str]) -> None:
+        """Expand again what a plan changes.
+
+        Args:
+            plan: the new one.
+            operators: those whose configurations are others.
+            moved: the weights whose homes are.
+        """
+        composed = {name for name, config in plan.operators if is_composite(self.graph, plan, name, config)}
+        again = {name for name, config in plan.operators if config.recompute}
+        form = plan.order(self.graph), frozenset(composed), frozenset(again)
+        step: _Step | None = self._now.get("step")
+        if step is None or step.form != form:
+            step = self._begin(plan, form)
+            for place in list(self.table.launches):
+                self.table.put(place, None)
+            places: Iterable[int] = range(len(step.script.actions))
+        else:
+            # Of a composed operator, its primitives have other configurations.
+            lowered = lower_composites(self.graph, plan, training=True)[1] if composed else plan
+            before = dict(self._now["lowered"].operators)
+            other = [name for name, config in lowered.operators if config != before[name]]
+            step.expansion.replan(lowered, self._now["held"])
+            self.table.set(self._now, "lowered", lowered)
+            keys = [*(("operator", name) for name in other), *(("weight", name) for name in sorted(moved))]
+            places = sorted({place for key in keys for place in step.actions.get(key, ())})
+        self.table.set(self._now, "plan", plan)
+        placing = Placing(self.machine)
+        for place in places:
+            launches = step.expansion.launches_of(step.script.actions[place], step.script, self.optimizer)
+            for number in range(LAUNCHES):
+                made = self._placed(launches[number], placing) if number < len(launches) else None
+                self.table.put(place * LAUNCHES + number, made)
+
+    def _begin(self, plan: Plan, form: tuple[PipelineOrder | None, frozenset[str], frozenset[str]]) -> _Step:
+        """A step as another script has it."""
+        expansion = Expansion(self.graph, plan, self.machine, self._now["held"], self._regions)
+        script = expansion.training_script(self.optimizer)
+        if len(script.actions) > MOST_PLACES // LAUNCHES:
+            raise RequestError(
+                f"simulation: expected a step of at most {MOST_PLACES // LAUNCHES} actions, got {len(script.actions)}: "
+                "operators times micro-batches; choose fewer micro-batches"
+            )
+        step = _Step(form, expansion, script, _actions_by_cause(expansion.graph, script))
+        self.table.set(self._now, "step", step)
+        self.table.set(self._now, "lowered", expansion.plan)
+        return step
+
+    def _placed(self, launch: Launch, placing: Placing) -> PlacedLaunch:
+        """A launch with its rows, and its uses as arrays."""
+        rows = launch_rows(LaunchTasks.of(launch), self.costs)
+        uses = tuple((self._key(need.region), self._use(launch, need, placing)) for need in launch.requirements)
+        return PlacedLaunch(launch.name, rows, uses, launch.in_turn)
+
+    def _use(self, launch: Launch, need: Requirement, placing: Placing) -> Use:
+        placed = PlacedUses.of(placing.uses(launch, need))
+        if placed is None:
+            raise RequestError(f"simulation: {launch.name} uses {need.region.name} otherwise than in boxes")
+        table, axes = placed.table, need.region.bounds.ndim
+        shape = self.shapes.shape(_access(need.privilege), table[:, POINT], table[:, COLOR], _boxes(table, axes))
+        where = np.ascontiguousarray(table[:, PROCESSOR])
+        return Use(shape, where, (shape.number, where.tobytes()))
+
+    def _key(self, region: LogicalRegion) -> RegionKey:
+        """What a region is called in the tables: as in steps without turns, where `kind` tells what it is for."""
+        if region.id not in self._keys:
+            self._keys[region.id] = self._new_key(region)
+            self._numbers[self._keys[region.id]] = region.id
+            self._known[region.id] = region
+        return self._keys[region.id]
+
+    def _new_key(self, region: LogicalRegion) -> RegionKey:
+        known = {"clock": CLOCK, "hyper": HYPER, "squares": SQUARES}
+        owner = region.name.removesuffix(".grad")
+        if owner in self._made and owner != region.name:
+            return "gradient", -1, self.graph.tensor(owner).id
+        return known.get(region.name, ("tile", 0, region.id))
+
+
+def _actions_by_cause(graph: Graph, script: Script) -> dict[tuple[str, str], tuple[int, ...]]:
+    """What of a script must be expanded again when an operator is placed otherwise, or a weight lives elsewhere."""
+    found: dict[tuple[str, str], list[int]] = {}
+    tensors, nodes = graph.tensors, graph.nodes
+    readers: dict[int, list[str]] = {}
+    for node in script.nodes:
+        for operand in node.operands:
+            readers.setdefault(-1 if operand is None else operand, []).append(node.name)
+    drawing = [node.name for node in script.nodes if node.operator.random]
+    trained = [tensors[action.number].name for action in script.actions if action.kind == "update"]
+    for place, (kind, number, *_) in enumerate(script.actions):
+        causes: list[tuple[str, str]]
+        if kind in {"input", "clock"}:
+            causes = [("operator", name) for name in (drawing if kind == "clock" else readers.get(number, []))]
+        elif kind == "hyper":
+            causes = [("weight", name) for name in trained]
+        elif kind in {"update", "norm", "assign"}:
+            causes = [("weight", tensors[number].name)]
+        else:
+            causes = [("operator", nodes[number].name)] if kind != "fetch" else []
+        for cause in causes:
+            found.setdefault(cause, []).append(place)
+    return {cause: tuple(places) for cause, places in found.items()}
+
+
+def _access(privilege: Privilege) -> int:
+    """A privilege as the compiled analysis knows it."""
+    if privilege.reduces:
+        return ACCUMULATE if privilege.accumulates else REDUCE
+    if privilege.writes:
+        return READ_WRITE if privilege.reads else WRITE_DISCARD
+    return READ
+
+
+def _boxes(table: Table, axes: int) -> Table:
+    """The boxes of placed uses, without a label."""
+    if axes > AXES:
+        raise RequestError(f"simulation: expected regions of at most {AXES} dimensions, got one of {axes}")
+    found = np.zeros((len(table), WIDTH), dtype=np.int64)
+    found[:, HIGH:] = 1
+    found[:, LOW : LOW + axes] = table[:, BOX : BOX + axes]
+    found[:, HIGH : HIGH + axes] = table[:, BOX + axes : BOX + 2 * axes]
+    return found
