@@ -8,7 +8,9 @@ Seven samples in three micro-batches; a linear layer whose samples are split ove
     region linear#j   [0:3]          [0:2]     [0:2]         of its own, from 0, as long as the largest micro-batch
 
 An operator is cut if it has one factor that counts samples, and it exchanges nothing over it. Any other runs whole,
-once for all micro-batches. A tensor is kept apart, in a region for each micro-batch, if the operator that writes it and
+once for all micro-batches. So does what only prepares inputs for an operator that reads all samples of them, such as the
+reshaping of labels of which a loss counts the valid ones: it need not wait for anything, and micro-batches would wait
+for each other. A tensor is kept apart, in a region for each micro-batch, if the operator that writes it and
 all that read it are cut along its samples; else it is one region, of which each micro-batch may write or read a part.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from maniple.operators.graph.differentiation import find_differentiated
 from maniple.operators.rules.tile import split_range
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ class MicroBatches:
         if self.count > 1:
             for node in graph.nodes:
                 self._cut(node)
+            self._keep_whole()
         self._written = {
             result: self.axis(node, "result", place)
             for node in graph.nodes
@@ -135,6 +139,23 @@ class MicroBatches:
                         axes[node.id, role, number] = axis
         self._factors[node.id] = name
         self._axes |= axes
+
+    def _keep_whole(self) -> None:
+        """Let run whole what only prepares inputs of which a micro-batch reads all samples."""
+        graph, prepared, wanted = self._graph, {tensor.id for tensor in self._graph.inputs}, set[int]()
+        differentiated = find_differentiated(graph)
+        for node in graph.nodes:
+            read = {operand for operand in node.operands if operand is not None}
+            if read <= prepared and differentiated.isdisjoint(node.results) and not node.operator.random:
+                prepared.update(node.results)
+        for node in reversed(graph.nodes):
+            keeps = self.is_cut(node) and prepared.issuperset(node.results) and not wanted.isdisjoint(node.results)
+            if keeps:
+                del self._factors[node.id]
+                self._axes = {key: axis for key, axis in self._axes.items() if key[0] != node.id}
+            for place, operand in enumerate(node.operands):
+                if operand is not None and (keeps or (self.is_cut(node) and self.axis(node, "operand", place) is None)):
+                    wanted.add(operand)
 
     def _find_apart(self) -> frozenset[int]:
         """The tensors that are cut alike by the operator that writes them and all that read them."""
