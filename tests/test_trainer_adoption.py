@@ -186,7 +186,6 @@ def test_as_many_regions_move_at_once_as_fit() -> None:
 def test_an_instance_that_grows_is_counted_twice_meanwhile() -> None:
     grown = move(0, 10, [(0, 0, 6), (1, 6, 10)], [(0, 4, 10)])
     assert sizes_of([grown])[0] == MoveSizes({0: 48, 1: 32}, {0: 80 + 48, 1: 32}, {0: 48})
-    assert grown.missing_bytes() == 32
 
 
 def test_a_failure_among_moves_ends_the_trainer_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
