@@ -101,6 +101,20 @@ def test_there_and_back_again_and_a_checkpoint_of_it(tmp_path: Path) -> None:
     on_ranks(2, body)
 
 
+def test_a_plan_is_adopted_while_steps_are_under_way() -> None:
+    def body(world: World) -> list[float]:
+        losses = []
+        with new(world, OPTIMIZERS[2], seed=1) as trainer:
+            for loss in trainer.run(batch(step) for step in range(10)):
+                losses.append(loss)
+                if len(losses) in {2, 5}:
+                    trainer.adopt(plan_of(world, len(losses)))
+        return losses
+
+    for losses in on_ranks(2, body):
+        assert losses == pytest.approx(unbroken(OPTIMIZERS[2])[0], rel=1e-10)
+
+
 def test_a_plan_that_does_not_fit_is_refused_and_the_old_one_goes_on() -> None:
     def whole(world: World) -> list[float]:
         with new(world) as trainer:

@@ -80,6 +80,7 @@ class TrainerInterchange(TrainerMeasures):
                 for weight in (self._weights[name] for name in found):
                     for number, rects in weight.home:
                         for rect in rects if number in memories else ():
+                            self._world.headway.step()
                             value = stored.read(weight.name, rect, None if cast else weight.value.dtype)
                             parts.append((number, weight.value, rect, _cast(weight.name, value, weight.value.dtype)))
         except RequestError as error:
@@ -134,7 +135,9 @@ class TrainerInterchange(TrainerMeasures):
         try:
             for each in saved:
                 if each.memory in self._runtime.memories:
-                    files.write_beside(folder / each.name, pieces_of(each.blocks, self._give(each.memory)))
+                    files.write_beside(
+                        folder / each.name, pieces_of(each.blocks, self._give(each.memory), self._world.headway.step)
+                    )
         except OSError as error:
             fault = f"{self._world.place()}: {error}"
         told = [part.decode() for part in control.gather(fault.encode()) if part]
@@ -176,6 +179,7 @@ class TrainerInterchange(TrainerMeasures):
         yield memoryview(make_header(rows, {"format": "pt"}))
         with BlockReader(held) as stored:
             for _, of in names:
+                self._world.headway.step()
                 yield from bytes_of(stored.read(of, Rect.of_shape(own[of].shape), own[of].dtype))
 
     @in_turn
