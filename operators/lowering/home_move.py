@@ -56,16 +56,6 @@ class HomeMove:
         needs = Requirement(self.new, WRITE_DISCARD, rects), Requirement(self.old, READ, rects)
         return Launch(f"{self.old.name}.move", self.weight.points, needs, AssignBinder())
 
-    def missing_bytes(self) -> int:
-        """The bytes that have to leave a memory: of each block the elements that its memory does not hold."""
-        old, moved = dict(self.left), 0
-        for memory, rects in self.weight.home:
-            parts = list(rects)
-            for held in old.get(memory, ()):
-                parts = [left for part in parts for left in part.subtract(held)]
-            moved += sum(part.volume for part in parts)
-        return moved * self.old.itemsize
-
 
 def find_moves(old: Mapping[str, Weight], new: Mapping[str, Weight]) -> tuple[HomeMove, ...]:
     """The moves from homes to others, the largest region first; regions that stay where they are have none."""

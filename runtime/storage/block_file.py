@@ -108,16 +108,21 @@ def in_order(blocks: Iterable[Block]) -> tuple[Block, ...]:
     return tuple(sorted(blocks, key=lambda block: -torch_dtype(block.dtype).itemsize))
 
 
-def pieces_of(blocks: Sequence[Block], values: Callable[[Block], torch.Tensor]) -> Iterator[memoryview]:
+def pieces_of(
+    blocks: Sequence[Block], values: Callable[[Block], torch.Tensor], get_on: Callable[[], object] = int
+) -> Iterator[memoryview]:
     """Give the bytes of a file of some blocks, piece by piece; one block is copied at a time where it must be.
 
     Args:
         blocks: what it holds.
         values: gives the elements of a block, on the host.
+        get_on: called before each piece, for whoever watches that this goes on.
     """
     yield memoryview(header_of(blocks))
     for block in blocks:
-        yield from bytes_of(values(block))
+        for piece in bytes_of(values(block)):
+            get_on()
+            yield piece
 
 
 def bytes_of(value: torch.Tensor) -> Iterator[memoryview]:

@@ -146,6 +146,7 @@ def write_files(
     manifest: Manifest,
     values: Mapping[int, Callable[[Block], torch.Tensor]],
     keep: int,
+    get_on: Callable[[], object] = int,
 ) -> None:
     """Write the files of some memories, and remove what is too old once the checkpoint is whole.
 
@@ -155,13 +156,14 @@ def write_files(
         manifest: what is in it.
         values: by memory, what gives the elements of a block.
         keep: how many checkpoints stay.
+        get_on: see `pieces_of`.
 
     Raises:
         OSError: the file system refused.
     """
     for each in manifest.files:
         if each.memory in values:
-            files.write_beside(folder / each.name, pieces_of(each.blocks, values[each.memory]))
+            files.write_beside(folder / each.name, pieces_of(each.blocks, values[each.memory], get_on))
     if is_whole(folder):
         try:
             prune(files, folder.parent, keep)

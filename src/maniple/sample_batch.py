@@ -142,7 +142,7 @@ class GivenBatch:
             if count != len(rows[column]):
                 raise RequestError(f"the loader's collate gave {count} rows for {len(rows[column])} samples")
             places = {row: place for place, row in enumerate(rows[column])}
-            found.update({name: Rows(places, tensor) for name, tensor in values.items()})  # type: ignore[misc]
+            found.update({name: Rows(places, tensor) for name, tensor in values.items()})
         return found
 
 

@@ -40,7 +40,7 @@ from maniple.sample_batch import GivenBatch, SampleBatch
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep
 from maniple.trainer_checkpoint import take_stored
-from maniple.trainer_measures import TrainerMeasures
+from maniple.trainer_interchange import TrainerInterchange
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,7 +61,7 @@ Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | SampleBatch
 DIGEST_EVERY = 100
 
 
-class Trainer(TrainerMeasures):
+class Trainer(TrainerInterchange):
     """Trains a graph under a plan.
 
     Every rank makes the same trainer and calls the same methods with the same values. The plan is lowered when the
@@ -195,8 +195,8 @@ class Trainer(TrainerMeasures):
         """
         waiting: deque[StepRun] = deque()
         for batch in batches:
-            alone = isinstance(batch, Mapping | SampleBatch)
-            waiting.append(self._submit((batch,) if alone else tuple(batch), {}, keep=True))
+            args = (batch,) if isinstance(batch, Mapping | SampleBatch) else tuple(batch)
+            waiting.append(self._submit(args, {}, keep=True))
             if len(waiting) > 1:
                 yield self._collect(waiting.popleft())
         while waiting:

@@ -6,6 +6,7 @@ import json
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.home_move import MoveSizes, find_moves, in_turns, move_program
@@ -69,7 +70,7 @@ class TrainerAdoption(TrainerCheckpoint):
             RunError: the run was stopped meanwhile; the trainer ends.
         """
         self._check_open()
-        self._call(f"adopt(plan {plan.strategy!r}) {text_of(plan)}")
+        self._call(f"adopt(plan {plan.strategy!r} of digest {digest_of(plan)})")
         self._drain()
         machine = host_machine(self._world, (*plan.processors_used(), *self.plan.processors_used()))
         plan.validate(self.graph, machine)
@@ -143,9 +144,9 @@ class TrainerAdoption(TrainerCheckpoint):
         return total
 
 
-def text_of(plan: Plan) -> str:
+def digest_of(plan: Plan) -> str:
     """A plan as ranks compare it."""
-    return json.dumps(plan.to_json(), sort_keys=True)
+    return blake2b(json.dumps(plan.to_json(), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def cover(schedule: Schedule) -> Covered:

@@ -98,8 +98,8 @@ class TrainerCheckpoint(TrainerInspection):
         values = {memory: self._give(memory) for memory in self._runtime.memories}
         if not wait:
             values = {memory: self._copy(memory, manifest, give) for memory, give in values.items()}
-        files, made = self._files, saving.folder
-        work = lambda: checkpoint_saving.write_files(files, made, manifest, values, keep)  # noqa: E731
+        files, made, get_on = self._files, saving.folder, self._world.headway.step
+        work = lambda: checkpoint_saving.write_files(files, made, manifest, values, keep, get_on)  # noqa: E731
         if not wait:
             saving.write(work)
             return saving
@@ -240,6 +240,7 @@ def take_stored(
             for region in weight.regions:
                 for number, rects in weight.home:
                     for rect in rects if number in memories else ():
+                        world.headway.step()
                         memories[number].assign(region, rect, stored.read(region.name, rect, region.dtype))
     except RequestError as error:
         fault = f"{world.place()}: {error}"

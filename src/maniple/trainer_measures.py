@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from maniple.process.error import RequestError
+from maniple.runtime.program.in_turn import in_turn
 from maniple.sample_batch import SampleBatch
 from maniple.step_metrics import StepMetrics, model_flops, peak_flops
 from maniple.trainer_adoption import TrainerAdoption
@@ -25,6 +26,7 @@ class TrainerMeasures(TrainerAdoption):
 
     _metrics: StepMetrics | None = None
 
+    @in_turn
     def write_metrics(self, write: Writer | None, *, every: int = 1, peak_flops_per_s: float | None = None) -> None:
         """Have a line of JSON written for each step from now on, by rank 0.
 
