@@ -4,8 +4,7 @@
 
 All memories of the machine take part. In an all-reduce they own equal blocks; what is broadcast, or reduced to one, is
 one block of memory 0. The price is the one that schedules are ordered and plans searched by; `direct` is what it comes
-to where all goes direct, `bound` is what a memory must send or get over the bandwidth of the best route from memory 0.
-Nothing is run. Sizes next to each other that go by one plan are one row.
+to where all goes direct. Nothing is run. Sizes next to each other that go by one plan are one row.
 """
 
 from __future__ import annotations
@@ -43,24 +42,20 @@ def collective(network: Network, exchange: str, size: int) -> Prices:
     return price(network, 1, moves, members)
 
 
-def rows(machine: mp.Machine, exchange: str) -> Iterator[tuple[int, str, int, float, float, float]]:
-    """Of each size the plan and its pieces, and the microseconds of it, of direct, and of the bound."""
-    network, count = Network.of(machine), len(machine.memories)
-    quickest = max(
-        min(machine.routes.rate(link)[1] for link in machine.routes.route(0, target)) for target in range(1, count)
-    )
-    share = 2 * (count - 1) / count if exchange == "all_reduce" else 1.0
+def rows(machine: mp.Machine, exchange: str) -> Iterator[tuple[int, str, int, float, float]]:
+    """Of each size the plan and its pieces, and the microseconds of it and of direct."""
+    network = Network.of(machine)
     for size in SIZES:
         found = collective(network, exchange, size)
         taken = found.durations[0] / 1e3, found.direct[0] / 1e3
-        yield size, NAMES[found.plans[0]], int(found.pieces[0]), *taken, share * size / quickest * 1e6
+        yield size, NAMES[found.plans[0]], int(found.pieces[0]), *taken
 
 
 def main() -> None:
     """Print a table for each exchange."""
     machines = sys.argv[1:] or MACHINES
     for exchange in EXCHANGES:
-        print(f"\n{exchange}\n\n| machine | bytes | plan | pieces | us | of direct | bound, us |\n{'|---' * 7}|")
+        print(f"\n{exchange}\n\n| machine | bytes | plan | pieces | us | of direct |\n{'|---' * 6}|")
         for name in machines:
             table = rows(mp.Machine.preset(name), exchange)
             for plan, same in groupby(table, key=lambda row: row[1]):
@@ -71,7 +66,7 @@ def main() -> None:
                 ]
                 took = f"{few[3]:,.1f} to {many[3]:,.1f}"
                 share = f"{few[3] / few[4]:.2f} to {many[3] / many[4]:.2f}"
-                print(f"| {name} | {cells[0]} | {plan} | {cells[1]} | {took} | {share} | {many[5]:,.1f} |")
+                print(f"| {name} | {cells[0]} | {plan} | {cells[1]} | {took} | {share} |")
 
 
 if __name__ == "__main__":

@@ -148,14 +148,21 @@ def _add_movement(
         waits: are added to.
         uses: are added to.
     """
-    for transfer in schedule.transfers(row):
-        source, target = (share.get(schedule.instances[end].memory) for end in (transfer.source, transfer.target))
+    begins, sources, targets, *_ = schedule.transfer
+    pushes, memory = slice(begins[row], begins[row + 1]), schedule.instances.memory
+    ends = sources[pushes], targets[pushes]
+    told: set[tuple[int, int]] = set()
+    # Numbers alone: of a movement between n ranks there are n * n pushes, and none needs to be made an object.
+    for sent, got, near, far in zip(*map(np.ndarray.tolist, (*ends, memory[ends[0]], memory[ends[1]])), strict=True):
+        source, target = share.get(near), share.get(far)
         start, end = source or target or (0, 0)
         if source is not None:
-            uses.append((transfer.source, start, start, end, (target or source)[1]))
+            uses.append((sent, start, start, end, (target or source)[1]))
         if target is not None:
-            uses.append((transfer.target, target[0], start, target[1], target[1]))
-            waits.append((target[1], start, 0))
+            uses.append((got, target[0], start, target[1], target[1]))
+            if (target[1], start) not in told:
+                told.add((target[1], start))
+                waits.append((target[1], start, 0))
     for piece in schedule.pieces.get(row, ()):
         found = share.get(piece.memory)
         if found is not None:

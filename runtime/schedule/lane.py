@@ -31,6 +31,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from maniple.regions.index_space import meets
 from maniple.runtime.schedule.draft import Draft, step_table
 from maniple.runtime.schedule.draft import StepKind as StepKind
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.schedule.draft import Touch
     from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []
@@ -111,6 +114,9 @@ class Layout:
         # Ranks that share memory have one each.
         apart = [frozenset((memory,)) for memory in self.near - self.here] if self.near else self._far()
         self.ranks = sorted((self.here, *apart), key=min)
+        self._numbers = np.full(len(schedule.machine.memories), -1, dtype=np.int64)
+        for number, rank in enumerate(self.ranks):
+            self._numbers[sorted(rank)] = number
         known = sorted(self.here.union(*apart))
         self.owned = {memory: schedule.machine.processors_of(memory) for memory in known}
         self.mine = [processor for memory in known if memory in self.here for processor in self.owned[memory]]
@@ -168,20 +174,32 @@ class Layout:
         """Make the steps of a row, as far as this rank must know of them."""
         schedule = self.schedule
         memories = schedule.memories(row)
-        used = tuple((access.instance, access.rect, access.writes) for access in schedule.accesses(row))
         if schedule.processor[row] >= 0:
             if memories[0] not in self.owned:
                 return []
+            used = tuple((access.instance, access.rect, access.writes) for access in schedule.accesses(row))
             key = (int(schedule.order[row]), 0, 0, 0, 0)
             return [Draft(StepKind.RUN, row, -1, memories[0], used, int(schedule.processor[row]), key=key)]
         if self.near.issuperset(memories):
             return self._share(row)
-        starts = []
-        for rank in self.ranks:
+        touches, starts = self._touches(row), []
+        for number, rank in enumerate(self.ranks):
             if not rank.isdisjoint(memories):
-                own = tuple(touch for touch in used if schedule.instances[touch[0]].memory in rank)
+                own = tuple(touches.get(number, ()))
                 starts.append(Draft(StepKind.START, row, -1, min(rank.intersection(memories)), own, starts=True))
         return starts
+
+    def _touches(self, row: int) -> dict[int, list[Touch]]:
+        """What a row uses at each rank that is known, by number: looked at once for all ranks, not once for each."""
+        starts, instances, rects, writes, _ = self.schedule.access
+        used = slice(starts[row], starts[row + 1])
+        numbers = self._numbers[self.schedule.instances.memory[instances[used]]]
+        found: dict[int, list[Touch]] = {}
+        for number, place in zip(numbers.tolist(), range(starts[row], starts[row + 1]), strict=True):
+            if number >= 0:
+                touch = (int(instances[place]), self.schedule.rects[rects[place]], bool(writes[place]))
+                found.setdefault(number, []).append(touch)
+        return found
 
     def _share(self, row: int) -> list[Draft]:
         """Make the pushes and folds of a movement within this host."""

@@ -213,7 +213,7 @@ class Schedule:
         starts, source, target, *_ = self.transfer
         pushes = slice(starts[row], starts[row + 1])
         ends = np.concatenate((source[pushes], target[pushes]))
-        return tuple(sorted(set(self.instances.memory[ends].tolist())))
+        return tuple(np.unique(self.instances.memory[ends]).tolist())
 
     def label(self, row: int) -> str:
         """Name a row, such as `conv2d.forward[1]@p1` or `all_gather conv2d.weight`."""

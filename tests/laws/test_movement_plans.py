@@ -1,23 +1,28 @@
-"""Laws 1 to 3 where collectives go in levels: the results of one processor, and the bytes of the closed forms."""
+"""Laws 1 to 3 where collectives do not go direct: the results of one processor, and the bytes of the closed forms."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from levelled import levelled
+from levelled import levelled, paired
 from thread_ranks import run_on_worlds
 from trained_networks import NETWORKS, OPTIMIZER, Training, judged, trained
 
 import maniple as mp
+from maniple.models import model
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.runtime.control.world import World
 from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.instance import InstanceKind
+from maniple.runtime.schedule.lane import Layout
+from maniple.runtime.schedule.on_demand import OnDemand
 from maniple.runtime.schedule.schedule import RowKind, Schedule
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.testing import local_worlds
@@ -27,10 +32,15 @@ def planned(machine: mp.Machine, strategy: str = "data_parallel", name: str = "m
     """The schedule of a step, and its simulation."""
     graph = NETWORKS[name].graph("float64")
     plan = mp.search(graph, machine, strategy=strategy, seed=3)
+    return lowered(graph, machine, strategy), Simulation(graph, machine, plan, optimizer=OPTIMIZER)
+
+
+def lowered(graph: mp.Graph, machine: mp.Machine, strategy: str) -> Schedule:
+    """The schedule of a step."""
+    plan = mp.search(graph, machine, strategy=strategy, seed=3)
     table = RegionTable()
     expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, OPTIMIZER, table), table)
-    schedule = lower(expansion.training_step(OPTIMIZER), FragmentCache(machine))
-    return schedule, Simulation(graph, machine, plan, optimizer=OPTIMIZER)
+    return lower(expansion.training_step(OPTIMIZER), FragmentCache(machine))
 
 
 def on_all(
@@ -59,15 +69,27 @@ def on_all(
 
 
 @pytest.mark.parametrize(
-    ("hosts", "members", "strategy"), [(2, 2, "data_parallel"), (3, 2, "data_parallel"), (2, 3, "random")]
+    ("machine", "strategy", "plans"),
+    [
+        (levelled(2, 2), "data_parallel", {"levels"}),
+        (levelled(3, 2), "data_parallel", {"levels"}),
+        (levelled(2, 3), "random", {"levels"}),
+        (
+            paired(4),
+            "data_parallel",
+            {"tree, 16 pieces", "tree, 2 pieces", "tree, 32 pieces", "tree, 8 pieces", "tree"},
+        ),
+        (paired(5), "data_parallel", {"ring, 8 pieces", "ring, 2 pieces", "ring, 16 pieces", "ring"}),
+    ],
+    ids=lambda value: value.name if isinstance(value, mp.Machine) else "",
 )
-def test_levels_give_the_losses_of_one_processor_and_the_bytes_that_were_predicted(
-    tmp_path: Path, hosts: int, members: int, strategy: str
+def test_plans_give_the_losses_of_one_processor_and_the_bytes_that_were_predicted(
+    tmp_path: Path, machine: mp.Machine, strategy: str, plans: set[str]
 ) -> None:
     """Whatever arrives first, and whichever ranks share memory, those of emulated hosts even: to the last bit."""
-    machine = levelled(hosts, members)
+    hosts = len(machine.hosts)
     schedule, _ = planned(machine, strategy)
-    assert set(schedule.plans.values()) == {"levels"}
+    assert set(schedule.plans.values()) == plans
     found = [
         on_all(machine, tmp_path, strategy, shared=hosts, shuffle=1),
         on_all(machine, tmp_path, strategy, shared=1),
@@ -102,6 +124,13 @@ def test_so_do_devices(tmp_path: Path, processors: int) -> None:
     check([on_cpus[::processors], *on_gpus])
 
 
+def test_so_do_devices_round_a_ring_in_pieces(tmp_path: Path) -> None:
+    schedule, _ = planned(paired(5, "gpu"))
+    assert any(name.startswith("ring, ") for name in schedule.plans.values())
+    on_gpus = [on_all(paired(5, "gpu"), tmp_path, "data_parallel", shuffle=seed, device="null") for seed in (None, 3)]
+    check(on_gpus)
+
+
 @pytest.mark.parametrize(("hosts", "members"), [(2, 2), (2, 4), (3, 2)])
 def test_what_crosses_into_a_host_crosses_once(hosts: int, members: int) -> None:
     """Of n = h r memories, 2 (n - 1) times what is exchanged moves in all, and 2 (h - 1) times between hosts."""
@@ -121,7 +150,9 @@ def test_what_crosses_into_a_host_crosses_once(hosts: int, members: int) -> None
 
 
 @pytest.mark.parametrize("strategy", ["data_parallel", "random", "expert"])
-@pytest.mark.parametrize("machine", [levelled(2, 3), levelled(2, 2, "gpu"), mp.Machine.preset("p100x8")])
+@pytest.mark.parametrize(
+    "machine", [levelled(2, 3), levelled(2, 2, "gpu"), paired(4), paired(5, "gpu"), mp.Machine.preset("p100x8")]
+)
 def test_the_simulator_runs_the_very_same_plans(machine: mp.Machine, strategy: str) -> None:
     """Bytes, and the bytes of instances in every memory, new tiles of leaders included."""
     schedule, simulation = planned(machine, strategy)
@@ -134,3 +165,22 @@ def test_the_text_of_a_schedule_names_the_plan() -> None:
     schedule, _ = planned(levelled(2, 2))
     named = [line.split("  ")[0] for line in schedule.text().splitlines() if " in levels " in line]
     assert len(named) == len(schedule.plans) > 0
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_rank_makes_no_object_for_what_others_send_each_other(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the ranks, so twice the rows: four times the pushes, of which its lanes take some more than twice."""
+    asked: list[int] = []
+    get = OnDemand.__getitem__
+    monkeypatch.setattr(OnDemand, "__getitem__", lambda self, number: (asked.append(1), get(self, number))[1])
+    counts = []
+    for ranks in (16, 32):
+        schedule = lowered(model("lenet", ranks), mp.Machine.preset(f"h100x{ranks}"), "data_parallel")
+        instances = schedule.instances
+        temporary = np.flatnonzero((instances.memory == 0) & (instances.kind != InstanceKind.MAIN)).tolist()
+        asked.clear()
+        Layout(schedule, (0,), range(8) if shared else (), () if shared else temporary).lanes()
+        counts.append((len(asked), len(schedule.transfer[1])))
+    (few, pushes), (many, more) = counts
+    assert more > 3 * pushes
+    assert many < 2.6 * few
