@@ -50,8 +50,7 @@ class LoggingMapper(Mapper):
 
     def __init__(self, path: str | os.PathLike[str], mapper: Mapper | None = None) -> None:
         self._mapper = DefaultMapper() if mapper is None else mapper
-        launched = environment.read()
-        self._path = Path(path) if launched is None or launched.rank == 0 else None
+        self._path = None if environment.own_rank() else Path(path)
         if self._path is not None:
             try:
                 self._path.write_text("", encoding="utf-8")

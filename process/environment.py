@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from maniple.process.error import RequestError
+from maniple.process.rank_place import RankPlace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+PEER_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun, and whoever starts programs for torch.distributed's `env://`, tells every rank."""
 HEAP_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -48,6 +51,8 @@ class LaunchEnvironment:
         transport: name of what carries tiles to other ranks.
         interface: address of this host under which they reach it.
         shared_from: the first rank of those that share memory; above 0 where nodes are hosts of their own.
+        encrypt_tiles: whether nobody on the way can read tiles.
+        verify_tiles: whether tiles that were altered on the way are refused.
     """
 
     rank: int
@@ -74,6 +79,8 @@ class LaunchEnvironment:
     transport: str = "shared"
     interface: str = "127.0.0.1"
     shared_from: int = 0
+    encrypt_tiles: bool = False
+    verify_tiles: bool = False
 
     @property
     def spans_hosts(self) -> bool:
@@ -108,12 +115,78 @@ class LaunchEnvironment:
             "MANIPLE_REPORT": self.report,
             "MANIPLE_MACHINE": self.machine,
             "MANIPLE_DETERMINISTIC": "1" if self.deterministic else None,
+            "MANIPLE_ENCRYPT_TILES": "1" if self.encrypt_tiles else None,
+            "MANIPLE_VERIFY_TILES": "1" if self.verify_tiles else None,
         }
         return variables | {name: value for name, value in optional.items() if value}
 
 
+def own_rank(environ: Mapping[str, str] | None = None) -> int | None:
+    """Give the rank of this process, as whoever started it says; None where nobody started it as one.
+
+    Args:
+        environ: variables by name; default those of this process.
+
+    Raises:
+        RequestError: it is no number.
+    """
+    variables = os.environ if environ is None else environ
+    return _integer(variables, "RANK", 0) if is_launched(variables) else None
+
+
+def is_launched(environ: Mapping[str, str] | None = None) -> bool:
+    """Say whether this process is a rank that our launcher or torchrun started.
+
+    Args:
+        environ: variables by name; default those of this process.
+    """
+    variables = os.environ if environ is None else environ
+    return "MANIPLE_HEAD" in variables or all(name in variables for name in PEER_VARIABLES)
+
+
+def read_place(environ: Mapping[str, str] | None = None) -> RankPlace | None:
+    """Read what torchrun told this process, or whoever sets the same variables; None where nobody did.
+
+    Args:
+        environ: variables by name; default those of this process.
+
+    Raises:
+        RequestError: a variable is missing or malformed, or they contradict each other; the message names it.
+    """
+    variables = os.environ if environ is None else environ
+    if "MANIPLE_HEAD" in variables or not is_launched(variables):
+        return None
+    rank, size = _integer(variables, "RANK", 0), _integer(variables, "WORLD_SIZE", 1)
+    local, per_node = _integer(variables, "LOCAL_RANK", 0), _integer(variables, "LOCAL_WORLD_SIZE", 1)
+    if rank >= size or size % per_node or rank % per_node != local:
+        raise RequestError(
+            f"RANK {rank} of WORLD_SIZE {size}, LOCAL_RANK {local} of LOCAL_WORLD_SIZE {per_node}: expected hosts of "
+            "as many ranks each, numbered host by host; start them by torchrun with one --nproc-per-node for all"
+        )
+    attempt = variables.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return RankPlace(
+        rank=rank,
+        world_size=size,
+        local_rank=local,
+        ranks_per_node=per_node,
+        meeting=f"{_text(variables, 'MASTER_ADDR')}:{_integer(variables, 'MASTER_PORT', 1)}",
+        run=f"{variables.get('TORCHELASTIC_RUN_ID', 'none')} {attempt}",
+        has_store=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        processors=_integer(variables, "MANIPLE_PROCESSORS", 1) if variables.get("MANIPLE_PROCESSORS") else 1,
+        join_timeout_s=_seconds(variables, "MANIPLE_JOIN_TIMEOUT") if variables.get("MANIPLE_JOIN_TIMEOUT") else 60.0,
+        device=variables.get("MANIPLE_DEVICE") or "cpu",
+        transport=variables.get("MANIPLE_TRANSPORT") or "shared",
+        mapper=variables.get("MANIPLE_MAPPER") or None,
+        machine=variables.get("MANIPLE_MACHINE") or None,
+        record=variables.get("MANIPLE_RECORD") or None,
+        encrypt_tiles=variables.get("MANIPLE_ENCRYPT_TILES") == "1",
+        verify_tiles=variables.get("MANIPLE_VERIFY_TILES") == "1",
+        deterministic=variables.get("MANIPLE_DETERMINISTIC") == "1",
+    )
+
+
 def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
-    """Read what the launcher told this process; None when it was not launched.
+    """Read what the launcher told this process; None when it was not launched, or by torchrun.
 
     Args:
         environ: variables by name; default those of this process.
@@ -161,6 +234,8 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         transport=variables.get("MANIPLE_TRANSPORT") or "shared",
         interface=variables.get("MANIPLE_INTERFACE") or "127.0.0.1",
         shared_from=node * per_node if spans_hosts else 0,
+        encrypt_tiles=variables.get("MANIPLE_ENCRYPT_TILES") == "1",
+        verify_tiles=variables.get("MANIPLE_VERIFY_TILES") == "1",
     )
 
 
@@ -252,7 +327,9 @@ def copy_variables() -> dict[str, str]:
 
 def _text(variables: Mapping[str, str], name: str) -> str:
     if not variables.get(name):
-        raise RequestError(f"{name}: expected a value beside MANIPLE_HEAD, got none; start ranks with maniple run")
+        beside = "MANIPLE_HEAD" if "MANIPLE_HEAD" in variables else "RANK and MASTER_ADDR"
+        how = "maniple run" if beside == "MANIPLE_HEAD" else "torchrun or maniple run"
+        raise RequestError(f"{name}: expected a value beside {beside}, got none; start ranks with {how}")
     return variables[name]
 
 

@@ -17,6 +17,7 @@ from maniple.runtime.cluster.launcher import Streams
 from maniple.runtime.cluster.terminal.tee import Tee
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
@@ -45,6 +46,7 @@ class Agent:
         self.processes: dict[int, RankProcess] = {}
         self._clock = clock
         self._outputs: list[Tee] = []
+        self._doors: list[Callable[[], object]] = []
         self._noticed: dict[int, float] = {}
         self._told: set[int] = set()
         self._files = ExitStack()
@@ -84,8 +86,31 @@ class Agent:
             tee.start()
         self._outputs += tees
 
+    def adopt(self, rank: int, process: RankProcess) -> None:
+        """Take on a rank that another program started.
+
+        Args:
+            rank: which.
+            process: stands for it.
+        """
+        self.processes[rank] = process
+
+    def watch_door(self, look: Callable[[], object]) -> None:
+        """Have something looked after whenever ends are: where ranks come to that others start.
+
+        Args:
+            look: does it, and does not wait.
+        """
+        self._doors.append(look)
+
     def exits(self) -> list[tuple[int, int]]:
-        """Give the ranks whose processes ended since this was last asked: exit status, or minus the signal."""
+        """Give the ranks whose processes ended since this was last asked: exit status, or minus the signal.
+
+        Of those that ended between two looks, one that was asked to end comes last: it is a consequence more often
+        than a cause.
+        """
+        for look in self._doors:
+            look()
         found: list[tuple[int, int]] = []
         now = self._clock()
         for rank, process in self.processes.items():
@@ -95,7 +120,7 @@ class Agent:
             if code is not None and now - self._noticed.setdefault(rank, now) >= ECHO_S:
                 self._told.add(rank)
                 found.append((rank, code))
-        return found
+        return sorted(found, key=lambda end: end[1] == -signal.SIGTERM)
 
     def signal(self, rank: int, number: int, *, group: bool) -> None:
         """Send a signal to a rank, with what it started or alone; nothing where it has ended or never began."""

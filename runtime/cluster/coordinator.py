@@ -23,6 +23,7 @@ from typing import final
 
 from maniple.runtime.cluster.closing import Closing, Step
 from maniple.runtime.cluster.coordinator_event import (
+    UNTOLD,
     Dump,
     Event,
     Finish,
@@ -112,7 +113,7 @@ class Coordinator:
         self._beat_at = 0.0
         self._beats = 0
         self._latest: float | None = None
-        self._finish = Finish(0, None, None)
+        self.finish = Finish(0, None, None)
         self._silent: tuple[int, ...] = ()
         self._closing: Closing | None = None
 
@@ -154,7 +155,7 @@ class Coordinator:
     # ------------------------------------------------------------------------------------------------------ messages
 
     def _handle_message(self, identity: bytes, message: Message, now: float) -> list[Instruction]:
-        closed = None if self.phase is Phase.JOINING else self._finish.message or "all have joined already"
+        closed = None if self.phase is Phase.JOINING else self.finish.message or "all have joined already"
         found = self._roster.take(identity, message, now, closed)
         if found is not None:
             answers, event = found
@@ -208,7 +209,7 @@ class Coordinator:
 
     def _problem(self, identity: bytes, hello: Hello) -> str | None:
         if self.phase is not Phase.JOINING:
-            return self._finish.message or "all ranks have joined already"
+            return self.finish.message or "all ranks have joined already"
         if hello.version != PROTOCOL:
             return f"expected protocol {PROTOCOL}, got {hello.version}; install one Maniple everywhere"
         if hello.world_size != self._size:
@@ -254,7 +255,8 @@ class Coordinator:
     # ----------------------------------------------------------------------------------------- processes, time, user
 
     def _handle_exit(self, rank: int, code: int, now: float) -> list[Instruction]:
-        self._exits[rank] = code
+        ended = rank in self._members and self._members[rank].ended
+        self._exits[rank] = code = 0 if ended and code == UNTOLD else code
         self._vigil.forget(rank)
         if self.phase is Phase.STOPPING:
             return self._settle()
@@ -263,7 +265,7 @@ class Coordinator:
         elif code != 0 or rank in self._refusals:
             return self._fault(rank, self._refusals.text(rank) or f"{ending(code)}{self._during(rank)}", now)
         elif rank in self._members:
-            if not self._members[rank].ended:
+            if not ended:
                 found = self._goodbye(rank, now)
                 return found + self._settle()
         elif self._members:
@@ -275,9 +277,9 @@ class Coordinator:
         if len(self._exits) < self._size:
             return []
         if self.phase is not Phase.STOPPING and self._refusals:
-            self._finish = self._refusals.judge(self._roster.place)
+            self.finish = self._refusals.judge(self._roster.place)
         self.phase = Phase.DONE
-        return [*self._roster.end(self._finish.status, self._finish.message or ""), self._finish]
+        return [*self._roster.end(self.finish.status, self.finish.message or ""), self.finish]
 
     def _handle_interrupt(self, now: float) -> list[Instruction]:
         if self._closing is not None:
@@ -334,7 +336,7 @@ class Coordinator:
         found: list[Instruction] = []
         for step in [] if self._closing is None else self._closing.due(now):
             if step is Step.TELL:
-                text = readable(self._finish.message or "the request was refused", MAX_STRING // 4)
+                text = readable(self.finish.message or "the request was refused", MAX_STRING // 4)
                 found += self._to_all(Stop(text))
             elif step is Step.STACKS:
                 asked = [(rank, self._members[rank].hello.stacks) for rank in self._alive() if rank in self._members]
@@ -383,7 +385,7 @@ class Coordinator:
         if self.phase is Phase.STOPPING:
             return []
         self.phase = Phase.STOPPING
-        self._finish = finish
+        self.finish = finish
         self._closing = Closing(now) if closing is None else closing
         return [*self._press(now), *self._settle()]
 

@@ -117,8 +117,14 @@ class Finish:
 Instruction: TypeAlias = SendTo | Kill | Dump | Finish
 
 
+UNTOLD = 256
+"""In place of an exit status, of a process of which only is known that it has ended."""
+
+
 def ending(returncode: int) -> str:
     """Say how a process ended, after its rank's name."""
+    if returncode == UNTOLD:
+        return "ended, and nothing says how"
     if returncode >= 0:
         return f"ended with exit status {returncode}"
     try:

@@ -160,6 +160,9 @@ def run_command(request: LaunchRequest, more: tuple[str, ...]) -> AgentCommand:
     }
     flags = {
         "--deterministic": request.deterministic,
+        "--encrypt-tiles": request.encrypt_tiles,
+        "--verify-tiles": request.verify_tiles,
+        "--survey": request.survey,
         "--report": request.report,
         "--bind": request.bind is True,
         "--no-bind": request.bind is False,

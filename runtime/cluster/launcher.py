@@ -57,6 +57,9 @@ class LaunchRequest:
         hang_timeout_s: seconds that ranks wait for one that does not get on.
         launcher: name of what starts the ranks, and after a colon what it is told, if anything.
         spread: whether every node is a host of its own, of which this is one.
+        encrypt_tiles: whether nobody on the way can read tiles that go through sockets.
+        verify_tiles: whether tiles that were altered on their way through sockets are refused.
+        survey: whether the program only looks at the hosts, which may differ.
 
     Raises:
         RequestError: a count below 1, a port, device or transport that is none, too few cores to bind to, a machine of
@@ -82,6 +85,9 @@ class LaunchRequest:
     hang_timeout_s: float = HANG_S
     launcher: str = "local"
     spread: bool = False
+    encrypt_tiles: bool = False
+    verify_tiles: bool = False
+    survey: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -102,7 +108,11 @@ class LaunchRequest:
             raise RequestError(f"--hang-timeout: expected seconds above 0, got {self.hang_timeout_s:g}")
         if self.record is not None and (self.record.is_dir() or not os.access(self.record.absolute().parent, os.W_OK)):
             raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
-        TRANSPORTS.lookup(self.transport)
+        if (self.encrypt_tiles or self.verify_tiles) and not TRANSPORTS.lookup(self.transport).guards:
+            raise RequestError(
+                f"--encrypt-tiles and --verify-tiles: transport {self.transport!r} cannot; leave them out, or run with "
+                "--transport zmq"
+            )
         DEVICES.lookup(self.device)
         usable, wanted = len(core_numbers()), self.ranks_here * self.processors * self.cores_each()
         if self.bind and wanted > usable:

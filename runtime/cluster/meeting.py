@@ -59,14 +59,18 @@ def terms(request: LaunchRequest) -> tuple[str, ...]:
     """Give what must be the same on all hosts: a word each, then its value.
 
     Args:
-        request: what this host was asked to start.
+        request: what this host was asked to start; nothing must be the same where hosts are only looked at.
     """
+    if request.survey:
+        return ()
     options = {
         "--processors": request.processors,
         "--cores": request.cores,
         "--mapper": request.mapper,
         "--deterministic": request.deterministic,
         "--transport": request.transport,
+        "--encrypt-tiles": request.encrypt_tiles,
+        "--verify-tiles": request.verify_tiles,
         "--device": request.device,
         "--hang-timeout": request.hang_timeout_s,
         "program": " ".join(("-m", *request.target[1:]) if request.target[0] == "-m" else ("", *request.target[1:])),

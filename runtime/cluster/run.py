@@ -35,7 +35,7 @@ OPTIONAL = frozenset(
     f"MANIPLE_{name}"
     for name in (
         *("BOUND", "DETERMINISTIC", "DEVICE", "INTERFACE", "LOG", "MACHINE", "MAPPER", "RECORD", "REPORT", "SHARED"),
-        *("SHARED_FROM", "TRANSPORT", "WAKEUP_PIPES"),
+        *("ENCRYPT_TILES", "SHARED_FROM", "TRANSPORT", "VERIFY_TILES", "WAKEUP_PIPES"),
     )
 )
 
@@ -91,6 +91,8 @@ def command(
         transport=request.transport,
         interface=interface or (LOOPBACK if launcher is None else launcher.address(node)),
         shared_from=node * request.ranks_per_node if request.spread else 0,
+        encrypt_tiles=request.encrypt_tiles,
+        verify_tiles=request.verify_tiles,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.
@@ -160,6 +162,8 @@ def announce(request: LaunchRequest, launcher: Launcher) -> None:
     if request.spread:
         where = f" of {request.nodes} hosts"
         way = f"{within} within a host, {between} between hosts" if request.ranks_per_node > 1 else between
+    guards = [word for word, on in (("encrypted", request.encrypt_tiles), ("verified", request.verify_tiles)) if on]
+    way += f", {' and '.join(guards)} where they go through sockets" if guards else ""
     emulates = request.nodes > 1 and launcher.same_host and not request.spread
     note = f"; {request.nodes} nodes are emulated on this host" if emulates else ""
     sys.stderr.write(f"maniple: {request.size} ranks{where} exchange tiles through {way}{note}\n")

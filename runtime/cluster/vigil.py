@@ -54,12 +54,14 @@ class Verdict:
         rank: whose it is; for all of them, the one that has waited longest.
         seconds: for how long.
         witness: the rank that waits longest meanwhile, where one hangs.
+        gone: ranks whose programs have ended, where all others wait.
     """
 
     trouble: Trouble
     rank: int
     seconds: float
     witness: int | None = None
+    gone: tuple[int, ...] = ()
 
     def describe(self, place: Callable[[int], str], called: str) -> str:
         """Say it.
@@ -77,7 +79,8 @@ class Verdict:
         )
         if self.witness is not None:
             return f"{where} {still} while {place(self.witness)} waits{called}; {advice}"
-        return f"no rank has got on for {self.seconds:.0f} s, all wait; {where} waits longest{called}; {advice}"
+        gone = f" ({', '.join(map(place, self.gone))} ended before)" if self.gone else ""
+        return f"no rank has got on for {self.seconds:.0f} s, all wait{gone}; {where} waits longest{called}; {advice}"
 
 
 @dataclass(slots=True)
@@ -183,5 +186,6 @@ class Vigil:
             return Verdict(Trouble.HUNG, rank, now - moved, min(patient)[1])
         if patient and len(patient) == len(running):
             since, rank = min(patient)
-            return Verdict(Trouble.STUCK, rank, now - since)
+            gone = tuple(sorted(self._ranks.keys() - running.keys()))
+            return Verdict(Trouble.STUCK, rank, now - since, gone=gone)
         return None

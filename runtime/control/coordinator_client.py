@@ -81,6 +81,7 @@ class CoordinatorClient(Control):
         headway: how far this rank has come.
         stacks: the signal that has this process write its stacks, 0 for none.
         clock: what silence is measured by.
+        end: ends a process that does not end by itself, where nobody else is left to.
     """
 
     def __init__(
@@ -90,9 +91,11 @@ class CoordinatorClient(Control):
         headway: Headway,
         stacks: int = 0,
         clock: Clock = monotonic,
+        end: Callable[[int], object] = os._exit,
     ) -> None:
         self._launch = launch
         self._clock = clock
+        self._end = end
         self._headway = headway
         self._stacks = stacks
         self._data_endpoint = data_endpoint
@@ -233,6 +236,14 @@ class CoordinatorClient(Control):
         if threading.current_thread() is not self._thread and self._thread.ident is not None:
             self._thread.join()
 
+    def drop(self) -> None:
+        """End the line without a word, as the end of a process does."""
+        self._closing = self._farewell = True
+        self._outbox.clear()
+        self._alarm.ring()
+        if self._thread.ident is not None:
+            self._thread.join()
+
     def _check(self) -> None:
         if self._reason is not None:
             raise RankStopped(self._reason)
@@ -320,7 +331,7 @@ class CoordinatorClient(Control):
             if now - self._lost_at > LAST_WORDS_S:
                 sys.stderr.write("error: the launcher is gone; this rank ends\n")
                 sys.stderr.flush()
-                os._exit(1)
+                self._end(1)
             return
         if os.getppid() != self._parent:
             self._lost_at = now

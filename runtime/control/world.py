@@ -8,16 +8,17 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from maniple.process import environment
 from maniple.process.error import RequestError
 from maniple.process.headway import Headway
 from maniple.process.inventory import available_cores, bind_to
+from maniple.runtime.control.attachment import attach
 from maniple.runtime.control.control import Control, SoloControl, place
 from maniple.runtime.control.stepper import Stepper
 from maniple.runtime.control.turn import Turn
-from maniple.runtime.transports.transport import Meter, Transport
+from maniple.runtime.transports.transport import Guard, Meter, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +129,7 @@ _joined: list[World] = []
 def current() -> World:
     """The world of this process, joined at the first call; from any thread.
 
-    Started by the launcher, a process waits here until all ranks are there. Else it is a world of its own.
+    Started by the launcher or torchrun, a process waits here until all ranks are there. Else it is a world of its own.
 
     Raises:
         RequestError: the launcher's variables are malformed.
@@ -136,7 +137,9 @@ def current() -> World:
     """
     with _lock:
         if not _joined:
-            launch = environment.read()
+            launch, place = environment.read(), environment.read_place()
+            if place is not None:
+                launch = attach(place)
             _joined.append(World.solo() if launch is None else _join(launch))
         return _joined[0]
 
@@ -171,7 +174,10 @@ def _join(launch: LaunchEnvironment) -> World:
         # The compiler comes with it: at the first tile it would be waited for, and here all ranks load it at once.
         import_module("maniple.runtime.transports.shared_counter")
     opened = TRANSPORTS.lookup(launch.transport) if launch.world_size > 1 else None
-    transport = None if opened is None else opened(launch.rank, launch.world_size, launch.token, launch.interface)
+    guard = Guard(launch.encrypt_tiles, launch.verify_tiles)
+    wanted: dict[str, Any] = {"guard": guard} if guard else {}  # that it can, the launcher has seen to
+    place = launch.rank, launch.world_size, launch.token, launch.interface
+    transport = None if opened is None else opened(*place, **wanted)
     headway = Headway()
     control = CoordinatorClient(
         launch, "" if transport is None else transport.endpoint, headway, stacks.answer(launch.log)

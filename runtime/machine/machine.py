@@ -160,7 +160,7 @@ class Machine:
         if world is None:
             from maniple.process import environment
 
-            if environment.read() is None:
+            if not environment.is_launched():
                 _announce_gpus([mine])
                 return cls._of_ranks("detected", [mine], [0], 1, mine.cores)
             from maniple.runtime.control import world as launched

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of this schema; two ends of different versions refuse each other."""
 PROTOCOL = f"maniple/{SCHEMA}"
 MAX_MESSAGE = 64 << 20

@@ -1,15 +1,19 @@
 """Proof: how a process shows another that it is of the same run, before either takes a message from the other.
 
-What proves it is derived from the run's secret, which itself never crosses a wire.
+On the control plane it is derived from the run's secret, which itself never crosses a wire. For tiles it is derived
+from a key that the receiving rank mints; the others get it with its endpoint, over the control plane, encrypted.
 
-=======  ==============================  ===================================================================
-plane    who proves what                 how
-=======  ==============================  ===================================================================
-control  rank and launcher, to each      CurveZMQ (ZMTP RFC 26): both keys follow from the secret, so who lacks
-         other                           it cannot begin the handshake; fresh keys per connection, encrypted
-tiles    sender to receiver              PLAIN (ZMTP RFC 24): a password for this pair of ranks alone; then bare
+=========  ============================  ===================================================================
+plane      who proves what               how
+=========  ============================  ===================================================================
+control    rank and launcher, to each    CurveZMQ (ZMTP RFC 26): both keys follow from the secret, so who lacks
+           other                         it cannot begin the handshake; fresh keys per connection, encrypted
+tiles      sender to receiver            PLAIN (ZMTP RFC 24): a password for this pair of ranks alone; then bare
                                          frames, as fast as without
-=======  ==============================  ===================================================================
+           receiver to sender            a keyed digest of the sender's nonce, which its first frame carries
+encrypted  both, to each other           CurveZMQ in place of PLAIN, with keys that follow from the receiver's
+verified   every message of tiles        a keyed digest (BLAKE2b, RFC 7693) of all its frames, as the last one
+=========  ============================  ===================================================================
 
 ZeroMQ asks for the proof before a connection carries its first message. So a stranger has no queue, and nothing of
 what it sends is kept but one frame of a bounded size, for `HANDSHAKE_S` at most.
@@ -38,7 +42,7 @@ HANDSHAKE_S = 10.0
 ASKED_AT = "inproc://zeromq.zap.01"
 """Where ZeroMQ asks a process whether a proof is right (ZAP, RFC 27)."""
 _FIRST_PROOF = 6
-_HEAD, _RANK = b"head", b"rank"
+_HEAD, _RANK, _RECEIVER = b"head", b"rank", b"receiver"
 
 
 def digest(token: str, purpose: bytes, sender: int = 0, receiver: int = 0, size: int = 16) -> bytes:
@@ -78,17 +82,47 @@ def be_rank(socket: zmq.Socket[bytes], token: str) -> None:
     socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
 
 
-def be_receiver(socket: zmq.Socket[bytes]) -> None:
-    """Have a socket for tiles ask for the proof of whoever connects; `Gate` says whether it is right."""
-    socket.setsockopt(zmq.PLAIN_SERVER, 1)
+def be_receiver(socket: zmq.Socket[bytes], key: str, *, encrypt: bool = False) -> None:
+    """Have a socket for tiles ask for the proof of whoever connects; `Gate` says whether it is right.
+
+    Args:
+        socket: the socket.
+        key: the receiver's.
+        encrypt: whether all that it takes is encrypted.
+
+    Raises:
+        RunError: this ZeroMQ has no CURVE.
+    """
     socket.setsockopt(zmq.HANDSHAKE_IVL, round(HANDSHAKE_S * 1000))
+    if not encrypt:
+        socket.setsockopt(zmq.PLAIN_SERVER, 1)
+        return
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, _keys(key, _RECEIVER)[1])
 
 
-def be_sender(socket: zmq.Socket[bytes], token: str, sender: int, receiver: int) -> None:
-    """Have a socket for tiles prove that it is that of a rank that sends to another."""
+def be_sender(socket: zmq.Socket[bytes], token: str, sender: int, receiver: int, *, encrypt: bool = False) -> None:
+    """Have a socket for tiles prove that it is that of a rank that sends to another.
+
+    Args:
+        socket: the socket.
+        token: the receiver's key.
+        sender: a rank.
+        receiver: another.
+        encrypt: whether all that it sends is encrypted; then the receiver has to prove itself first.
+
+    Raises:
+        RunError: this ZeroMQ has no CURVE.
+    """
     socket.setsockopt(zmq.ROUTING_ID, name(token, sender, receiver))
+    if encrypt:
+        public, secret = _keys(token, _sender(sender))
+        socket.setsockopt(zmq.CURVE_SERVERKEY, _keys(token, _RECEIVER)[0])
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+        return
     socket.setsockopt(zmq.PLAIN_USERNAME, b"%d" % sender)
-    socket.setsockopt(zmq.PLAIN_PASSWORD, _password(token, sender, receiver))
+    socket.setsockopt(zmq.PLAIN_PASSWORD, password(token, sender, receiver))
 
 
 def name(token: str, sender: int, receiver: int) -> bytes:
@@ -126,20 +160,27 @@ class ZapGate(ABC):
 
 @final
 class Gate(ZapGate):
-    """Says of a rank's socket for tiles who may connect: whoever knows the password of its pair.
+    """Says of a rank's socket for tiles who may connect: whoever knows the password of its pair, or has a sender's key.
 
     Args:
         context: of that socket.
-        token: the run's secret.
+        token: this rank's key.
         rank: this rank.
         size: number of ranks.
+        encrypt: whether all that the socket takes is encrypted.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: str, rank: int, size: int) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], token: str, rank: int, size: int, *, encrypt: bool = False
+    ) -> None:
         super().__init__(context)
-        self._passwords = {b"%d" % peer: _password(token, peer, rank) for peer in range(size) if peer != rank}
+        peers = [peer for peer in range(size) if peer != rank]
+        self._passwords = {b"%d" % peer: password(token, peer, rank) for peer in peers}
+        self._keys = {z85.decode(_keys(token, _sender(peer))[0]) for peer in peers} if encrypt else set[bytes]()
 
     def _is_right(self, mechanism: bytes, proof: Sequence[bytes]) -> bool:
+        if self._keys:
+            return mechanism == b"CURVE" and len(proof) == 1 and proof[0] in self._keys
         expected = self._passwords.get(proof[0])
         return mechanism == b"PLAIN" and len(proof) == 2 and expected is not None and compare_digest(expected, proof[1])
 
@@ -163,8 +204,19 @@ class KeyGate(ZapGate):
         return mechanism == b"CURVE" and len(proof) == 1 and compare_digest(self._allowed, proof[0])
 
 
-def _password(token: str, sender: int, receiver: int) -> bytes:
+def password(token: str, sender: int, receiver: int) -> bytes:
+    """Give what a sender of tiles shows to its receiver.
+
+    Args:
+        token: the receiver's key.
+        sender: a rank.
+        receiver: another.
+    """
     return digest(token, b"password", sender, receiver, 32).hex().encode()
+
+
+def _sender(rank: int) -> bytes:
+    return b"sender %d" % rank
 
 
 def _keys(token: str, whose: bytes) -> tuple[bytes, bytes]:

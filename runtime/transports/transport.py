@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.process.error import RunError
 
@@ -19,6 +19,24 @@ LOOPBACK = "127.0.0.1"
 
 REMEMBERED = 1 << 12
 """How many accounts back bytes can be asked for."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What guards tiles on their way through sockets, beside the proofs of both ends.
+
+    Args:
+        encrypt: nobody on the way can read them.
+        verify: what was altered on the way is refused.
+    """
+
+    encrypt: bool = False
+    verify: bool = False
+
+    def __bool__(self) -> bool:
+        """Say whether anything does."""
+        return self.encrypt or self.verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +97,7 @@ class Transport(ABC):
         way              what it is, as messages say it: tiles are exchanged "through `way`"
         shares_memory    whether ranks of one host exchange tiles through memory that they share, and through this alone
                          with ranks of other hosts
+        guards           whether it can guard tiles: then it is opened with `guard=Guard(...)` where that is asked
 
     and each has:
 
@@ -95,6 +114,7 @@ class Transport(ABC):
 
     way: ClassVar[str]
     shares_memory: ClassVar[bool] = False
+    guards: ClassVar[bool] = False
     rank: int
     size: int
     meter: Meter

@@ -128,8 +128,8 @@ _MODULES = ("data", "optim", "plugins", "testing")
 __all__ = [*_HOME, *_MODULES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]  # each imported above
 
 
-if environment.read() is not None:
-    # A rank that the launcher started: an error before it has joined is told in the same way as one after.
+if environment.is_launched():
+    # A rank that a launcher started: an error before it has joined is told in the same way as one after.
     exit_hook.install()
 
 

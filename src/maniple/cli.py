@@ -10,6 +10,7 @@ import click
 
 from maniple.calibrate_command import calibrate
 from maniple.check_rule_command import check_rule
+from maniple.doctor_command import doctor
 from maniple.explain_command import compare, explain
 from maniple.fit_command import fit
 from maniple.frontier_command import frontier
@@ -47,22 +48,20 @@ def cli() -> None:
     """
 
 
-@cli.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(as_json: bool) -> int:  # noqa: FBT001
-    """Print what this installation and host offer, and what is missing."""
-    from maniple.doctor import examine, text
-
-    findings = examine()
-    if as_json:
-        rows = [{"name": f.name, "value": f.value, "ok": f.ok, "next": f.next} for f in findings]
-        click.echo(json.dumps({"ok": all(f.ok for f in findings), "findings": rows}))
-    else:
-        click.echo(text(findings))
-    return 0 if all(finding.ok for finding in findings) else 1
-
-
-for command in (calibrate, check_rule, compare, explain, fit, frontier, list_names, partition, run, search, simulate):
+for command in (
+    calibrate,
+    check_rule,
+    compare,
+    doctor,
+    explain,
+    fit,
+    frontier,
+    list_names,
+    partition,
+    run,
+    search,
+    simulate,
+):
     cli.add_command(command)
 
 

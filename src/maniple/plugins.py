@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from maniple.runtime.transports.inbox import InboxTransport as InboxTransport
     from maniple.runtime.transports.registry import TRANSPORTS as TRANSPORTS
     from maniple.runtime.transports.transport import Delivery as Delivery
+    from maniple.runtime.transports.transport import Guard as Guard
     from maniple.runtime.transports.transport import Meter as Meter
     from maniple.runtime.transports.transport import Transport as Transport
     from maniple.strategies.bound.whole_step import whole_step as whole_step
@@ -151,7 +152,7 @@ _HOMES = {
     ),
     "runtime.transports.inbox": ("InboxTransport",),
     "runtime.transports.registry": ("TRANSPORTS",),
-    "runtime.transports.transport": ("Delivery", "Meter", "Transport"),
+    "runtime.transports.transport": ("Delivery", "Guard", "Meter", "Transport"),
     "strategies.bound.whole_step": ("whole_step",),
     "strategies.cost_model.analytic": ("Analytic",),
     "strategies.cost_model.cost_model": ("CostModel",),

@@ -259,7 +259,7 @@ def _cores(asked: int | None) -> int:
 
     if asked is not None:
         return asked
-    return available_cores() if environment.read() is None else 1
+    return 1 if environment.is_launched() else available_cores()
 
 
 def _drive(
@@ -345,7 +345,7 @@ def _on_rank_0(drive: Callable[[], Plan | Frontier], parse: Callable[[str, str],
     from maniple.process import environment
     from maniple.runtime.control import world
 
-    if environment.read() is None:
+    if not environment.is_launched():
         return drive()
     here = world.current()
     told = b""

@@ -89,6 +89,12 @@ def check_reachable(address: str, where: str, step: str) -> None:
         )
 
 
+def own_addresses() -> list[tuple[str, str]]:
+    """Give the interfaces of this host that have an IPv4 address and are not loopback, each with its address."""
+    found = [(name, _lookup(name)) for _, name in socket.if_nameindex()]
+    return [(name, own) for name, own in found if own and not ipaddress.IPv4Address(own).is_loopback]
+
+
 def is_own(address: str) -> bool:
     """Say whether an address is one of this host."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -19,7 +19,7 @@ from maniple.runtime.control.world import World
 from maniple.runtime.execution.run_measurement import gather_bytes
 from maniple.runtime.transports.registry import TRANSPORTS
 from maniple.runtime.transports.shared_or_sockets import SharedOrSockets
-from maniple.runtime.transports.transport import REMEMBERED, Delivery, Meter, Transport
+from maniple.runtime.transports.transport import REMEMBERED, Delivery, Guard, Meter, Transport
 from maniple.runtime.transports.zeromq import ZmqTransport
 
 TIMEOUT_S = 30.0
@@ -49,6 +49,13 @@ def zeromq(size: int) -> list[Transport]:
     return joined(ZmqTransport, size)
 
 
+def guarded(size: int) -> list[Transport]:
+    made: list[Transport] = [ZmqTransport(rank, size, "secret", guard=Guard(True, True)) for rank in range(size)]
+    for transport in made:
+        transport.connect([other.endpoint for other in made])
+    return made
+
+
 def example(size: int) -> list[Transport]:
     found = importlib.util.spec_from_file_location("custom_transport", EXAMPLE)
     assert found is not None
@@ -58,7 +65,7 @@ def example(size: int) -> list[Transport]:
     return joined(module.UnixTransport, size)
 
 
-@pytest.fixture(params=[loopback, shuffled, zeromq, example])
+@pytest.fixture(params=[loopback, shuffled, zeromq, guarded, example])
 def ends(request: pytest.FixtureRequest) -> Iterator[Made]:
     made: list[Transport] = []
 

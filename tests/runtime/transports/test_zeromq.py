@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 
 import pytest
 import zmq
 
 from maniple.process.error import RunError
-from maniple.runtime.transports.proof import be_sender
-from maniple.runtime.transports.transport import Delivery
+from maniple.runtime.transports.proof import Gate, be_receiver, be_sender, password
+from maniple.runtime.transports.transport import Delivery, Guard
 from maniple.runtime.transports.zeromq import (
     COUNT,
     LOOPBACK,
@@ -20,8 +22,10 @@ from maniple.runtime.transports.zeromq import (
     TILE_FRAME,
     ZmqTransport,
     bind,
+    hello,
     make_socket,
     milliseconds,
+    seal,
 )
 
 TIMEOUT_S = 30.0
@@ -62,10 +66,45 @@ def until_rejected(transport: ZmqTransport, count: int) -> None:
         assert monotonic() < end
 
 
-def prove(made: zmq.Socket[bytes], token: str = TOKEN) -> zmq.Socket[bytes]:
+def prove(made: zmq.Socket[bytes], key: str) -> zmq.Socket[bytes]:
     """Have a socket prove to rank 1 that it is rank 0's."""
-    be_sender(made, token, 0, 1)
+    be_sender(made, key, 0, 1)
     return made
+
+
+def address(transport: ZmqTransport) -> str:
+    return transport.endpoint.partition("#")[0]
+
+
+def key(transport: ZmqTransport) -> str:
+    return transport.endpoint.partition("#")[2]
+
+
+def greeting(transport: ZmqTransport) -> bytes:
+    return hello(key(transport), 0, 1, b"n" * 16)
+
+
+@contextmanager
+def tapped(endpoint: str) -> Iterator[tuple[str, bytearray]]:
+    """Pass one connection on, and keep what goes towards the endpoint."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    seen = bytearray()
+    with socket.create_server((LOOPBACK, 0)) as server:
+
+        def carry(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+            with suppress(OSError):
+                while part := source.recv(1 << 16):
+                    kept += part
+                    target.sendall(part)
+
+        def accept() -> None:
+            with server.accept()[0] as near, socket.create_connection((host.strip("[]"), int(port))) as far:
+                back = threading.Thread(target=carry, args=(far, near, bytearray()), daemon=True)
+                back.start()
+                carry(near, far, seen)
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"tcp://{LOOPBACK}:{server.getsockname()[1]}", seen
 
 
 def received(transport: ZmqTransport) -> Delivery:
@@ -82,7 +121,7 @@ def received(transport: ZmqTransport) -> Delivery:
 def test_a_stranger_is_not_heard(pair: tuple[ZmqTransport, ZmqTransport], make: Make, frames: list[bytes]) -> None:
     zero, one = pair
     stranger = make(zmq.DEALER)
-    stranger.connect(one.endpoint)
+    stranger.connect(address(one))
     stranger.send_multipart(frames)
     zero.send(1, b"head", memoryview(b"body"), 0)
     delivery = received(one)
@@ -93,7 +132,8 @@ def test_a_stranger_is_not_heard(pair: tuple[ZmqTransport, ZmqTransport], make: 
 def test_a_rank_of_another_run_is_not_heard(pair: tuple[ZmqTransport, ZmqTransport]) -> None:
     _, one = pair
     foreign = ZmqTransport(0, 2, "the secret of another run")
-    foreign.connect([foreign.endpoint, one.endpoint])
+    stale = f"{address(one)}#{'0' * 32}"  # the port is another run's by now
+    foreign.connect([foreign.endpoint, stale])
     foreign.send(1, b"head", memoryview(b"body"), 0)
     until_rejected(one, 1)
     foreign.close()
@@ -103,8 +143,8 @@ def test_a_rank_of_another_run_is_not_heard(pair: tuple[ZmqTransport, ZmqTranspo
 def test_a_proof_for_another_pair_is_none(pair: tuple[ZmqTransport, ZmqTransport], make: Make, change: str) -> None:
     sender, receiver = {"another pair": (1, 0), "no such rank": (2, 1), "itself": (1, 1)}[change]
     liar = make(zmq.DEALER)
-    be_sender(liar, TOKEN, sender, receiver)
-    liar.connect(pair[1].endpoint)
+    be_sender(liar, key(pair[1]), sender, receiver)
+    liar.connect(address(pair[1]))
     liar.send_multipart([COUNT.pack(0) + b"head", b"body"])
     until_rejected(pair[1], 1)
 
@@ -113,8 +153,8 @@ def test_the_right_proof_without_the_right_greeting_is_not_heard(
     pair: tuple[ZmqTransport, ZmqTransport], make: Make
 ) -> None:
     _, one = pair
-    liar = prove(make(zmq.DEALER))
-    liar.connect(one.endpoint)
+    liar = prove(make(zmq.DEALER), key(one))
+    liar.connect(address(one))
     liar.send(b"another greeting")
     until_rejected(one, 1)
     liar.send_multipart([COUNT.pack(0) + b"head", b"body"])
@@ -123,9 +163,9 @@ def test_the_right_proof_without_the_right_greeting_is_not_heard(
 
 def test_a_lost_frame_is_an_error_and_never_a_wait(pair: tuple[ZmqTransport, ZmqTransport], make: Make) -> None:
     _, one = pair
-    peer = prove(make(zmq.DEALER))
-    peer.connect(one.endpoint)
-    peer.send(one._hello(0, 1))
+    peer = prove(make(zmq.DEALER), key(one))
+    peer.connect(address(one))
+    peer.send(greeting(one))
     peer.send_multipart([COUNT.pack(1) + b"head", b"body"])
     with pytest.raises(RunError, match="frames of rank 0 were lost: expected message 0"):
         until_rejected(one, 1)
@@ -145,12 +185,102 @@ def test_a_tile_of_another_size_than_told_is_an_error(
     pair: tuple[ZmqTransport, ZmqTransport], make: Make, told: bytes
 ) -> None:
     _, one = pair
-    peer = prove(make(zmq.DEALER))
-    peer.connect(one.endpoint)
-    peer.send(one._hello(0, 1))
+    peer = prove(make(zmq.DEALER), key(one))
+    peer.connect(address(one))
+    peer.send(greeting(one))
     peer.send_multipart([COUNT.pack(0) + b"head", told, bytes(TILE_FRAME), bytes(TILE_FRAME)])
     with pytest.raises(RunError, match="the wire is broken"):
         until_rejected(one, 1)
+
+
+@pytest.fixture(params=[Guard(verify=True), Guard(encrypt=True), Guard(encrypt=True, verify=True)], ids=str)
+def guarded(request: pytest.FixtureRequest) -> Iterator[tuple[ZmqTransport, ZmqTransport]]:
+    made = [ZmqTransport(rank, 2, TOKEN, guard=request.param) for rank in range(2)]
+    for transport in made:
+        transport.connect([other.endpoint for other in made])
+    yield made[0], made[1]
+    for transport in made:
+        transport.close()
+
+
+@pytest.mark.parametrize("size", [None, 0, 1, TILE_FRAME, TILE_FRAME + 1, 3 * TILE_FRAME + 7])
+def test_guarded_tiles_of_any_size_arrive_whole(guarded: tuple[ZmqTransport, ZmqTransport], size: int | None) -> None:
+    zero, one = guarded
+    body = None if size is None else bytes(number % 251 for number in range(size))
+    for sender, peer in ((zero, 1), (one, 0)):
+        sender.send(peer, b"head", None if body is None else memoryview(body), 0)
+    for receiver in (one, zero):
+        found = received(receiver)
+        assert found.header == b"head"
+        assert (None if found.payload is None else bytes(found.payload)) == body
+    assert zero.total() == (size or 0)
+
+
+@pytest.mark.parametrize("payload", [None, b"body", bytes(2 * TILE_FRAME)])
+@pytest.mark.parametrize("change", ["header", "payload", "seal", "none"])
+def test_a_corrupted_tile_is_refused_by_name(make: Make, payload: bytes | None, change: str) -> None:
+    one = ZmqTransport(1, 2, TOKEN, guard=Guard(verify=True))
+    one.connect(["tcp://127.0.0.1:9#none", one.endpoint])
+    peer = prove(make(zmq.DEALER), key(one))
+    peer.connect(address(one))
+    peer.send(greeting(one))
+    first, told = COUNT.pack(0) + b"head", None if payload is None else memoryview(payload)
+    frames = [first]
+    if payload is not None and len(payload) > TILE_FRAME:
+        frames += [SIZE.pack(len(payload)), payload[:TILE_FRAME], payload[TILE_FRAME:]]
+    elif payload is not None:
+        frames.append(payload)
+    frames.append(seal(key(one), 0, 1, first, told))
+    place = {"header": 0, "payload": len(frames) - 2, "seal": len(frames) - 1}.get(change)
+    if place is not None:
+        frames[place] = frames[place][:-1] + bytes([frames[place][-1] ^ 1])
+    peer.send_multipart(frames)
+    if change == "none":
+        assert received(one).header == b"head"
+    else:
+        with pytest.raises(RunError, match="rank 1: message 0 of rank 0 is not what it sent: its seal is wrong"):
+            until_rejected(one, 1)
+    one.close()
+
+
+def test_a_receiver_that_does_not_know_the_key_is_named(make: Make) -> None:
+    """An impostor has heard the password on the wire, where it goes as it is, and takes the receiver's place."""
+    impostor = make(zmq.ROUTER)
+    be_receiver(impostor, "another key")
+    gate = Gate(impostor.context, "another key", 1, 2)
+    gate._passwords[b"0"] = password(TOKEN, 0, 1)
+    zero = ZmqTransport(0, 2, TOKEN)
+    zero.connect([zero.endpoint, f"{bind(impostor, LOOPBACK)}#{TOKEN}"])
+    zero.send(1, b"head", memoryview(b"body"), 0)
+    assert gate.socket.poll(TIMEOUT_S * 1000)
+    gate.answer()
+    assert impostor.poll(TIMEOUT_S * 1000)
+    impostor.send_multipart([impostor.recv_multipart()[0], bytes(16)])
+    with pytest.raises(RunError, match=r"what answers at tcp://.* does not know the key of rank 1"):
+        until_rejected(zero, 1)
+    gate.socket.close()
+    zero.close()
+
+
+def test_nobody_on_the_way_reads_an_encrypted_tile() -> None:
+    """The bytes of a connection, as they are on the wire."""
+    secret = b"the weights of the model " * 8
+    found = {encrypt: wire_bytes(Guard(encrypt=encrypt), secret) for encrypt in (False, True)}
+    assert secret in found[False]
+    assert secret[:25] not in found[True]
+    assert len(found[True]) > len(secret)
+
+
+def wire_bytes(guard: Guard, payload: bytes) -> bytes:
+    zero, one = (ZmqTransport(rank, 2, TOKEN, guard=guard) for rank in range(2))
+    with tapped(address(one)) as (where, seen):
+        zero.connect([zero.endpoint, f"{where}#{key(one)}"])
+        one.connect([zero.endpoint, one.endpoint])
+        zero.send(1, b"head", memoryview(payload), 0)
+        assert bytes(received(one).payload or b"") == payload
+    for transport in (zero, one):
+        transport.close()
+    return bytes(seen)
 
 
 def test_a_tile_that_no_frame_carries_is_refused_before_it_is_sent(pair: tuple[ZmqTransport, ZmqTransport]) -> None:

@@ -1,0 +1,153 @@
+"""Runs with seeded faults, and what became of each: a table, and whatever must not be.
+
+python benchmarks/faults.py --seeds 900 --processes 100
+python benchmarks/faults.py --seeds 5:6      # one seed again
+
+Ranks are threads over the real control plane, coordinator and tiles; those of `--processes` are processes of the real
+launcher. The exit status is 1 where a run hung, gave a wrong number, named nobody, or left something behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from maniple.testing.faulty_run import STUCK, Outcome, Scenario, run
+
+STEPS = Path(__file__).resolve().parent / "faulty_steps.py"
+PROCESS_FAULTS = ("none", "kill", "stop", "raise", "exit", "leave", "launcher killed", "port taken", "stranger")
+DEADLINE_S = 90.0
+
+
+def span(text: str) -> range:
+    """Give the seeds of `N` or `FROM:TO`."""
+    first, colon, last = text.partition(":")
+    return range(int(first), int(last)) if colon else range(int(first))
+
+
+def in_process(seeds: range, at_once: int) -> list[Outcome]:
+    """Run scenarios, several at once: most of their time they wait for a silence to become a failure."""
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(lambda seed: run(Scenario.of(seed)), seeds))
+
+
+def stranger(port: int, draw: random.Random, stop: threading.Event) -> None:
+    """Say what nobody asked for at a port of the run, until it is over."""
+    import socket
+
+    while not stop.is_set():
+        try:
+            with socket.create_connection(("127.0.0.1", port), 1) as link:
+                link.sendall(draw.randbytes(draw.randint(1, 200)))
+                link.settimeout(0.2)
+                link.recv(64)
+        except OSError:
+            stop.wait(0.05)
+
+
+def with_processes(seed: int) -> tuple[str, list[str]]:
+    """Run the real launcher with a fault; gives the fault, and what must not be."""
+    import socket
+
+    draw = random.Random(seed)
+    fault = draw.choice(PROCESS_FAULTS)
+    size, victim = 2, draw.randrange(2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        if fault != "port taken":
+            taken.close()
+        command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", str(size), "--transport", "zmq"]
+        command += [
+            "--port",
+            str(port),
+            "--hang-timeout",
+            "5",
+            str(STEPS),
+            fault,
+            str(victim),
+            str(draw.randrange(1, 5)),
+        ]
+        stop = threading.Event()
+        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if fault == "stranger":
+            threading.Thread(target=stranger, args=(port, draw, stop), daemon=True).start()
+        try:
+            if fault == "launcher killed":
+                line = "" if started.stdout is None else started.stdout.readline()
+                started.send_signal(signal.SIGKILL)
+                out, err = started.communicate(timeout=DEADLINE_S)
+                out = line + out
+            else:
+                out, err = started.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            return fault, [f"seed {seed}: no end within {DEADLINE_S:.0f} s"]
+        finally:
+            stop.set()
+    return fault, [f"seed {seed}: {each}" for each in judge(fault, victim, started.returncode, out, err)]
+
+
+def judge(fault: str, victim: int, status: int, out: str, err: str) -> list[str]:
+    """Give what must not be, of a run of processes that has ended."""
+    expected = {"none": 0, "stranger": 0, "launcher killed": -9}.get(fault, 1)
+    wrong = [] if status == expected else [f"{fault}: status {status}, expected {expected}: {err[-300:]}"]
+    if "wrong number" in out + err:
+        wrong.append(f"{fault}: a wrong number")
+    if fault in {"kill", "stop", "raise", "exit", "leave"} and f"(rank {victim})" not in err:
+        wrong.append(f"{fault}: rank {victim} is not named: {err[-300:]}")
+    if fault == "port taken" and not re.search(r"port \d+ is already in use", err):
+        wrong.append(f"the port is not named: {err[-300:]}")
+    found = re.search(r"pids ([\d ]+)", out)
+    numbers = [int(word) for word in found[1].split()] if found else []
+    end = time.monotonic() + 10
+    while time.monotonic() < end and any(Path(f"/proc/{number}").exists() for number in numbers):
+        time.sleep(0.05)
+    left = [number for number in numbers if Path(f"/proc/{number}").exists()]
+    for number in left:
+        os.kill(number, signal.SIGKILL)
+    return [*wrong, *([f"{fault}: processes {left} are left"] if left else [])]
+
+
+def main() -> int:
+    """Run all that was asked for, and print the table."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--seeds", type=span, default=range(900))
+    asked.add_argument("--processes", type=span, default=range(0))
+    asked.add_argument("--at-once", type=int, default=4)
+    given = asked.parse_args()
+    begun = time.monotonic()
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    wrong: list[str] = []
+    for outcome in in_process(given.seeds, given.at_once):
+        scenario = outcome.scenario
+        row = f"{scenario.plane:8}{scenario.fault}"
+        bad = [*outcome.wrong, *([f"{outcome.left} threads are left"] if outcome.left else [])]
+        wrong += [f"seed {scenario.seed} ({row}): {each}" for each in bad]
+        ended = "right" if outcome.status == 0 else "all wait" if STUCK in outcome.message else "named"
+        counts[row]["wrong" if bad else ended if outcome.met else "not met"] += 1
+    for seed in given.processes:
+        fault, bad = with_processes(seed)
+        wrong += bad
+        expected = "right" if fault in {"none", "stranger"} else "named"
+        counts[f"process {fault}"]["wrong" if bad else expected] += 1
+    kinds = ("right", "named", "all wait", "not met", "wrong")
+    print(f"{'plane   fault':28}" + "".join(f"{kind:>9}" for kind in kinds))
+    for row in sorted(counts):
+        print(f"{row:28}" + "".join(f"{counts[row][kind]:9}" for kind in kinds))
+    print(f"{sum(map(Counter.total, counts.values()))} runs in {time.monotonic() - begun:.0f} s, {len(wrong)} wrong")
+    print("\n".join(wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""The probe of a pair of hosts: how fast bytes go between them and how far their clocks are apart, by plain sockets.
+
+One end answers, the other asks. A connection begins with the nonce of the end that answers, which came over the run's
+encrypted control plane; whoever does not know it is hung up on. Then it carries requests:
+
+=======  =========================================================
+echo     give back eight bytes, and this host's time
+take     read so many bytes, then say that they have come
+give     send so many bytes
+=======  =========================================================
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import statistics
+import struct
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Self, final
+
+from maniple.process.error import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__: list[str] = []
+
+ECHO, TAKE, GIVE = b"e", b"t", b"g"
+ECHOES = 100
+"""How many times bytes go there and back for the latency."""
+SMALLEST, LARGEST = 1 << 16, 1 << 28
+"""Bytes that are sent for the bandwidth: from the first on twice as many, until they take `LONG_S`, or to the last."""
+LONG_S = 0.2
+NONCE = 16
+TIMEOUT_S = 20.0
+CONNECT_S = 2.0
+_REQUEST = struct.Struct("<cQ")
+_STAMP = struct.Struct("<q")
+_CHUNK = 1 << 20
+
+
+@final
+class Answerer:
+    """The end that answers, at some addresses of this host; a context that ends with its sockets closed.
+
+    Args:
+        addresses: where; nothing wider is bound.
+        clock: tells this host's time in nanoseconds.
+    """
+
+    def __init__(self, addresses: list[str], clock: Callable[[], int] = time.time_ns) -> None:
+        self.nonce = secrets.token_bytes(NONCE)
+        self._clock = clock
+        self._listeners = {address: socket.create_server((address, 0)) for address in addresses}
+        self.ports = {address: int(one.getsockname()[1]) for address, one in self._listeners.items()}
+        for one in self._listeners.values():
+            threading.Thread(target=self._accept, args=(one,), daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for one in self._listeners.values():
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            one.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.settimeout(TIMEOUT_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not compare_digest(receive(connection, NONCE), self.nonce):
+                return
+            connection.sendall(self.nonce)
+            room = bytearray(_CHUNK)
+            while True:
+                what, count = _REQUEST.unpack(receive(connection, _REQUEST.size))
+                if what == ECHO:
+                    connection.sendall(_STAMP.pack(self._clock()))
+                elif what == TAKE:
+                    _drain(connection, count, room)
+                    connection.sendall(b".")
+                else:
+                    _pour(connection, count, room)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured between two hosts.
+
+    Args:
+        latency_s: half of the median time there and back.
+        there: bytes per second to the end that answers.
+        back: bytes per second from it.
+        ahead_s: how far its clock is ahead.
+    """
+
+    latency_s: float
+    there: float
+    back: float
+    ahead_s: float
+
+
+def dial(address: str, port: int, nonce: bytes, own: str | None = None) -> socket.socket:
+    """Connect to the end that answers.
+
+    Args:
+        address: where it is.
+        port: likewise.
+        nonce: what it is known by, and knows this end by.
+        own: the address of this host to leave from; None for that of the route.
+
+    Raises:
+        OSError: nothing is there.
+        RunError: something else answers there.
+    """
+    connection = socket.create_connection((address, port), CONNECT_S, None if own is None else (own, 0))
+    try:
+        connection.settimeout(TIMEOUT_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(nonce)
+        told = receive(connection, NONCE)
+    except OSError as error:
+        connection.close()
+        raise RunError(
+            f"{address} is another computer's address, too: what answers there is not of this run"
+        ) from error
+    if not compare_digest(told, nonce):
+        connection.close()
+        raise RunError(f"{address} is another computer's address, too: what answers there is not of this run")
+    return connection
+
+
+def measure(connection: socket.socket, largest: int = LARGEST, clock: Callable[[], int] = time.time_ns) -> Measured:
+    """Measure over a connection to the end that answers.
+
+    Args:
+        connection: from `dial`.
+        largest: bytes that are sent at most at once.
+        clock: tells this host's time in nanoseconds.
+
+    Raises:
+        OSError: the connection broke.
+    """
+    trips: list[tuple[int, float]] = []
+    for _ in range(ECHOES):
+        before, start = clock(), time.perf_counter_ns()
+        connection.sendall(_REQUEST.pack(ECHO, 0))
+        (theirs,) = _STAMP.unpack(receive(connection, _STAMP.size))
+        trip = time.perf_counter_ns() - start
+        trips.append((trip, theirs - before - trip / 2))
+    latency = statistics.median(trip for trip, _ in trips) / 2e9
+    return Measured(latency, _rate(connection, TAKE, largest), _rate(connection, GIVE, largest), min(trips)[1] / 1e9)
+
+
+def _rate(connection: socket.socket, what: bytes, largest: int) -> float:
+    """Give the bytes per second of one direction, from the longest of transfers that grow."""
+    room, count = bytearray(_CHUNK), SMALLEST
+    while True:
+        start = time.perf_counter()
+        connection.sendall(_REQUEST.pack(what, count))
+        if what == TAKE:
+            _pour(connection, count, room)
+            receive(connection, 1)
+        else:
+            _drain(connection, count, room)
+        taken = time.perf_counter() - start
+        if taken >= LONG_S or 2 * count > largest:
+            return count / taken
+        count *= 2
+
+
+def receive(connection: socket.socket, count: int) -> bytes:
+    """Receive so many bytes.
+
+    Args:
+        connection: from there.
+        count: how many.
+
+    Raises:
+        ConnectionError: it ended before.
+    """
+    found = bytearray()
+    while len(found) < count:
+        part = connection.recv(count - len(found))
+        if not part:
+            raise ConnectionError("the other end hung up")
+        found += part
+    return bytes(found)
+
+
+def _drain(connection: socket.socket, count: int, room: bytearray) -> None:
+    view = memoryview(room)
+    while count:
+        taken = connection.recv_into(view[: min(count, len(room))])
+        if not taken:
+            raise ConnectionError("the other end hung up")
+        count -= taken
+
+
+def _pour(connection: socket.socket, count: int, room: bytearray) -> None:
+    view = memoryview(room)
+    while count:
+        step = min(count, len(room))
+        connection.sendall(view[:step])
+        count -= step

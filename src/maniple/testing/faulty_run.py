@@ -1,0 +1,366 @@
+"""A run with a fault: the real coordinator, supervisor, control planes and tiles over sockets, with ranks as threads.
+
+    supervisor ◀── link ── control of rank 0, 1, ...        one link, or one rank, has the fault that a seed says
+    rank 0     ── link ──▶ tiles of rank 1, ...
+
+Every rank sends to every other what a seed says, sums up, and holds the sum against that of whoever knows all. So a run
+ends in one of three ways: with the right numbers; with an error that names a rank; or with what must not be.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from maniple.process.environment import LaunchEnvironment
+from maniple.process.error import RunError
+from maniple.process.headway import Headway
+from maniple.runtime.cluster.coordinator import Coordinator
+from maniple.runtime.cluster.launcher import RankProcess
+from maniple.runtime.cluster.supervisor import Supervisor
+from maniple.runtime.control.control import RankStopped
+from maniple.runtime.control.coordinator_client import CoordinatorClient
+from maniple.runtime.transports.transport import Guard
+from maniple.runtime.transports.zeromq import ZmqTransport
+from maniple.testing.fault_link import WIRE_FAULTS, FaultLink, LinkFault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+RANK_FAULTS = ("raise", "killed", "silent death", "leaves", "never comes")
+"""What can go wrong with a rank."""
+ROUNDS = 5
+HANG_S, JOIN_S = 3.0, 6.0
+DEADLINE_S = 45.0
+"""Seconds after which a run is held to hang."""
+STUCK = "no rank has got on"
+"""What is said where all wait: it names the rank that waits longest, and not the link."""
+_NAMED = re.compile(r"\(rank (\d+)\)")
+_POLL_S = 0.05
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What happens in a run, as a seed says it.
+
+    Args:
+        seed: of sizes, values and places.
+        size: number of ranks.
+        fault: one of `WIRE_FAULTS` or `RANK_FAULTS`, or `none`.
+        plane: `tiles` or `control`, of a fault of a link; `rank` of one of a rank.
+        victim: the rank that sends over the link, or has the fault.
+        peer: the rank that the link leads to, of tiles.
+        link: the fault of the link, if it is one.
+        guard: what guards tiles.
+        size_of_tiles: elements of each tile.
+    """
+
+    seed: int
+    size: int
+    fault: str
+    plane: str
+    victim: int
+    peer: int
+    link: LinkFault | None
+    guard: Guard
+    size_of_tiles: int
+
+    @property
+    def must_end_well(self) -> bool:
+        """Whether nothing is lost by the fault."""
+        return self.fault in {"none", "delay"}
+
+    @classmethod
+    def of(cls, seed: int) -> Scenario:
+        """Draw one."""
+        draw = random.Random(seed)
+        size = draw.randint(2, 4)
+        victim, peer = draw.sample(range(size), 2)
+        plane = draw.choice(("tiles", "control", "rank"))
+        fault = draw.choice(RANK_FAULTS if plane == "rank" else ("none", *WIRE_FAULTS))
+        guard = draw.choice((Guard(), Guard(verify=True), Guard(encrypt=True)))
+        if plane == "tiles" and fault == "corrupt" and not guard:
+            guard = Guard(verify=True)  # without a guard nothing is promised but TCP's own checksum
+        last = 2 * ROUNDS if plane == "control" else ROUNDS
+        message = draw.randint(0, last)
+        wire = LinkFault(
+            fault, draw.randint(0, 1) * (plane == "control"), message, draw.uniform(0.1, 2.5), draw.random()
+        )
+        tiles = draw.choice((1, 1000, 100_000))
+        return cls(seed, size, fault, plane, victim, peer, wire if fault in WIRE_FAULTS else None, guard, tiles)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Args:
+        scenario: what was to happen.
+        met: whether the fault met anything: a link may carry fewer messages.
+        status: of the run; None where it did not end in time.
+        message: what the user is told.
+        wrong: what must not be: numbers that are wrong, waits that do not end, a failure that names no rank.
+        left: threads of the run that are left.
+        seconds: how long it took.
+    """
+
+    scenario: Scenario
+    met: bool
+    status: int | None
+    message: str
+    wrong: tuple[str, ...]
+    left: int
+    seconds: float
+
+
+class _Thread(RankProcess):
+    """A rank that is a thread: it ends when its program does, or when it is killed."""
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        self.killed = threading.Event()
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def terminate(self) -> None:
+        self.killed.set()
+
+    def kill(self) -> None:
+        self.killed.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        end = time.monotonic() + timeout_s
+        while self.code is None and time.monotonic() < end:
+            time.sleep(_POLL_S)  # a thread that is joined elsewhere tells nobody else
+        return self.code is not None
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the threads of a run share."""
+
+    scenario: Scenario
+    endpoints: dict[int, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    finished: set[int] = field(default_factory=set)
+    links: list[FaultLink] = field(default_factory=list)
+
+
+@final
+class _Engine:
+    """The thread of a rank that alone sends and takes tiles, as that of the runtime does."""
+
+    def __init__(self, transport: ZmqTransport, client: CoordinatorClient) -> None:
+        self.failure: RunError | None = None
+        self.came: dict[tuple[int, int], bytes] = {}
+        self.changed = threading.Condition()
+        self._transport = transport
+        self._client = client
+        self._outbox: deque[tuple[int, int, memoryview]] = deque()
+        self._ends = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def send(self, peer: int, turn: int, payload: memoryview) -> None:
+        self._outbox.append((peer, turn, payload))
+        self._transport.wake()
+
+    def close(self) -> None:
+        self._ends = True
+        self._transport.wake()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._ends:
+                while self._outbox:
+                    peer, turn, payload = self._outbox.popleft()
+                    self._transport.send(peer, b"%d" % turn, payload, turn)
+                found = self._transport.poll(None)
+                with self.changed:
+                    for delivery in found:
+                        self.came[delivery.peer, int(delivery.header)] = bytes(delivery.payload or b"")
+                    self.changed.notify_all()
+        except (RunError, ValueError) as error:
+            with self.changed:
+                self.failure = RunError(str(error))
+                self.changed.notify_all()
+            self._client.fail("an exchange of tiles", f"RunError: {error}")
+
+
+def values(scenario: Scenario, rank: int, turn: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """What a rank sends in a round."""
+    generator = np.random.default_rng((scenario.seed, rank, turn))
+    return generator.integers(-(2**40), 2**40, scenario.size_of_tiles)
+
+
+def run(scenario: Scenario) -> Outcome:
+    """Run it, and say how it ended.
+
+    Args:
+        scenario: what happens.
+    """
+    begun, shared, token = time.monotonic(), _Run(scenario), f"{scenario.seed:032x}"
+    coordinator = Coordinator(scenario.size, 1, JOIN_S, HANG_S)
+    finish: list[tuple[int, str | None]] = []
+    processes = [_Thread() for _ in range(scenario.size)]
+    with ExitStack() as stack:
+        threads = []
+
+        def watch() -> None:
+            with Supervisor(coordinator, token, None) as supervisor:
+                for rank, process in enumerate(processes):
+                    supervisor.agent.adopt(rank, process)
+                ready.append(supervisor.endpoint)
+                told.set()
+                found = supervisor.watch()
+                finish.append((found.status, found.message))
+
+        ready: list[str] = []
+        told = threading.Event()
+        watcher = threading.Thread(target=watch, name=f"supervisor {scenario.seed}", daemon=True)
+        watcher.start()
+        if not told.wait(DEADLINE_S):
+            raise RunError("the supervisor did not begin")
+        for rank, process in enumerate(processes):
+            endpoint = ready[0]
+            if scenario.plane == "control" and rank == scenario.victim and scenario.link is not None:
+                link = stack.enter_context(FaultLink(endpoint, scenario.link))
+                shared.links.append(link)
+                endpoint = link.endpoint
+            name = f"rank {rank} of {scenario.seed}"
+            place = shared, rank, process, endpoint, token, stack
+            threads.append(threading.Thread(target=_be_rank, args=place, name=name, daemon=True))
+            threads[-1].start()
+        watcher.join(DEADLINE_S)
+        hung = watcher.is_alive()
+        for process in processes:
+            process.kill()
+        for thread in threads:
+            thread.join(5.0)
+        left = sum(thread.is_alive() for thread in (*threads, watcher))
+    status, message = finish[0] if finish else (None, "")
+    wrong = [*shared.wrong, *_judge(shared, scenario, status, message or "", hung=hung)]
+    met = scenario.link is None or any(link.met.is_set() for link in shared.links)
+    return Outcome(scenario, met, status, message or "", tuple(wrong), left, time.monotonic() - begun)
+
+
+def _judge(shared: _Run, scenario: Scenario, status: int | None, message: str, *, hung: bool) -> list[str]:
+    found = []
+    if hung:
+        found.append(f"no end within {DEADLINE_S:.0f} s")
+    elif status == 0:
+        if len(shared.finished) < scenario.size:
+            found.append(f"status 0, and only ranks {sorted(shared.finished)} have their numbers")
+        if scenario.plane == "rank" and scenario.fault in RANK_FAULTS:
+            found.append(f"status 0, though rank {scenario.victim} {scenario.fault}")
+    else:
+        named = {int(rank) for rank in _NAMED.findall(message)}
+        if not named:
+            found.append(f"no rank is named: {message}")
+        elif scenario.must_end_well:
+            found.append(f"nothing was lost, and the run failed: {message}")
+        elif scenario.plane == "rank" and scenario.victim not in named:
+            found.append(f"rank {scenario.victim} {scenario.fault}, and is not named: {message}")
+        elif scenario.plane != "rank" and not named & {scenario.victim, scenario.peer} and STUCK not in message:
+            found.append(f"neither end of the link is named: {message}")
+    return found
+
+
+def _be_rank(shared: _Run, rank: int, process: _Thread, endpoint: str, token: str, stack: ExitStack) -> None:
+    """Be a rank, from its hello to its end."""
+    scenario = shared.scenario
+    fault = scenario.fault if scenario.plane == "rank" and rank == scenario.victim else "none"
+    if fault == "never comes":
+        process.killed.wait(DEADLINE_S)
+        process.code = -9
+        return
+    launch = LaunchEnvironment(rank, scenario.size, 0, rank, scenario.size, 1, 1, 1, endpoint, token, None, JOIN_S)
+    headway = Headway()
+    transport = ZmqTransport(rank, scenario.size, token, guard=scenario.guard)
+    code = 1
+    ended = threading.Event()
+    client = CoordinatorClient(launch, transport.endpoint, headway, end=lambda _: ended.set())
+    try:
+        welcome = client.join()
+        transport.connect(_linked(shared, rank, welcome.endpoints, stack))
+        engine = _Engine(transport, client)
+        try:
+            code = _program(shared, rank, client, engine, headway, process, fault)
+        finally:
+            engine.close()
+    except RankStopped:
+        code = 1
+    except RunError as error:
+        client.fail("", f"RunError: {error}")
+    finally:
+        if fault in {"killed", "silent death"} and code in {-9, 1}:
+            client.drop()
+        else:
+            client.close()
+        transport.close()
+        process.code = code
+
+
+def _linked(shared: _Run, rank: int, endpoints: Sequence[str], stack: ExitStack) -> list[str]:
+    """Give the endpoints of all ranks, one of them behind the link with the fault if this rank is its sender."""
+    scenario, found = shared.scenario, list(endpoints)
+    if scenario.plane == "tiles" and rank == scenario.victim and scenario.link is not None:
+        where, _, key = found[scenario.peer].partition("#")
+        link = stack.enter_context(FaultLink(where, scenario.link))
+        shared.links.append(link)
+        found[scenario.peer] = f"{link.endpoint}#{key}"
+    return found
+
+
+def _program(
+    shared: _Run,
+    rank: int,
+    client: CoordinatorClient,
+    engine: _Engine,
+    headway: Headway,
+    process: _Thread,
+    fault: str,
+) -> int:
+    """Sum up what all ranks have, round by round; gives the exit status."""
+    scenario = shared.scenario
+    stopped = threading.Event()
+    client.on_stop(lambda _: stopped.set())
+    others = [peer for peer in range(scenario.size) if peer != rank]
+    for turn in range(ROUNDS):
+        client.call(f"round {turn}", b"%d" % turn)
+        if turn == ROUNDS // 2 and fault != "none":
+            if fault == "raise":
+                raise RunError("the batch is sour")
+            return {"killed": -9, "silent death": 1, "leaves": 0}[fault]
+        own = values(scenario, rank, turn)
+        for peer in others:
+            engine.send(peer, turn, memoryview(own).cast("B"))
+        with headway.waiting(), engine.changed:
+            while not all((peer, turn) in engine.came for peer in others):
+                if stopped.is_set() or process.killed.is_set():
+                    raise RankStopped("stopped")
+                if engine.failure is not None:
+                    raise engine.failure
+                engine.changed.wait(_POLL_S)
+        total = own + sum(np.frombuffer(engine.came.pop((peer, turn)), np.int64) for peer in others)
+        expected = sum(values(scenario, each, turn) for each in range(scenario.size))
+        if not np.array_equal(total, expected):
+            shared.wrong.append(f"rank {rank} has wrong numbers in round {turn}")
+        if len(set(client.gather(total.tobytes()[:64]))) != 1:
+            shared.wrong.append(f"rank {rank} was told other numbers in round {turn}")
+    shared.finished.add(rank)
+    return 0

@@ -1,0 +1,151 @@
+"""Scripts that torchrun starts as they stand: the real program, on this host and over two network namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from namespaces import Host, hosts, reason
+
+WHY = reason()
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+SCRIPT = str(SCRIPTS / "hosts.py")
+STEPS = str(SCRIPTS / "steps.py")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+COMPANION = "maniple.runtime.cluster.adoption.companion"
+
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.timeout(150),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="descriptors of processes are Linux's"),
+]
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Host, Host]]:
+    if WHY is not None:
+        pytest.skip(WHY)
+    with hosts("r") as made:
+        files = {host.name: Path("/etc/netns") / host.name for host in made}
+        try:
+            for (
+                folder
+            ) in files.values():  # torch asks for the names of addresses, and waits for servers that are not there
+                folder.mkdir(parents=True)
+                (folder / "resolv.conf").write_text("options timeout:1 attempts:1\n")
+                (folder / "hosts").write_text("127.0.0.1 localhost\n10.77.0.1 alpha\n10.77.0.2 beta\n")
+            yield made
+        finally:
+            for folder in files.values():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def companions() -> set[int]:
+    """The companions that run on this computer."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if COMPANION.encode() in (entry / "cmdline").read_bytes():
+                found.add(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def nothing_is_left(before: set[int], ranks: list[int], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not (companions() - before) and not any(Path(f"/proc/{number}").exists() for number in ranks):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def on_this_host(*program: str, ranks: int = 2, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", str(ranks), *program]
+    told = {**os.environ, **variables}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=told)
+
+
+def pids(text: str) -> list[int]:
+    """What ranks that have met say of all; two of them may write into one line."""
+    found = re.search(r"pids (\d+) (\d+)", text)
+    assert found is not None, text
+    return [int(word) for word in found.groups()]
+
+
+def training(text: str) -> dict[str, object]:
+    """What rank 0 says of its training."""
+    found: dict[str, object] = json.loads(next(line for line in text.splitlines() if line.startswith('{"losses"')))
+    return found
+
+
+def test_a_script_gives_the_losses_and_bytes_that_our_launcher_gives() -> None:
+    before = companions()
+    done = on_this_host(SCRIPT, "data_parallel", "3")
+    assert done.returncode == 0, done.stderr
+    assert "maniple: 2 ranks of this host exchange tiles through shared memory" in done.stderr
+    ours = [sys.executable, "-m", "maniple.cli", "run", "--nproc-per-node", "2", SCRIPT, "data_parallel", "3"]
+    run = subprocess.run(ours, capture_output=True, text=True, timeout=120, check=False)
+    found, expected = training(done.stdout), training(run.stdout)
+    for what in ("losses", "bytes", "sent"):
+        assert found[what] == expected[what]
+    assert nothing_is_left(before, [])
+
+
+def test_a_rank_that_is_killed_is_named_and_nothing_is_left() -> None:
+    before = companions()
+    done = on_this_host(STEPS, "kill")
+    assert done.returncode == 1
+    assert re.search(r"error: node 0 \(rank 1\) was killed by signal 9 \(SIGKILL\) during `step \d`", done.stderr)
+    assert nothing_is_left(before, pids(done.stdout))
+
+
+def test_another_way_of_tiles_is_asked_for_by_a_variable_and_a_wrong_one_is_refused() -> None:
+    done = on_this_host("-m", "maniple", MANIPLE_TRANSPORT="zmp", ranks=1)
+    assert done.returncode == 1
+    done = on_this_host(STEPS, ranks=1, MANIPLE_TRANSPORT="zmp")
+    assert done.returncode == 1
+    assert "error: transport 'zmp': there is no such transport; did you mean 'zmq'?" in done.stderr
+
+
+def begin(pair: tuple[Host, Host], *program: str) -> list[subprocess.Popen[str]]:
+    place = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "10.77.0.1", "--master-port", "29511"]
+    return [
+        host.start(*TORCHRUN, *place, "--node-rank", str(node), *program, OMP_NUM_THREADS="1")
+        for node, host in enumerate(pair)
+    ]
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=90)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+def test_two_hosts_of_torchrun_train_as_one_and_what_is_killed_there_is_named(pair: tuple[Host, Host]) -> None:
+    before = companions()
+    (first, out, err), (second, _, heard) = [ended(process) for process in begin(pair, SCRIPT, "data_parallel", "3")]
+    assert (first, second) == (0, 0), err + heard
+    assert "maniple: 2 ranks of 2 hosts exchange tiles through ZeroMQ" in err
+    found = training(out)
+    assert found["hosts"] == ["alpha", "beta"]
+    emulated = [sys.executable, "-m", "maniple.cli", "run", "--nodes", "2", "--cores", "2", "--transport", "zmq"]
+    run = subprocess.run([*emulated, SCRIPT, "data_parallel", "3"], capture_output=True, text=True, check=False)
+    assert (found["losses"], found["bytes"]) == (training(run.stdout)["losses"], training(run.stdout)["bytes"])
+    (first, out, err), (second, _, heard) = [ended(process) for process in begin(pair, STEPS, "kill")]
+    assert (first, second) == (1, 1)
+    assert "error: node 1 (rank 1) on host beta was killed by signal 9 (SIGKILL)" in err
+    assert nothing_is_left(before, pids(out))

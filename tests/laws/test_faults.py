@@ -1,0 +1,69 @@
+"""Law: whatever goes wrong on a wire or with a rank, a run ends in time, and with the right numbers or a named rank.
+
+A few seeds of `benchmarks/faults.py`, which runs a thousand. Ranks are threads over the real coordinator and sockets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from maniple.runtime.transports.transport import Guard
+from maniple.testing.fault_link import WIRE_FAULTS, LinkFault
+from maniple.testing.faulty_run import RANK_FAULTS, STUCK, Outcome, Scenario, run
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def on_tiles(fault: str, message: int = 2, *, guard: Guard = Guard(verify=True)) -> Scenario:  # noqa: B008 - a value
+    link = LinkFault(fault, message=message, seconds=1.5)
+    return Scenario(7, 2, fault, "tiles", 0, 1, link, guard, 1000)
+
+
+def at_rank(fault: str) -> Scenario:
+    return Scenario(7, 2, fault, "rank", 1, 0, None, Guard(), 10)
+
+
+def on_control(fault: str) -> Scenario:
+    return Scenario(7, 2, fault, "control", 1, 0, LinkFault(fault, message=3, seconds=1.5), Guard(), 10)
+
+
+def together(scenarios: list[Scenario]) -> list[Outcome]:
+    """Run them at the same time: they mostly wait."""
+    with ThreadPoolExecutor(len(scenarios)) as pool:
+        return list(pool.map(run, scenarios))
+
+
+def test_nothing_hangs_or_is_wrong_or_nameless() -> None:
+    scenarios = [
+        *(on_tiles(fault) for fault in WIRE_FAULTS),
+        *(at_rank(fault) for fault in RANK_FAULTS),
+        *(on_control(fault) for fault in ("delay", "duplicate", "cut", "stall")),
+        on_tiles("corrupt", guard=Guard(encrypt=True)),
+    ]
+    outcomes = together(scenarios)
+    assert [(one.scenario.plane, one.scenario.fault, one.wrong) for one in outcomes if one.wrong] == []
+    assert [one.scenario.fault for one in outcomes if one.left] == []
+    told = {(one.scenario.plane, one.scenario.fault): one for one in outcomes[:-1]}
+    assert told["tiles", "delay"].status == told["control", "delay"].status == 0
+    for fault in ("duplicate", "cut"):
+        assert "frames of rank 0 were lost" in told["tiles", fault].message
+    assert "is not what it sent: its seal is wrong" in told["tiles", "corrupt"].message
+    assert "(rank 1) was killed by signal 9 (SIGKILL)" in told["rank", "killed"].message
+    assert f"{STUCK} for 3 s, all wait (node 1 (rank 1) ended before)" in told["rank", "leaves"].message
+
+
+def test_a_corrupted_number_is_seen_where_nothing_guards_tiles() -> None:
+    """That the law can fail: an unguarded tile with another byte gives a wrong sum, which the ranks find."""
+    scenario = dataclasses.replace(on_tiles("corrupt", guard=Guard()), size_of_tiles=10_000)
+    assert any("has wrong numbers" in each for each in run(scenario).wrong)
+
+
+def test_a_seed_is_a_scenario() -> None:
+    assert Scenario.of(11) == Scenario.of(11)
+    drawn = [Scenario.of(seed) for seed in range(300)]
+    assert {one.fault for one in drawn} == {"none", *WIRE_FAULTS, *RANK_FAULTS}
+    assert {one.plane for one in drawn} == {"tiles", "control", "rank"}
+    assert all(one.guard for one in drawn if (one.plane, one.fault) == ("tiles", "corrupt"))
